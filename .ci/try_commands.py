@@ -17,17 +17,17 @@ def run(*arguments: str) -> str:
     return found.stdout
 
 
-listed = run("--help").partition("Commands:\n")[2].splitlines()
+listed = run("--help").partition("\nRun:\n")[2].splitlines()
 names = [line.split()[0] for line in listed if line.startswith("  ") and line[2:3].isalpha()]
 assert {"demo", "replay", "evaluate", "experiment", "guarantee", "worker"} <= set(names), names
 for name in names:
     run(name, "--help")
 with tempfile.TemporaryDirectory() as folder:
-    log, drafts = Path(folder) / "log.csv", []
+    log = Path(folder) / "log.csv"
     log.write_text(LOG, encoding="utf-8")
-    for name in ("mapping", "deployment"):
-        drafts += [f"--{name}", str(Path(folder) / f"{name}.yaml")]
-    run("evaluate", "--init", str(log), *drafts)
+    shop = Path(folder) / "shop.yaml"
+    run("init", str(shop), "--from", str(log), "--visits", "50000")
+    drafts = ["--mapping", str(shop.with_suffix(".map.yaml")), "--deployment", str(shop)]
     run("evaluate", "--log", str(log), *drafts, "--out", str(Path(folder) / "evaluation"))
     run("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", folder)
     figure = next(line.split()[0] for line in run("experiment").splitlines() if line.split()[0].endswith("-fig3"))

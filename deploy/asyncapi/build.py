@@ -15,9 +15,8 @@ from typing import Any
 
 import yaml
 
-from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.declare.flows import readers, writers
-from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
+from hushstream.engine.declare.declaration import Kind, readers, writers
+from hushstream.schemas.catalogue import CATALOGUE, Schema
 from hushstream.systems.catalogue import builtin
 
 DOCUMENT = Path(__file__).with_name("asyncapi.yaml")
@@ -37,7 +36,7 @@ class _Plain(yaml.SafeDumper):
 def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
     """The document of the given systems as plain values."""
     topics = _topics(kinds)
-    travelling = {version.name for name, those in topics.items() for version in _versions(name, those)}
+    travelling = {record for name, those in topics.items() for record in _records(name, those)}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -54,12 +53,7 @@ def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
         "channels": {name: _channel(name, those) for name, those in topics.items()},
         "operations": _operations(topics),
         "components": {
-            "messages": {
-                _message_name(version): _message(version)
-                for name, versions in CATALOGUE.items()
-                for version in versions
-                if name in travelling
-            }
+            "messages": {name: _message(schema) for name, schema in CATALOGUE.items() if name in travelling}
         },
     }
 
@@ -107,10 +101,7 @@ def _channel(name: str, kinds: list[Kind]) -> dict[str, Any]:
         "address": f"{{prefix}}{topic.name}",
         "summary": f"Zone {topic.zone}; partition by {topic.partition_rule}; of {', '.join(systems)}.{own}",
         "parameters": {"prefix": {"description": "What the deployment's topic names begin with.", "default": ""}},
-        "messages": {
-            _message_name(version): {"$ref": f"#/components/messages/{_message_name(version)}"}
-            for version in _versions(name, kinds)
-        },
+        "messages": {record: {"$ref": f"#/components/messages/{record}"} for record in _records(name, kinds)},
         "bindings": {"kafka": {"topicConfiguration": settings, "bindingVersion": _KAFKA_BINDING}},
         "x-zone": str(topic.zone),
         "x-partition-rule": str(topic.partition_rule),
@@ -122,9 +113,8 @@ def _channel(name: str, kinds: list[Kind]) -> dict[str, Any]:
     }
 
 
-def _versions(name: str, kinds: list[Kind]) -> list[SchemaVersion]:
-    schemas = dict.fromkeys(schema for kind in kinds for schema in kind.topic(name).schemas)
-    return [version for schema in schemas for version in CATALOGUE[schema]]
+def _records(name: str, kinds: list[Kind]) -> list[str]:
+    return list(dict.fromkeys(schema for kind in kinds for schema in kind.topic(name).schemas))
 
 
 def _operations(topics: Mapping[str, list[Kind]]) -> dict[str, Any]:
@@ -141,26 +131,19 @@ def _operation(name: str, kinds: list[Kind], action: str, role: str) -> dict[str
     return {
         "action": action,
         "channel": {"$ref": f"#/channels/{name}"},
-        "messages": [
-            {"$ref": f"#/channels/{name}/messages/{_message_name(version)}"} for version in _versions(name, kinds)
-        ],
+        "messages": [{"$ref": f"#/channels/{name}/messages/{record}"} for record in _records(name, kinds)],
         "x-role": role,
     }
 
 
-def _message_name(version: SchemaVersion) -> str:
-    return f"{version.name}.v{version.version}"
-
-
-def _message(version: SchemaVersion) -> dict[str, Any]:
-    schema = json.loads(version.text)
+def _message(described: Schema) -> dict[str, Any]:
+    schema = json.loads(described.text)
     return {
-        "name": version.name,
-        "title": f"{version.name}, version {version.version}",
-        "summary": schema.get("doc", version.name),
+        "name": described.name,
+        "summary": schema.get("doc", described.name),
         "contentType": "application/vnd.apache.avro",
         "payload": {"schemaFormat": _AVRO, "schema": schema},
-        "x-fingerprint": version.fingerprint.hex(),
+        "x-fingerprint": described.fingerprint.hex(),
     }
 
 

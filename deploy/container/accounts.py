@@ -14,8 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from hushstream.ops.access.acl_rules import account_names
-from hushstream.ops.access.grants import duty_names
+from hushstream.ops.access import account_names, duty_names
 
 PASSWORD = "password"
 

@@ -21,7 +21,7 @@ HUNG_SECONDS = 60.0
 _BEAT = "hushstream_heartbeat_age_seconds"
 CUT_OFF_SECONDS = 30.0
 """Three times the group's session: by then other workers have its partitions, if they can be reached."""
-_CONTACT = ("hushstream_fetch_age_seconds", "hushstream_group_heartbeat_age_seconds")
+_CONTACT = ("hushstream_fetch_age_seconds", "hushstream_group_commit_age_seconds")
 _ASSIGNED, _HELD, _STOPPED = (f"hushstream_partitions_{name}" for name in ("assigned", "held", "stopped"))
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.privacy.audits.audit import FALSE_ALARM
-from hushstream.replay.audits.calibration import Calibration
-from hushstream.replay.audits.catalogue import audit_names
+from hushstream.replay.audits.catalogue import Calibration, audit_names
 
 HERE = Path(__file__).parent
 RESULT, PAGE = HERE / "false-alarms.json", HERE / "false-alarms.md"

@@ -14,16 +14,16 @@ HERE = Path(__file__).parent
 RESULT, PAGE = HERE / "papers.json", HERE / "papers.md"
 
 _HEAD = """\
-# The papers
+# Five papers, one table
 
-What each of the five papers claims, what its mechanism truly gives, what it reaches as published, and what the sound
-form reaches at the true price, or at the claimed epsilon where the true price is no guarantee. The last column is the
-result without other users' data. `hushstream experiment papers` plays all of it; this page is made from
-[its result](papers.json) by `deploy/docs/papers.py`. The figure after ± is half of the 95 % interval of the mean over
-seeds (Student's t, so two or three seeds give a wide one). The number of seeds is given below.
+What does each paper claim, what does its mechanism truly give, and what does a sound form reach at the true privacy
+cost, or at the claimed epsilon where the true cost is no guarantee? *Alone* is the best that users, vendors, nodes or
+devices have on their own. ± is half of the 95 % interval of the mean over seeds (Student's t); differences are of the
+same seeds, bold where their interval is above 0. `hushstream experiment papers` plays it, with `--system colin` (or
+another) one row of it; this page is made of [its result](papers.json).
 
-| system | claimed | truly | measure | as published | sound form | at | alone |
-|---|---|---|---|---|---|---|---|
+| system | claimed | truly | measure | as published | sound form | at | alone | over published | over alone |
+|---|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -40,16 +40,18 @@ def page(found: dict[str, Any]) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     if "sound" not in row:
-        return f"| {row['system']} | {row['setting']} | | | | | | |\n"
+        return f"| {row['system']} | {row['setting']} | | | | | | | | |\n"
     cells = (
         row["system"],
         f"ε {row['claimed_epsilon']:.4g}",
         _price(row["true_epsilon"], row["true_delta"]),
         f"{row['measure']} ({row['better']} is better)",
         _figure(row, "paper"),
-        f"**{_figure(row, 'sound')}**",
+        _figure(row, "sound"),
         _price(row["sound_epsilon"], row["sound_delta"]),
-        f"{row['alone']:.4g} ({row['alone_is']})",
+        f"{_figure(row, 'alone')} ({row['alone_is']})",
+        _difference(row, "over_paper"),
+        _difference(row, "over_alone"),
     )
     return f"| {' | '.join(cells)} |\n"
 
@@ -58,6 +60,11 @@ def _price(epsilon: float, delta: float) -> str:
     if delta >= 0.5:
         return f"nothing (δ {delta:.2g})"
     return f"ε {epsilon:.4g}" if delta < 1e-9 else f"ε {epsilon:.4g}, δ {delta:.1g}"
+
+
+def _difference(row: dict[str, Any], name: str) -> str:
+    """A difference; bold where its whole interval is above 0."""
+    return f"**{_figure(row, name)}**" if (row[f"{name}_low"] or 0) > 0 else _figure(row, name)
 
 
 def _figure(row: dict[str, Any], name: str) -> str:

@@ -30,7 +30,7 @@ from panels import DEPLOYMENT, Endpoint
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 from hushstream.replay.study import studies
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
@@ -141,22 +141,21 @@ class LiveRun:
         self._bootstrap = ready.read_text(encoding="utf-8").strip()
         asyncio.run(apply_async(Connection(self._bootstrap, self._prefix), system))
         for role in system.role_names:
-            self._start_worker(role, "--seed", "1")
+            self._start_process(role, "worker", role, "--seed", "1")
         gateway = self._folder / "gateway.json"
         self._ports[GATEWAY] = free_port()
         gateway.write_text(json.dumps({"port": self._ports[GATEWAY], **GATEWAY_SETTINGS}), encoding="utf-8")
-        self._start_worker(GATEWAY, "--gateway", str(gateway))
+        self._start_process(GATEWAY, "worker", GATEWAY, "--gateway", str(gateway))
         auditor = f"verify-{AUDITED}"
-        self._start_worker(auditor, "--role", AUDITED, "--seed", "1", command="auditor")
+        self._start_process(auditor, "verify", "--follow", "--role", AUDITED, "--seed", "1")
         for endpoint in CONFIGURATIONS:
             self._start_prometheus(endpoint, (*system.role_names, GATEWAY, auditor))
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
 
-    def _start_worker(self, role: str, *options: str, command: str = "") -> None:
-        place = ["--deployment", str(self._folder / "deployment")]
-        arguments = ["-m", "hushstream.cli", "worker", command or role, *place]
-        arguments += ["--bootstrap", self._bootstrap, *options]
+    def _start_process(self, role: str, *command: str) -> None:
+        place = ["--deployment", str(self._folder / "deployment"), "--bootstrap", self._bootstrap]
+        arguments = ["-m", "hushstream.cli", *command, *place]
         for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
             self._ports[f"{role} {endpoint}"] = free_port()
             arguments += [option, str(self._ports[f"{role} {endpoint}"])]

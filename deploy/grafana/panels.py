@@ -66,13 +66,29 @@ def _mean_recovery(histogram: str) -> Query:
     return Query(f"sum by (role) ({histogram}_sum{{{HERE}}}) / sum by (role) ({histogram}_count{{{HERE}}})", "{{role}}")
 
 
-def _gains(source: str, legend: str) -> tuple[Query, ...]:
-    return tuple(
-        Query(
-            f'max(hushstream_outlook_gain_ratio{{source="{source}", bound="{bound}", {HERE}}})',
-            legend.format(bound=bound),
-        )
-        for bound in ("low", "expected", "high")
+def _published(prefix: str, metric_class: MetricClass) -> Panel:
+    return Panel(
+        "Age of published states",
+        metric_class,
+        "s",
+        "Age of the oldest partition's newest published state: so much is replayed if a disk is lost; "
+        "learners' on the zone's dashboard.",
+        (Query(f"max by (role) ({prefix}published_state_age_seconds{{{HERE}}})", "{{role}}"),),
+        "stat",
+    )
+
+
+def _free_disk(prefix: str, metric_class: MetricClass) -> Panel:
+    return Panel(
+        "Free disk for state",
+        metric_class,
+        "percentunit",
+        "Free share of the state folder's disk, for the worker with the least; learners' on the zone's dashboard.",
+        (Query(f"min by (role) ({prefix}state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
+        "stat",
+        limit=0.1,
+        alert="StateDiskFull",
+        above=False,
     )
 
 
@@ -87,36 +103,17 @@ _SLOTS = Panel(
     "Slots",
     "slot-public",
     "reqps",
-    "Padded slots a second: sent by learners, accepted by shufflers, counted by nodes; their content does not matter.",
+    "Fixed-size reports a second: sent by learners, accepted by shufflers, counted by nodes; whatever they hold.",
     (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
 )
 _LAG = Panel(
     "Lag",
     "slot-public",
     "short",
-    "Records of an input that are not folded yet; clicks are on the zone's dashboard.",
+    "Records of an input that are not folded yet; a learner's are on the zone's dashboard.",
     (Query(f"hushstream:lag:sum{{{HERE}}}", "{{role}} {{topic}}"),),
     limit=10_000,
     alert="LagHigh",
-)
-_ANSWERED = Panel(
-    "Latency of answers to callers",
-    "slot-public",
-    "s",
-    "Time from a request at a gateway to its answer, with the way to the learner and back: what a caller waits.",
-    (
-        Query(f'hushstream:gateway_seconds:p50_5m{{step="answer", {HERE}}}', "p50"),
-        Query(f'hushstream:gateway_seconds:p99_5m{{step="answer", {HERE}}}', "p99"),
-    ),
-    limit=1.0,
-    alert="GatewaySlow",
-)
-_REFUSED = Panel(
-    "Refusals by code",
-    "slot-public",
-    "reqps",
-    "Requests a second that a gateway ended with a problem, by its code.",
-    (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
 )
 _WINDOWS = Panel(
     "Windows closed",
@@ -144,7 +141,7 @@ _AUDITED = (
         "slot-public",
         "short",
         "Records that auditors found not to follow from the logs, by the role that published them; none without "
-        "`hushstream worker auditor`.",
+        "`hushstream verify --follow`.",
         (
             Query(f"sum by (role) (hushstream_audit_differences{{{HERE}}})", "{{role}} differ"),
             Query(f"sum by (role) (hushstream_audit_uncheckable{{{HERE}}})", "{{role}} uncheckable"),
@@ -222,14 +219,7 @@ OVERVIEW = Board(
             limit=1.0,
             alert="ForeignRecords",
         ),
-        Panel(
-            "Age of published states",
-            "slot-public",
-            "s",
-            "Age of the oldest partition's newest published state: so much is replayed if a disk is lost.",
-            (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
-            "stat",
-        ),
+        _published("hushstream_", "slot-public"),
         *_AUDITED,
         Panel(
             "Partitions by worker",
@@ -249,19 +239,22 @@ OVERVIEW = Board(
             limit=1.0,
             words={0: "in", 1: "one is missing"},
         ),
+        _free_disk("hushstream_", "slot-public"),
         Panel(
-            "Free disk for state",
+            "Gateways that answer",
             "slot-public",
-            "percentunit",
-            "Free share of the state folder's disk, for the worker with the least.",
-            (Query(f"min by (role) (hushstream_state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
+            "short",
+            "Gateways that answer scrapes.",
+            (Query(f'sum by (deployment) (up{{role=~"gateway([.].+)?", {HERE}}})', "{{deployment}}"),),
             "stat",
-            limit=0.1,
-            alert="StateDiskFull",
-            above=False,
         ),
-        _ANSWERED,
-        _REFUSED,
+        Panel(
+            "Requests to gateways",
+            "slot-public",
+            "reqps",
+            "Requests a second by call, counted as they arrive; a batch counts as one, and feedback does not count.",
+            (Query(f"sum by (call) (rate(hushstream_gateway_requests_total{{{HERE}}}[5m]))", "{{call}}"),),
+        ),
         _DECISIONS,
         _SLOTS,
         _WINDOWS,
@@ -372,79 +365,34 @@ BENEFIT = Board(
     "hushstream-benefit",
     "hushstream: benefit",
     "public",
-    "Does it pay, and as much as was promised? Of p2b with noised sums: what `hushstream plan` says of the "
-    "configuration, beside what was released, and the lift over a hold-out, as `hushstream lift` has it.",
+    "Does it pay? What the shared private model earns over what is shown or known without it (p2b); what a slot paid.",
     (
-        Panel(
-            "Share of the gain, as promised",
-            "released",
-            "percentunit",
-            "Of what the same people would have brought without privacy, after as many slots as there are; low and "
-            "high are for effects 1.41 times smaller and larger.",
-            _gains("promised", "{bound}"),
-            "stat",
-        ),
-        Panel(
-            "Share of the gain, as released",
-            "released",
-            "percentunit",
-            "The same, with effects that differ as much as the released sums show.",
-            _gains("found", "{bound}"),
-            "stat",
-        ),
         Panel(
             "Spent by one slot",
             "released",
             "short",
             "What one slot has paid, in epsilon.",
-            (
-                Query(
-                    f'max(hushstream_budget_spent_micro_epsilon{{scope_class="slot", {HERE}}}) / 1e6',
-                    "epsilon",
-                ),
-            ),
+            (Query(f'max(hushstream_budget_spent_micro_epsilon{{scope_class="slot", {HERE}}}) / 1e6', "epsilon"),),
             "stat",
         ),
         Panel(
-            "Forecast and result: gain",
-            "released",
-            "percentunit",
-            "Share of the non-private gain. Below what was promised: people's effects differ less than was assumed, or "
-            "fewer slots hold a reward; `hushstream plan --deployment` says what more would bring.",
-            (*_gains("promised", "promised, {bound}"), *_gains("found", "as released, {bound}")),
-        ),
-        Panel(
-            "Forecast and result: rewards",
-            "released",
-            "percentunit",
-            "Share of all slots so far that hold a reward: as released, with noise, beside what was promised with the "
-            "model and without one.",
-            (
-                Query(
-                    f'max by (source) (hushstream_outlook_reward_ratio{{source=~"alone|promised", {HERE}}})',
-                    "{{source}}",
-                ),
-                Query(f'max(hushstream_outlook_reward_ratio{{source="found", {HERE}}})', "as released"),
-            ),
-        ),
-        Panel(
-            "Lift over the hold-out",
+            "The shared private model over what is shown or known without it",
             "released",
             "short",
-            "What the model earns a decision more than the hold-out, by the newest noised releases, with the ends of "
-            "its 95 % interval: it pays once low is above 0. `hushstream lift` says how many decisions more it takes.",
+            "What users with the shared private model earn a decision more than users shown the application's choice "
+            "(baseline), or with own learning without it (own), and 95 % intervals: of users who began with a model.",
             (
-                Query(f"hushstream:lift:uplift{{{HERE}}} - hushstream:lift:half_width{{{HERE}}}", "low"),
-                Query(f"hushstream:lift:uplift{{{HERE}}}", "lift"),
-                Query(f"hushstream:lift:uplift{{{HERE}}} + hushstream:lift:half_width{{{HERE}}}", "high"),
+                Query(f"hushstream:lift:uplift{{{HERE}}} - hushstream:lift:half_width{{{HERE}}}", "low, {{group}}"),
+                Query(f"hushstream:lift:uplift{{{HERE}}}", "over {{group}}"),
+                Query(f"hushstream:lift:uplift{{{HERE}}} + hushstream:lift:half_width{{{HERE}}}", "high, {{group}}"),
             ),
             signed=True,
         ),
         Panel(
-            "Rewards of both groups",
+            "Rewards of all groups",
             "released",
             "percentunit",
-            "Reward of a decision that was shown, with noise: by the model, and in the hold-out.",
+            "Reward of a decision, with noise: the shared model, own learning without it, the own choice (baseline).",
             (Query(f"hushstream:lift_reward:ratio{{{HERE}}}", "{{group}}"),),
         ),
         _SLOTS,
@@ -574,13 +522,13 @@ ZONE = Board(
             (Query(f"sum by (role, outcome) (rate(hushstream_events_total{{{HERE}}}[5m]))", "{{role}} {{outcome}}"),),
         ),
         Panel(
-            "Lag of clicks",
+            "Lag of learners",
             "zone-private",
             "short",
-            "Clicks that are not folded yet.",
+            "Records of learners' inputs that are not folded yet.",
             (Query(f"sum by (role) (hushstream_edge_consumer_lag_records{{{HERE}}})", "{{role}}"),),
             limit=10_000,
-            alert="ClicksLagHigh",
+            alert="LearnerLagHigh",
         ),
         Panel(
             "Batch latency of the learner",
@@ -608,26 +556,20 @@ ZONE = Board(
             "Mean time to bring a partition to the end of its journal, since the workers began.",
             (_mean_recovery("hushstream_edge_recovery_seconds"),),
         ),
+        _published("hushstream_edge_", "zone-private"),
+        _free_disk("hushstream_edge_", "zone-private"),
     ),
 )
 
 GATEWAY = Board(
     "hushstream-gateway",
     "hushstream: gateways",
-    "public",
-    "Requests of applications over HTTP: how soon and by whom they are answered. Without feedback: it tells clicks.",
+    "zone",
+    "Zone-private: feedback takes its share of a gateway, and so moves how decisions are answered.",
     (
         Panel(
-            "Gateways that answer",
-            "slot-public",
-            "short",
-            "Gateways that answer scrapes.",
-            (Query(f'sum by (deployment) (up{{role=~"gateway([.].+)?", {HERE}}})', "{{deployment}}"),),
-            "stat",
-        ),
-        Panel(
             "Baseline share",
-            "slot-public",
+            "zone-private",
             "percentunit",
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
             (Query(f"hushstream:gateway_unlogged:ratio5m{{{HERE}}}", "{{deployment}}"),),
@@ -637,22 +579,22 @@ GATEWAY = Board(
         ),
         Panel(
             "Requests in progress",
-            "slot-public",
+            "zone-private",
             "short",
             "Requests of all callers; `in_flight` is the limit of a gateway.",
-            (Query(f"sum by (deployment) (hushstream_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
+            (Query(f"sum by (deployment) (hushstream_edge_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
             "stat",
         ),
         Panel(
             "Requests",
-            "slot-public",
+            "zone-private",
             "reqps",
             "Requests a second by call, with any result; a batch counts as one.",
             (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
         ),
         Panel(
             "Latency by step",
-            "slot-public",
+            "zone-private",
             "s",
             "Time to read a request's body, and to answer it.",
             (
@@ -662,10 +604,16 @@ GATEWAY = Board(
             limit=1.0,
             alert="GatewaySlow",
         ),
-        _REFUSED,
+        Panel(
+            "Refusals by code",
+            "zone-private",
+            "reqps",
+            "Requests a second that a gateway ended with a problem, by its code.",
+            (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
+        ),
         Panel(
             "Turned away (429)",
-            "slot-public",
+            "zone-private",
             "reqps",
             "Requests a second that were refused for now: too many of one caller, or too many in progress.",
             (
@@ -677,17 +625,17 @@ GATEWAY = Board(
         ),
         Panel(
             "Answers without a learner",
-            "slot-public",
+            "zone-private",
             "reqps",
             "Baselines a second that were answered at once, by call; each of a batch counts.",
-            (Query(f"sum by (call) (rate(hushstream_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
+            (Query(f"sum by (call) (rate(hushstream_edge_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         Panel(
             "Answers",
-            "slot-public",
+            "zone-private",
             "reqps",
             "Answers a second by call; each of a batch counts.",
-            (Query(f"sum by (call) (rate(hushstream_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),
+            (Query(f"sum by (call) (rate(hushstream_edge_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
     ),
 )

@@ -10,8 +10,7 @@ from pathlib import Path
 import yaml
 from certificates import Authority
 
-from hushstream.ops.access.acl_rules import account_names
-from hushstream.ops.access.grants import duty_names
+from hushstream.ops.access import account_names, duty_names
 from hushstream.schemas.topics import of_party
 
 ADMINISTRATOR = "admin"
@@ -83,12 +82,7 @@ class Node:
 
 
 def properties(
-    node: Node,
-    nodes: Sequence[Node],
-    folder: Path,
-    security: Path | None,
-    min_session_ms: int,
-    broker_session_ms: int,
+    node: Node, nodes: Sequence[Node], folder: Path, security: Path | None, min_session_ms: int, broker_session_ms: int
 ) -> str:
     """The text of one broker's ``server.properties``.
 

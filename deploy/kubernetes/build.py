@@ -8,13 +8,29 @@ those of the two examples of this repository are written, and rules and dashboar
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import VERIFY, auditor, disruptions, gateway, policies, services, topics, users, workers
+from manifests import (
+    BOOTSTRAP,
+    IMAGE,
+    VERIFY,
+    auditor,
+    checks,
+    disruptions,
+    external_secrets,
+    gateway,
+    named,
+    policies,
+    services,
+    topics,
+    users,
+    workers,
+)
 from monitoring import RULES, auditor_monitor, dashboards, gateway_monitor, monitors, rules
 
 from hushstream.agents.worker.deployment import CONFIGURATION, load
@@ -40,13 +56,13 @@ class _Plain(yaml.SafeDumper):
 _Plain.add_representer(str, _Plain.represent_str)
 
 
-def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] = ()) -> dict[str, str]:
-    """The text of each file of manifests.
+def manifests_of(system: System, duties: Sequence[str], store: str | None) -> dict[str, list[dict[str, Any]]]:
+    """The objects of each file of manifests.
 
     Args:
         system: the deployment.
-        prepared: names of the files that were prepared beside its configuration.
         duties: duties, besides the roles, that get a Kafka user.
+        store: the SecretStore with the zones' keys; None: you make their secrets.
 
     Raises:
         HushstreamError: the deployment has no such duty.
@@ -57,7 +73,10 @@ def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] 
         "workers.yaml": [*services(system), *workers(system), *disruptions(system)],
         "monitors.yaml": monitors(system),
         "network.yaml": policies(system),
+        "checks.yaml": checks(system),
     }
+    if store is not None:
+        parts["secrets.yaml"] = external_secrets(system, store)
     if duties:
         parts["duties.yaml"] = users(system, duties)[-len(duties) :]
     gateways = [duty for duty in duties if duty.partition(".")[0] == "gateway"]
@@ -70,9 +89,40 @@ def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] 
         parts["auditors.yaml"] = [
             one for duty in audited for one in (*auditor(system, duty), auditor_monitor(system, duty))
         ]
-    files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
-    generators = [{"name": f"{system.config.deployment}-deployment", "files": files}]
-    return _with_kustomization(parts, configMapGenerator=generators)
+    return parts
+
+
+def chart(system: System, parts: dict[str, list[dict[str, Any]]], folder: Path, files: Sequence[str]) -> dict[str, str]:
+    """The texts of the files of a Helm chart: the same manifests, with what differs between clusters as values.
+
+    Args:
+        system: the deployment.
+        parts: its manifests (`manifests_of`).
+        folder: where ``deployment/`` is.
+        files: what the workers read of that.
+    """
+    name, replicas = system.config.deployment, {}
+    made = {file: (folder / file).read_text(encoding="utf-8") for file in files}
+    for part, objects in parts.items():
+        texts = []
+        for one in objects:
+            text = _dumped(one).replace(f"image: {IMAGE}\n", "image: {{ .Values.image | quote }}\n")
+            text = text.replace(BOOTSTRAP, "{{ .Values.bootstrap }}")
+            if one["kind"] == "StatefulSet":
+                role, count = one["metadata"]["labels"]["hushstream.io/role"], one["spec"]["replicas"]
+                replicas[role] = count
+                text = text.replace(
+                    f"  replicas: {count}\n", f'  replicas: {{{{ index .Values.replicas "{role}" }}}}\n'
+                )
+            texts.append(text)
+        made[f"templates/{part}"] = _HEADING + "---\n".join(texts)
+    data = '{{ (.Files.Glob "deployment/*").AsConfig | indent 2 }}\n'
+    made["templates/deployment.yaml"] = f"{_dumped(named('v1', 'ConfigMap', f'{name}-deployment'))}data:\n{data}"
+    version = importlib.metadata.version("hushstream")
+    about = {"apiVersion": "v2", "name": name, "version": version, "appVersion": version, "type": "application"}
+    made["Chart.yaml"] = _dumped({**about, "description": f"The deployment {name} of hushstream"})
+    made["values.yaml"] = _dumped({"image": f"{IMAGE}:{version}", "bootstrap": BOOTSTRAP, "replicas": replicas})
+    return {f"chart/{file}": text for file, text in made.items()}
 
 
 def monitoring() -> dict[Path, str]:
@@ -86,8 +136,8 @@ def monitoring() -> dict[Path, str]:
     }
 
 
-def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
-    """The texts of the files of a folder.
+def wanted(folder: Path, duties: Sequence[str] = (), store: str | None = None, helm: bool = False) -> dict[Path, str]:
+    """The texts of the files of a folder, with ``helm`` those of a chart in it, too.
 
     Raises:
         HushstreamError: its deployment cannot be read, or has no such duty.
@@ -95,7 +145,14 @@ def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
     inside = folder / "deployment"
     system = load(inside)
     prepared = [name for name in kind_of(system.kind).artefacts if (inside / name).exists()]
-    return {folder / name: text for name, text in manifests_of(system, prepared, duties).items()}
+    files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
+    parts = manifests_of(system, duties, store)
+    texts = _with_kustomization(
+        parts, configMapGenerator=[{"name": f"{system.config.deployment}-deployment", "files": files}]
+    )
+    return {
+        folder / name: text for name, text in (texts | (chart(system, parts, folder, files) if helm else {})).items()
+    }
 
 
 def main() -> int:
@@ -110,12 +167,14 @@ def main() -> int:
         help="a user besides the roles', for instance requeue-edge; of gateway also what runs it, and of "
         "verify-ROLE an auditor of that role",
     )
+    parser.add_argument("--secret-store", metavar="NAME", help="fill the zones' secrets from this SecretStore")
+    parser.add_argument("--chart", action="store_true", help="also a Helm chart, in chart/")
     parser.add_argument("--check", action="store_true", help="compare only")
     arguments = parser.parse_args()
     try:
         files = {} if arguments.folders else monitoring()
         for folder in arguments.folders or EXAMPLES:
-            files |= wanted(folder, arguments.duty)
+            files |= wanted(folder, arguments.duty, arguments.secret_store, arguments.chart)
     except HushstreamError as error:
         print(f"build: {error}", file=sys.stderr)
         return 1
@@ -136,7 +195,12 @@ def _with_kustomization(parts: dict[str, list[dict[str, Any]]], **more: Any) -> 
 
 
 def _text(objects: list[dict[str, Any]]) -> str:
-    return _HEADING + "---\n".join(yaml.dump(one, Dumper=_Plain, sort_keys=False, width=110) for one in objects)
+    return _HEADING + "---\n".join(map(_dumped, objects))
+
+
+def _dumped(one: dict[str, Any]) -> str:
+    text: str = yaml.dump(one, Dumper=_Plain, sort_keys=False, width=110)
+    return text
 
 
 if __name__ == "__main__":

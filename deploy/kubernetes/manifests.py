@@ -7,7 +7,7 @@ from typing import Any
 
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.declare.role import Role
-from hushstream.ops.access.acl_rules import Principals, accounts_of, rules_of
+from hushstream.ops.access import Principals, accounts_of, rules_of
 from hushstream.schemas.topics import physical
 
 Manifest = dict[str, Any]
@@ -32,12 +32,15 @@ WATCHED_FROM = "monitoring"
 WORKERS = 2
 """Workers of each role that has at least as many partitions: if one is lost, another one is running. A worker without a
 partition ends, so a role with one partition has one worker."""
+GATEWAYS, BUSY_PERCENT = 8, 70
+"""The most gateways, and the share of the CPU that they ask for from which there are more of them."""
 STRIMZI = "kafka.strimzi.io/v1"
 REPLICATION, IN_SYNC = 3, 2
 
 _NOT_PRUNED = {
     "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
+    "helm.sh/resource-policy": "keep",
 }
 """Deleting a KafkaTopic deletes the topic, with what was released and paid: so tools that prune must leave it."""
 _KEYS = "/var/lib/hushstream/keys"
@@ -110,10 +113,7 @@ def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
             {"resource": {"type": kind, "name": name, "patternType": "literal"}, "operations": rights, "host": "*"}
             for (kind, name), rights in operations.items()
         ]
-        spec = {
-            "authentication": {"type": "scram-sha-512"},
-            "authorization": {"type": "simple", "acls": acls},
-        }
+        spec = {"authentication": {"type": "scram-sha-512"}, "authorization": {"type": "simple", "acls": acls}}
         found.append(_object(STRIMZI, "KafkaUser", name_of(system, role), spec, {"strimzi.io/cluster": CLUSTER}))
     return found
 
@@ -144,12 +144,7 @@ def _claim(name: str, size: str) -> Manifest:
 
 def services(system: System) -> list[Manifest]:
     """The headless service that a StatefulSet must name; only readers of its metrics connect to a worker."""
-    found = []
-    for role in system.roles:
-        port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
-        spec = {"clusterIP": "None", "selector": labels(system, role), "ports": [port]}
-        found.append(_object("v1", "Service", name_of(system, role.name), spec, labels(system, role)))
-    return found
+    return [_headless(name_of(system, role.name), labels(system, role)) for role in system.roles]
 
 
 def policies(system: System) -> list[Manifest]:
@@ -160,16 +155,13 @@ def policies(system: System) -> list[Manifest]:
         "policyTypes": ["Ingress", "Egress"],
     }
     found = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{deployment}-closed", everything)]
-    for role in system.roles:
-        spec = {
-            "podSelector": {"matchLabels": labels(system, role)},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [_from("public", METRICS), _from(role.zone, ZONE_METRICS)],
-            "egress": _ways_out(),
-        }
-        name = f"{deployment}-zone-{role.zone}"
-        found.append(_object("networking.k8s.io/v1", "NetworkPolicy", name, spec, labels(system, role)))
-    return found
+    return [
+        *found,
+        *(
+            _policy(f"{deployment}-zone-{role.zone}", labels(system, role), _metrics_read(role.zone))
+            for role in system.roles
+        ),
+    ]
 
 
 def gateway(system: System, duty: str) -> list[Manifest]:
@@ -184,33 +176,91 @@ def gateway(system: System, duty: str) -> list[Manifest]:
     port = {"name": "https", "port": GATEWAY, "targetPort": "https"}
     service = {"selector": marks, "ports": [port]}
     deployment = {
-        "replicas": WORKERS,
         "selector": {"matchLabels": marks},
         "template": {"metadata": {"labels": marks}, "spec": _gateway_pod(system, duty)},
     }
     # A caller shows itself by its pod's labels, in this namespace; access from outside is a patch in an overlay.
     asks = {"podSelector": {"matchLabels": {ASKS: system.config.deployment}}}
-    policy = {
-        "podSelector": {"matchLabels": marks},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [
-            {"from": [asks], "ports": [{"protocol": "TCP", "port": GATEWAY}]},
-            _from("public", METRICS),
-            _from(_GATEWAY_ZONE, ZONE_METRICS),
+    called = {"from": [asks], "ports": [{"protocol": "TCP", "port": GATEWAY}]}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    # Callers of a pod that goes are at its peers at once, so pods may come fast; they go one at a time.
+    scaling = {
+        "scaleTargetRef": target,
+        "minReplicas": WORKERS,
+        "maxReplicas": GATEWAYS,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": BUSY_PERCENT}},
+            }
         ],
-        "egress": _ways_out(),
+        "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}},
     }
-    evictions = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": {"matchLabels": marks}}
     return [
         _object("v1", "Service", name, service, marks),
         _object("apps/v1", "Deployment", name, deployment, marks),
-        _object("policy/v1", "PodDisruptionBudget", name, evictions, marks),
-        _object("networking.k8s.io/v1", "NetworkPolicy", name, policy, marks),
+        _object("autoscaling/v2", "HorizontalPodAutoscaler", name, scaling, marks),
+        _budget(name, marks),
+        _policy(name, marks, [called, *_metrics_read(_GATEWAY_ZONE)]),
+    ]
+
+
+def checks(system: System) -> list[Manifest]:
+    """`topics check` every hour, as the operator: a job that fails names what is no longer as declared."""
+    user = name_of(system, "operator")
+    name, marks = name_of(system, "check"), {**_deployment_labels(system), "hushstream.io/role": "check"}
+    mounts = {"deployment": _DEPLOYMENT, "ca": _CA, "password": _PASSWORD}
+    container = {
+        "name": "check",
+        "image": IMAGE,
+        "args": ["topics", "check", "--no-acls", "--deployment", _DEPLOYMENT],
+        "env": [{"name": key, "value": value} for key, value in _environment(user).items()],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": _confined(),
+        "volumeMounts": [{"name": key, "mountPath": path, "readOnly": True} for key, path in mounts.items()],
+    }
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Never",
+        "securityContext": _pod_security(),
+        "containers": [container],
+        "volumes": _common_volumes(system, user),
+    }
+    job = {"backoffLimit": 1, "template": {"metadata": {"labels": marks}, "spec": pod}}
+    spec = {"schedule": "17 * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
+    return [_object("batch/v1", "CronJob", name, spec, marks), _policy(name, marks, [])]
+
+
+def external_secrets(system: System, store: str) -> list[Manifest]:
+    """The secret of each zone's keys as an ExternalSecret: the External Secrets operator fills it from a secret store.
+
+    Args:
+        system: the deployment.
+        store: name of the SecretStore; it holds each key file under ``DEPLOYMENT/FILE``.
+    """
+    deployment = system.config.deployment
+    files: dict[str, dict[str, None]] = {}
+    for role in system.roles:
+        if keys_of(role):
+            files.setdefault(role.zone, {}).update(dict.fromkeys((*keys_of(role), f"{role.storage_zone}.key")))
+    return [
+        _object(
+            "external-secrets.io/v1",
+            "ExternalSecret",
+            f"{deployment}-key-{zone}",
+            {
+                "refreshInterval": "1h",
+                "secretStoreRef": {"kind": "SecretStore", "name": store},
+                "data": [{"secretKey": key, "remoteRef": {"key": f"{deployment}/{key}"}} for key in keys],
+            },
+        )
+        for zone, keys in files.items()
     ]
 
 
 def auditor(system: System, duty: str) -> list[Manifest]:
-    """An auditor: one pod that checks what a role published, with the zone's key, and stores how far it has come.
+    """`verify --follow`: a pod that checks what a role published, with the zone's key, and stores how far it is.
 
     Args:
         system: the deployment.
@@ -220,10 +270,10 @@ def auditor(system: System, duty: str) -> list[Manifest]:
     name, marks = auditor_name(system, role), auditor_labels(system, role)
     pod = _pod(system, role)
     (worker,) = pod["containers"]
-    arguments = ["worker", "auditor", "--role", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE]
+    arguments = ["verify", "--follow", "--role", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE]
     # It has no heartbeat and no partitions; its health is that it answers, and its lag shows how far it is behind.
     asks = {"tcpSocket": {"port": METRICS_PORT}, "periodSeconds": 20, "failureThreshold": 3}
-    pod["affinity"] = {"podAntiAffinity": _apart(marks)}
+    pod["topologySpreadConstraints"] = _spread(marks)
     pod["containers"] = [
         {
             **{key: value for key, value in worker.items() if not key.endswith("Probe")},
@@ -243,18 +293,10 @@ def auditor(system: System, duty: str) -> list[Manifest]:
         "template": {"metadata": {"labels": marks}, "spec": pod},
         "volumeClaimTemplates": [_claim("state", "10Gi")],
     }
-    port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
-    service = {"clusterIP": "None", "selector": marks, "ports": [port]}
-    policy = {
-        "podSelector": {"matchLabels": marks},
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [_from("public", METRICS), _from(role.zone, ZONE_METRICS)],
-        "egress": _ways_out(),
-    }
     return [
-        _object("v1", "Service", name, service, marks),
+        _headless(name, marks),
         _object("apps/v1", "StatefulSet", name, spec, marks),
-        _object("networking.k8s.io/v1", "NetworkPolicy", name, policy, marks),
+        _policy(name, marks, _metrics_read(role.zone)),
     ]
 
 
@@ -275,22 +317,16 @@ def gateway_name(system: System, duty: str) -> str:
 
 def gateway_labels(system: System, duty: str) -> dict[str, str]:
     """Labels that identify a gateway's pods; its own metrics are of the zone of the applications."""
-    return {
-        "app.kubernetes.io/name": "hushstream",
-        "hushstream.io/deployment": system.config.deployment,
-        "hushstream.io/role": duty,
-        "hushstream.io/zone": _GATEWAY_ZONE,
-    }
+    return {**_deployment_labels(system), "hushstream.io/role": duty, "hushstream.io/zone": _GATEWAY_ZONE}
 
 
 def labels(system: System, role: Role) -> dict[str, str]:
     """Labels that identify a role's pods."""
-    return {
-        "app.kubernetes.io/name": "hushstream",
-        "hushstream.io/deployment": system.config.deployment,
-        "hushstream.io/role": role.name,
-        "hushstream.io/zone": role.zone,
-    }
+    return {**_deployment_labels(system), "hushstream.io/role": role.name, "hushstream.io/zone": role.zone}
+
+
+def _deployment_labels(system: System) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "hushstream", "hushstream.io/deployment": system.config.deployment}
 
 
 def keys_of(role: Role) -> tuple[str, ...]:
@@ -306,16 +342,33 @@ def named(version: str, kind: str, name: str, marks: Mapping[str, str] | None = 
 
 def disruptions(system: System) -> list[Manifest]:
     """An eviction may remove one worker of a role at a time; a worker that is not ready does not block it."""
-    found = []
-    for role in system.roles:
-        spec = {
-            "maxUnavailable": 1,
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": labels(system, role)},
-        }
-        marks = labels(system, role)
-        found.append(_object("policy/v1", "PodDisruptionBudget", name_of(system, role.name), spec, marks))
-    return found
+    return [_budget(name_of(system, role.name), labels(system, role)) for role in system.roles]
+
+
+def _budget(name: str, marks: Mapping[str, str]) -> Manifest:
+    selector = {"matchLabels": dict(marks)}
+    spec = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": selector}
+    return _object("policy/v1", "PodDisruptionBudget", name, spec, marks)
+
+
+def _headless(name: str, marks: Mapping[str, str]) -> Manifest:
+    port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
+    return _object("v1", "Service", name, {"clusterIP": "None", "selector": dict(marks), "ports": [port]}, marks)
+
+
+def _policy(name: str, marks: Mapping[str, str], ingress: list[Manifest]) -> Manifest:
+    """Pods with these labels reach brokers and names alone, and take connections from ``ingress`` alone."""
+    spec = {
+        "podSelector": {"matchLabels": dict(marks)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": ingress,
+        "egress": _ways_out(),
+    }
+    return _object("networking.k8s.io/v1", "NetworkPolicy", name, spec, marks)
+
+
+def _metrics_read(zone: str) -> list[Manifest]:
+    return [_from("public", METRICS), _from(zone, ZONE_METRICS)]
 
 
 def _pod(system: System, role: Role) -> Manifest:
@@ -340,7 +393,7 @@ def _pod(system: System, role: Role) -> Manifest:
         # Otherwise services would put variables into the environment, where settings are read from.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "affinity": {"podAntiAffinity": _apart(labels(system, role))},
+        "topologySpreadConstraints": _spread(labels(system, role)),
         "securityContext": _pod_security(),
         **({"initContainers": [_own_copy("key", _KEYS, "keys", "*.key")]} if keys else {}),
         "containers": [
@@ -382,7 +435,7 @@ def _gateway_pod(system: System, duty: str) -> Manifest:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "affinity": {"podAntiAffinity": _apart(gateway_labels(system, duty))},
+        "topologySpreadConstraints": _spread(gateway_labels(system, duty)),
         "securityContext": _pod_security(),
         "initContainers": [_own_copy("token", _TOKENS, "tokens", "*")],
         "containers": [
@@ -409,16 +462,17 @@ def _gateway_pod(system: System, duty: str) -> Manifest:
     }
 
 
-def _apart(marks: Mapping[str, str]) -> Manifest:
-    """Spread the workers of a role over nodes and zones of nodes, so that no single failure stops all of them."""
-    terms = [
+def _spread(marks: Mapping[str, str]) -> list[Manifest]:
+    """Spread the pods of a role over nodes and zones of nodes, so that no single failure stops all of them."""
+    return [
         {
-            "weight": weight,
-            "podAffinityTerm": {"labelSelector": {"matchLabels": dict(marks)}, "topologyKey": key},
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": dict(marks)},
         }
-        for weight, key in ((100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone"))
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
     ]
-    return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
 
 
 def _common_volumes(system: System, name: str) -> list[Manifest]:
@@ -491,11 +545,7 @@ def _probes() -> Manifest:
 
 
 def _confined() -> Manifest:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def _item(key: str) -> dict[str, str]:

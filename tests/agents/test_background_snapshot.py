@@ -16,12 +16,10 @@ import pytest
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.observe.metrics import Labels, Metrics
-from hushstream.agents.partition import background_snapshot
-from hushstream.agents.partition.driver import PartitionDriver
-from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
+from hushstream.agents.partition import driver as background_snapshot
+from hushstream.agents.partition.driver import PartitionDriver, Tools
 from hushstream.agents.recovery.recovery import Recovery
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.recovery.user_store import UsersLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord, Output
@@ -245,7 +243,7 @@ async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) 
 async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_partition(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hushstream.agents.partition.background_snapshot._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("hushstream.agents.partition.driver._RETRY_SECONDS", 0.0)
     async with running(machines, tmp_path) as run:
         run.store.let.set()
         run.store.refuse = OSError("no room")

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from hushstream.agents.observe.metrics import Labels, Metrics
-from hushstream.agents.partition.driver import PartitionDriver
-from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
-from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.partition.driver import PartitionDriver, Tools
+from hushstream.agents.recovery.snapshots import RecoveredMachine, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord, Output, TopicPartition
 from patience import Patience

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import inspect
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,25 +11,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hushstream.agents.kafka.compressed_batches import PRIVATE_API
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.schemas.codec import COMPRESSED, CodecError, decode
 
-READ_SOURCE = {
-    "Fetcher._proc_fetch_request": "59bf948fff47eed5",
-    "PartitionRecords.__init__": "8ec1c2ae6ea1af87",
-    "PartitionRecords._unpack_records": "b803e6d46480732c",
-}
 BOMB_BYTES = 384 << 20
 MEMORY_LIMIT_BYTES = 300 << 20
-
-
-@pytest.mark.parametrize("name", sorted(PRIVATE_API))
-def test_private_api_of_the_fetcher_is_what_was_read(name: str) -> None:
-    source = inspect.getsource(PRIVATE_API[name])
-    assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ_SOURCE[name], (
-        f"{name} has changed: read it again, check hushstream.agents.kafka.compressed_batches, then record it here"
-    )
 
 
 def peak_bytes(pid: int) -> int:

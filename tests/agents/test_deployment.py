@@ -18,7 +18,7 @@ from hushstream.agents.worker.deployment import (
 )
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.prepared.artefacts import ENCODER
+from hushstream.systems.p2b.prepared import ENCODER
 
 PLAIN = {"deployment": "shop", "items": {"capacity": 5}, "features": {"dimension": 4}, "expected_slots": 40}
 
@@ -49,77 +49,6 @@ def test_what_preparation_writes_is_read_back(written, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({**PLAIN, "armz": 5}, "armz"),
-        ({**PLAIN, "privacy": {"epsilonn": 1}}, "privacy.epsilonn"),
-        ({**PLAIN, "slot": {"settle": 1}}, "slot.settle"),
-        ({**PLAIN, "features": {"dimension": 4, "digit": 1}}, "features.digit"),
-    ],
-)
-def test_an_unknown_key_is_refused_by_name(written, values, named):
-    with pytest.raises(ConfigurationError, match=named):
-        read_config(written(values))
-
-
-def test_an_impossible_value_is_refused_with_the_file_and_the_field(written):
-    path = written({**PLAIN, "privacy": {"epsilon": -1}})
-    with pytest.raises(
-        ConfigurationError, match=r"privacy\.epsilon: expected a finite number above 0, got -1"
-    ) as caught:
-        read_config(path)
-    assert str(path) in str(caught.value)
-
-
-def test_a_faulty_value_that_its_section_needs_is_said_once(written):
-    features = {
-        "country": {"kind": "category", "vocabulary": ["de", "de"]},
-        "age": {"kind": "number", "range": [96, 16]},
-        "good": {"kind": "boolean"},
-    }
-    with pytest.raises(ConfigurationError) as caught:
-        read_config(written({**PLAIN, "features": features, "feedback": {"click_rate": 2}}))
-    said = str(caught.value).splitlines()
-    assert len(said) == 3
-    for words in ("country.vocabulary: entry 2", "age.range: expected the low end", "click_rate"):
-        assert sum(words in line for line in said) == 1
-
-
-def test_a_missing_key_is_named(written):
-    with pytest.raises(ConfigurationError, match=r"items\.capacity"):
-        read_config(written({key: value for key, value in PLAIN.items() if key != "items"}))
-
-
-def test_a_byte_order_mark_is_no_reason_to_fail(written):
-    assert read_config(written(PLAIN, head=b"\xef\xbb\xbf")).arms == 5
-
-
-@pytest.mark.parametrize("text", ["[1, 2", "- a\n- b\n", "just text", "", "a: !!python/object:os.system {}"])
-def test_what_is_no_mapping_in_yaml_is_refused(written, text):
-    with pytest.raises(ConfigurationError, match="expected"):
-        read_config(written(text))
-
-
-def test_bytes_that_are_no_text_and_missing_files_are_refused(tmp_path):
-    (tmp_path / CONFIGURATION).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="expected readable UTF-8"):
-        read_config(tmp_path / CONFIGURATION)
-    with pytest.raises(ConfigurationError, match="expected a configuration file, got none"):
-        read_config(tmp_path / "none.yaml")
-
-
-def test_the_environment_overrides_single_values(written, monkeypatch):
-    monkeypatch.setenv("HUSHSTREAM__PRIVACY__EPSILON", "0.25")
-    monkeypatch.setenv("HUSHSTREAM__PRIVACY__UNITS_PER_PERSON", "3")
-    monkeypatch.setenv("HUSHSTREAM__RELEASE__WINDOW_SECONDS", "null")
-    config = read_config(
-        written({**PLAIN, "privacy": {"epsilon": 1.0}, "release": {"window_units": 7, "window_seconds": 5}})
-    )
-    assert (config.release.epsilon, config.release.window_slots, config.slot.lifetime_slots) == (0.25, 7, 3)
-    assert config.release.window_seconds is None
-
-
-@pytest.mark.parametrize(
     ("name", "value", "named"),
     [
         ("HUSHSTREAM__PRIVACY__EPSILONN", "1", "privacy.epsilonn"),
@@ -132,14 +61,6 @@ def test_a_wrong_variable_is_refused_by_name(written, monkeypatch, name, value, 
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=named):
         read_config(written({**PLAIN, "privacy": {"epsilon": 1.0}}))
-
-
-def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
-    config = parse_config({**PLAIN, "encoder": {"codes": 4}})
-    first = prepare(tmp_path, config)
-    assert prepare(tmp_path, config).digest == load(tmp_path).digest == first.digest
-    with pytest.raises(ConfigurationError, match="configuration of a deployment is frozen"):
-        prepare(tmp_path, parse_config({**PLAIN, "encoder": {"codes": 5}}))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ CONFIGURATION = f"""\
 deployment: {NAME}
 items: {{capacity: 3}}
 features: {{dimension: 4}}
-expected_slots: 2000
+expected_slots: 10000
 encoder: {{codes: 2}}
 partitions: {{learner: 1, shuffler: 1}}
 """
@@ -198,22 +198,22 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await asks("second")
         # The worker names the command; what is foreign is listed, and verify minds it until a note names it.
         waiting = Patience(PATIENCE_SECONDS)
-        while "`hushstream topics repair --role learner --deployment " not in learner.said():
+        while "`hushstream logs check --role learner --deployment " not in learner.said():
             assert not waiting.over, learner.said()
             await asyncio.sleep(0.1)
         await learner.end()
-        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "shuffler")
+        found, said = await hushstream(tmp_path, bootstrap, "logs", "check", "--role", "shuffler")
         assert found == 0, said
         assert "Read journal-shuffler, marks-shuffler, state-shuffler: nothing foreign is there." in said
         assert "Not read: crowds, ledger" in said
         assert "0 records" not in said
-        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
+        found, said = await hushstream(tmp_path, bootstrap, "logs", "check", "--role", "learner")
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
         assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1
         found, said = await hushstream(tmp_path, bootstrap, "budget")
         assert found == 0, said
-        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner", "--note")
-        written = re.search(r"Written: (\d+) note", said)
+        found, said = await hushstream(tmp_path, bootstrap, "logs", "repair", "foreign", "--role", "learner", "--write")
+        written = re.search(r"Done: (\d+) change", said)
         assert written is not None, said
         assert found == 0
         found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner")
@@ -221,16 +221,16 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         assert f"{len(GARBAGE) + int(written[1])} noted" in said
         found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
         assert found == 0, said  # which asks the marks, too
-        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
+        found, said = await hushstream(tmp_path, bootstrap, "logs", "check", "--role", "learner")
         assert said.count("noted before: no mark of this place") == len(GARBAGE)
 
         # Marks that are lost.
         await deleted(bootstrap, "marks-edge")
-        refusal = "`hushstream marks rebuild --role learner --deployment "
+        refusal = "`hushstream logs repair marks --role learner --write --deployment "
         await learner.start(says=refusal)
         await learner.end()
-        found, said = await hushstream(tmp_path, bootstrap, "marks", "rebuild", "--role", "learner", "--write")
-        assert (found, "wrote 1 mark on marks-edge" in said) == (0, True), said
+        found, said = await hushstream(tmp_path, bootstrap, "logs", "repair", "marks", "--role", "learner", "--write")
+        assert (found, "mark on marks-edge/0: " in said) == (0, True), said
         await learner.start()
         await asks("third")
         await learner.end()
@@ -240,10 +240,10 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await deleted(bootstrap, "contexts")
         await learner.start(says="--accept-loss 0:contexts/0:")
         await learner.end()
-        word = learner.said().split("with --accept-loss ")[1].split(":")[0:3]
+        word = learner.said().split("with --accept-loss ")[1].split(" ")[0]
         assert "the log begins at 4; 1 record was deleted before it was folded" in learner.said()
         assert "give the words of all partitions in one start" in learner.said()
-        await learner.start("--accept-loss", ":".join(word), "--accept-loss", "0:contexts/0:90-91")
+        await learner.start("--accept-loss", word, "--accept-loss", "0:contexts/0:90-91")
         needless = [line for line in learner.said().splitlines() if "nothing was refused that --accept-loss" in line]
         assert [line.split("--accept-loss ")[1].split(" ")[0] for line in needless] == ["0:contexts/0:90-91"]
         await asks("fourth")
@@ -261,7 +261,8 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         _, said = await run(*arguments, *reading)
         marks, contexts = json.loads(said)["accepted_losses"]["found"]
         assert (marks["kind"], marks["guarantee_changed"], marks["checked"]) == ("journal", True, True)
-        assert (contexts["topic"], contexts["low"], contexts["high"], contexts["records"]) == ("contexts", 3, 4, 1)
+        lost = contexts["note"]
+        assert (lost["source"][0], lost["low"], lost["high"]) == ("contexts", 3, 4)
         assert (contexts["guarantee_changed"], contexts["erasures_to_repeat"], contexts["checked"]) == (
             False,
             True,
@@ -289,7 +290,7 @@ async def test_an_input_is_resumed_only_if_it_was_made_again_and_only_where_it_w
 
         await asks("first")
         await asks("second")
-        resume = ("topics", "resume", "contexts", "--partition", "0", "--write", "--at")
+        resume = ("logs", "repair", "input", "contexts", "--partition", "0", "--write", "--at")
         for at in ("1200", "1"):
             found, said = await hushstream(tmp_path, bootstrap, *resume, at)
             assert found == 1, said

@@ -56,7 +56,7 @@ async def shows(port: int, wanted: Callable[[dict[str, float]], bool]) -> dict[s
 
 def still(found: dict[str, float]) -> bool:
     """Whether the broker has just been heard, for all that is measured of it."""
-    ages = ("fetch_age_seconds", "group_heartbeat_age_seconds")
+    ages = ("fetch_age_seconds", "group_commit_age_seconds")
     return all(found.get(age) == 0 for age in ages)
 
 
@@ -71,7 +71,7 @@ async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_
         await shows(port, still)
         tunnel.open = False
         tunnel.cut()
-        await shows(port, lambda found: min(found["fetch_age_seconds"], found["group_heartbeat_age_seconds"]) >= 5)
+        await shows(port, lambda found: min(found["fetch_age_seconds"], found["group_commit_age_seconds"]) >= 5)
         await worker.logged("no broker has answered a fetch for")
         tunnel.open = True
         await worker.logged("brokers answer fetches again")

@@ -1,7 +1,8 @@
-"""What was released is noted on disk: no owner lowers it, and a damaged note is not believed."""
+"""What lies on a worker's disk: release marks, snapshots, and the keys under which both are sealed."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,22 @@ from pathlib import Path
 import pytest
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
+from hushstream.agents.recovery.marks import HighWater, OlderThanPaid
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import MachineMaker
+from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.journal.marks import Mark
+from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state.published import PUBLIC_RING, StateSeal, StateUnreadable
+from hushstream.privacy.errors import RetiredKey
+from hushstream.privacy.key_files import KeyRing, StorageRing, check, load_ring, retire, rotate, storage_zone
+from hushstream.privacy.keys import generate_keys, key_path, seeded_key
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
+from storage import KEYS, RING, StorageKeys
 
 
 def marks(folder: Path, **changes: object) -> HighWater:
@@ -153,3 +167,222 @@ def test_a_file_that_says_no_place_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "paid" / "dep.shuffler.0.aa.7.json").write_text("of another form", encoding="utf-8")
     with pytest.raises(OlderThanPaid, match="expected the name of a mark to end with GENERATION-RECORD"):
         marks(tmp_path).noted(0)
+
+
+SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"\x00state\n" * 100)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path), KEYS
+    )
+
+
+def test_a_snapshot_comes_back_as_it_was(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    assert store.load(3) == SNAPSHOT
+    assert store.load(4) is None
+
+
+def test_it_is_named_by_deployment_role_and_partition_and_closed_to_others(
+    store: SnapshotStore, tmp_path: Path
+) -> None:
+    store.save(3, SNAPSHOT)
+    path = store.path(3)
+    assert path == tmp_path / "dep" / "learner" / "3.snapshot"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_new_one_replaces_the_old_and_leaves_no_temporary_file(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    store.save(3, Snapshot(8, 10, b"g", b"s"))
+    assert store.load(3) == Snapshot(8, 10, b"g", b"s")
+    assert [p.name for p in store.path(3).parent.iterdir()] == ["3.snapshot"]
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_save_and_what_one_writes_stays(
+    store: SnapshotStore,
+) -> None:
+    store.save(3, SNAPSHOT)
+    folder = store.path(3).parent
+    left, written, other = (folder / name for name in (".3.1.tmp", ".3.2.tmp", ".4.1.tmp"))
+    left.write_bytes(b"users")
+    other.write_bytes(b"of another partition")
+    with written.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        store.save(3, SNAPSHOT)
+        assert sorted(folder.iterdir()) == sorted([store.path(3), written, other])
+
+
+def test_a_state_that_is_gathered_has_no_name_on_disk(store: SnapshotStore) -> None:
+    with store.incoming() as file:
+        file.write(b"users")
+        assert list(store.path(0).parent.iterdir()) == []
+
+
+def test_what_is_gathered_comes_back_at_any_size_of_read(store: SnapshotStore) -> None:
+    with store.incoming() as file:
+        for piece in (b"one", b"", b"two-", b"three"):
+            file.write(piece)
+        file.rewind()
+        assert [file.read(size) for size in (2, 6, 0, 100, 1)] == [b"on", b"etwo-t", b"", b"hree", b""]
+        file._file.seek(0)
+        assert b"one" not in file._file.read()
+
+
+def test_a_snapshot_does_not_lie_in_clear(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    assert SNAPSHOT.state[:12] not in store.path(3).read_bytes()
+    assert store.load(3) == SNAPSHOT
+
+
+def test_a_snapshot_of_another_key_partition_or_role_is_not_gone_on_with(
+    store: SnapshotStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.save(3, SNAPSHOT)
+    content = store.path(3).read_bytes()
+    store.path(4).write_bytes(content)
+    assert store.load(4) is None
+    assert "expected content as it was sealed for this partition" in caplog.text
+    role = store._settings.model_copy(update={"role": "shuffler"})
+    for settings, keys in ((role, KEYS), (store._settings, StorageKeys(KeyRing(0, 0, (), seeded_key(1, "edge"))))):
+        other = SnapshotStore(settings, keys)
+        other.path(3).parent.mkdir(parents=True, exist_ok=True)
+        other.path(3).write_bytes(content)
+        assert other.load(3) is None
+    assert "under a key of this zone's key file" in caplog.text
+
+
+def test_a_snapshot_under_an_earlier_key_is_sealed_under_the_current_one(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    turned = KeyRing(0, 1, (), RING.key)
+    assert SnapshotStore(store._settings, StorageKeys(turned)).load(3) == SNAPSHOT
+    retired = KeyRing(1, 1, ((0, RING.key.key_id),), turned.of(1))
+    assert SnapshotStore(store._settings, StorageKeys(retired)).load(3) == SNAPSHOT
+    assert store.load(3) is None
+
+
+@pytest.mark.parametrize("position", [0, 30, 60, -1])
+def test_damage_anywhere_is_noticed_and_the_snapshot_ignored(
+    store: SnapshotStore, position: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.save(3, SNAPSHOT)
+    content = bytearray(store.path(3).read_bytes())
+    content[position] ^= 1
+    store.path(3).write_bytes(bytes(content))
+    assert store.load(3) is None
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize("length", [0, 5, 40])
+def test_a_truncated_snapshot_is_ignored(store: SnapshotStore, length: int) -> None:
+    store.save(3, SNAPSHOT)
+    store.path(3).write_bytes(store.path(3).read_bytes()[:length])
+    assert store.load(3) is None
+
+
+ZONE, STORAGE = "edge", "storage-edge"
+CONTENT = b"what ann likes"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Key files of an earlier release: none of storage."""
+    generate_keys(tmp_path, [ZONE])
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def shop() -> System:
+    config = P2BConfig(
+        "shop", 4, ContextConfig(3), 32, encoder=EncoderConfig(codes=4), release=ReleaseConfig(window_slots=8)
+    )
+    return declare(P2BSystem.fitted(config))
+
+
+def seal(folder: Path) -> StorageSeal:
+    """As a worker that is started now seals: it reads the key files."""
+    return StorageSeal("shop", "learner", 0, ring(folder))
+
+
+def ring(folder: Path) -> KeyRing:
+    before, storage = load_ring(key_path(folder, ZONE)), KeySource(folder).storage(STORAGE)
+    return before if storage is None else StorageRing.of_zone(storage, before)
+
+
+def sealed(by: StorageSeal) -> bytes:
+    return b"".join(by.pack_file(os.urandom(SALT_BYTES), CONTENT))
+
+
+def test_the_storage_key_is_none_of_noise_and_follows_from_no_key_of_noise(folder: Path) -> None:
+    generate_keys(folder, [STORAGE])
+    noise, storage = load_ring(key_path(folder, ZONE)), load_ring(key_path(folder, STORAGE))
+    assert storage.key.key_id not in {key.key_id for key in noise.kept()}
+    assert [one.problem for one in check(folder, [ZONE, STORAGE])] == [None, None]
+    key_path(folder, STORAGE).unlink()
+    generate_keys(folder, [STORAGE])
+    assert load_ring(key_path(folder, STORAGE)).key.key_id != storage.key.key_id, "from the same zone's key another one"
+
+
+def test_key_files_of_an_earlier_release_go_on_and_what_they_sealed_opens_under_a_storage_key(folder: Path) -> None:
+    old = sealed(seal(folder))
+    assert seal(folder).unpack_file(old) == CONTENT
+    generate_keys(folder, [STORAGE])
+    now = seal(folder)
+    assert now.unpack_file(old) == CONTENT
+    assert now.is_other_key(old), "so it is sealed anew when the partition is taken up"
+    assert not now.is_other_key(sealed(now))
+
+
+def test_a_key_of_noise_that_is_destroyed_takes_no_state_with_it(folder: Path) -> None:
+    generate_keys(folder, [STORAGE])
+    kept, published = sealed(seal(folder)), StateSeal("shop", "learner", 0, ring(folder)).pack(bytes(16), 0, CONTENT)
+    rotate(key_path(folder, ZONE))
+    retire(key_path(folder, ZONE), 0)
+    assert seal(folder).unpack_file(kept) == CONTENT
+    assert StateSeal("shop", "learner", 0, ring(folder)).unpack(published).content == CONTENT
+
+
+def test_a_state_under_a_destroyed_storage_key_is_readable_by_nobody_nor_is_one_of_before(folder: Path) -> None:
+    before = sealed(seal(folder))
+    generate_keys(folder, [STORAGE])
+    first = sealed(seal(folder))
+    rotate(key_path(folder, STORAGE))
+    second = sealed(seal(folder))
+    assert [seal(folder).unpack_file(one) for one in (before, first, second)] == [CONTENT] * 3
+    retire(key_path(folder, STORAGE), 0)
+    assert seal(folder).unpack_file(second) == CONTENT
+    for gone in (before, first):
+        with pytest.raises(SealBroken, match="under a key of this zone's key file"):
+            seal(folder).unpack_file(gone)
+    with pytest.raises(RetiredKey):
+        load_ring(key_path(folder, STORAGE)).of(0)
+
+
+@pytest.mark.parametrize("name", ["learner", "shuffler", "aggregator"])
+def test_every_role_seals_under_the_storage_key_of_its_zone_and_an_aggregator_has_that_key_alone(
+    name: str, shop: System, tmp_path: Path
+) -> None:
+    role = role_of(shop, name)
+    generate_keys(tmp_path, role.key_zones)
+    maker = MachineMaker(role, shop, KeySource(tmp_path))
+    before = PUBLIC_RING if role.key_zone is None else load_ring(key_path(tmp_path, role.key_zone))
+    assert maker.state_keys() == before
+    generate_keys(tmp_path, [role.storage_zone])
+    storage = load_ring(key_path(tmp_path, role.storage_zone))
+    keys = maker.state_keys()
+    assert keys.of(keys.current) == storage.of(storage.current)
+    assert role.storage_zone == storage_zone(role.key_zone or role.zone)
+    old = StateSeal("shop", name, 0, before).pack(bytes(16), 0, CONTENT)
+    assert StateSeal("shop", name, 0, keys).unpack(old).content == CONTENT
+    rotate(key_path(tmp_path, role.storage_zone))
+    retire(key_path(tmp_path, role.storage_zone), 0)
+    with pytest.raises(StateUnreadable):
+        StateSeal("shop", name, 0, maker.state_keys()).unpack(old)
+
+
+def test_seeds_give_storage_keys_too() -> None:
+    one, other = KeySource(seed=7).storage(STORAGE), KeySource(seed=7).key(ZONE)
+    assert one is not None
+    assert one.key.key_id != other.key_id

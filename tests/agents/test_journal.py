@@ -1,14 +1,22 @@
+"""The journal's writer: who appended first, what stands on the log, what a commit says, who may hold a partition."""
+
 from __future__ import annotations
 
 import asyncio
+import stat
+import subprocess
+import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOutError
 
+from hushstream.agents.datadir import Seat
 from hushstream.agents.errors import JournalLost, WorkerError
+from hushstream.agents.kafka.administration import journal_name, pack_mark, read_mark
 from hushstream.agents.recovery.journal import Append, JournalWriter, settle
 from hushstream.engine.records import Output
 
@@ -154,3 +162,75 @@ async def test_an_owner_with_records_on_their_way_does_not_look() -> None:
     sent = await journal.append(b"1-ours", 1)
     assert await journal.read_others(log.tail, lambda: 2) == []
     assert await journal.confirm(sent) == 1
+
+
+def test_a_mark_is_read_back() -> None:
+    name = journal_name(b"genesis")
+    assert read_mark(pack_mark(name, 41), name) == 41
+
+
+def test_a_mark_of_another_journal_is_worth_nothing() -> None:
+    assert read_mark(pack_mark(journal_name(b"old"), 41), journal_name(b"new")) == 0
+
+
+@pytest.mark.parametrize("metadata", [None, "", "x", "hushstream/1 n", "hushstream/1 n -3", "hushstream/2 n 3"])
+def test_metadata_of_others_means_that_everything_is_sent_again(metadata: str | None) -> None:
+    assert read_mark(metadata, "n") == 0
+
+
+TAKE = """
+import sys, time
+from pathlib import Path
+from hushstream.agents.datadir import Seat
+seat = Seat(Path(sys.argv[1]), "g")
+print(seat.instance, flush=True)
+time.sleep(60)
+"""
+
+
+def test_who_starts_again_has_its_id_however_often(tmp_path: Path) -> None:
+    found = set()
+    for _ in range(4):
+        seat = Seat(tmp_path, "g")
+        found.add(seat.instance)
+        seat.leave()
+    assert len(found) == 1
+
+
+def test_workers_that_share_a_folder_have_an_id_each_and_groups_have_their_own(tmp_path: Path) -> None:
+    seats = [Seat(tmp_path, "g"), Seat(tmp_path, "g"), Seat(tmp_path, "h")]
+    assert len({seat.instance for seat in seats}) == 3
+    for seat in seats:
+        seat.leave()
+
+
+def test_the_id_of_a_killed_process_is_free_and_not_before(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKE, str(tmp_path)], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        assert process.stdout is not None
+        instance = process.stdout.readline().strip()
+        beside = Seat(tmp_path, "g")
+        assert beside.instance != instance
+        beside.leave()
+        process.kill()
+        process.wait()
+    again = Seat(tmp_path, "g")
+    assert again.instance == instance
+    again.leave()
+
+
+def test_another_machine_has_ids_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Seat(tmp_path, "g")
+    here.leave()
+    monkeypatch.setattr("socket.gethostname", lambda: "far")
+    there = Seat(tmp_path, "g")
+    assert there.instance != here.instance
+    there.leave()
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    seat = Seat(tmp_path, "g")
+    (path,) = tmp_path.rglob("*.member")
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+    seat.leave()

@@ -18,21 +18,19 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents.kafka.commits import journal_label, pack_mark
+from hushstream.agents.kafka.administration import journal_label, pack_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import recovery as recovering
-from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
-from hushstream.agents.recovery.marks import ReleaseMarks
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
+from hushstream.agents.recovery.marks import HighWater, OlderThanPaid, ReleaseMarks
 from hushstream.agents.recovery.recovery import Recovery
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord, Output
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.slots import Report
 from hushstream.systems.p2b.topics import TOPICS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,7 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DECLARED = {topic.name: topic for topic in TOPICS}
 WINDOW = {"window_slots": 4, "epsilon": 0.05}
 RUNNING = {**WINDOW, "sums": "counter", "windows": 64}
-LIFT = {"holdout": 0.5, "epsilon": 0.05, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
+LIFT = {"own": 0.5, "epsilon": 0.05, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
 ROOM = BudgetConfig(16.0, 1e-6, lift=0.0)
 
 
@@ -218,7 +216,7 @@ async def word_of(cluster: Cluster, *commits: str) -> str:
     """What an operator would have to name to go on with a cluster, as its refusal says."""
     with pytest.raises(OlderThanPaid) as refusal:
         await Worker(cluster).take_up(*commits)
-    return str(refusal.value).split("--accept-loss ")[1].split(" ")[0].rstrip(":")
+    return str(refusal.value).split("--accept-loss ")[1].split(" ")[0]
 
 
 LOST: list[Report | None] = [Report(1, 2, 1), Report(0, 0, 1), None, None]
@@ -382,7 +380,7 @@ async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(
 async def lift(rigs: Any, producer: Any, tmp_path: Path) -> Cluster:
     budget = BudgetConfig(16.0, 1e-6, lift=0.25)
     slot = {"after_interactions": 2, "lifetime_slots": 50}
-    system = rigs.make_system(lift=LIFT, slot=slot, budget=budget)
+    system = rigs.make_system(measurement=LIFT, slot=slot, budget=budget)
     return await Cluster(Role(rigs, "learner", system), producer, tmp_path).create()
 
 

@@ -1,32 +1,49 @@
+"""Metrics: their classes and endpoints, who may read them, and log lines that are limited."""
+
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import ssl
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
 from hushstream.agents.errors import AllStopped, code_of
+from hushstream.agents.observe.endpoints import MetricsAccess, ports_named
 from hushstream.agents.observe.metric_table import role_gauges_of
 from hushstream.agents.observe.metrics import EXIT_REASONS, METRICS, OTHER, STOP_REASONS, Labels, Metrics
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import worker
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import Output
-from hushstream.schemas import codec
+from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 from patience import patience
 
 LABELS = Labels(
-    "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
+    "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"),
     private_work=True, private_lag={"clicks"}, scope_classes=("slot",),
 )  # fmt: skip
 FIXED_LABELS = {
-    "role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use", "source", "bound",
+    "role", "outcome", "reason", "topic", "setting", "partition", "scope_class", "declared", "use", "source", "bound",
     "group",
 }  # fmt: skip
 
@@ -165,29 +182,28 @@ def test_a_heartbeat_tells_of_a_hang_and_not_of_a_batch() -> None:
     assert seen == [0, 0, 20, 30, 0]
 
 
-async def test_the_loop_that_sets_gauges_beats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(worker, "_GAUGE_SECONDS", 0.01)
+async def test_the_loop_that_watches_the_group_beats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(worker, "_WATCH_SECONDS", 0.01)
     running = worker.RoleWorker(
         WorkerSettings(bootstrap="127.0.0.1:9092", role="learner", group="g", datadir=tmp_path),
         make_machine=lambda _: pytest.fail("no machine is needed"),
         topics=RoleTopics(("contexts",), (), 1),
     )
     beaten = asyncio.Event()
-    monkeypatch.setattr(running, "_homes", SimpleNamespace(drivers={}), raising=False)
+    monkeypatch.setattr(running, "_homes", SimpleNamespace(occupied=True), raising=False)
+    monkeypatch.setattr(running, "_stream", SimpleNamespace(raise_refusal=AsyncMock()), raising=False)
     metrics = Metrics(LABELS)
     monkeypatch.setattr(metrics, "beat", beaten.set)
     monkeypatch.setattr(running, "_metrics", metrics, raising=False)
-    loop = asyncio.create_task(running._gauge_loop())
+    loop = asyncio.create_task(running._watch_membership())
     await asyncio.wait_for(beaten.wait(), patience(60))
     loop.cancel()
 
 
-def test_a_worker_says_which_roles_its_deployment_has_and_which_generations_it_knows(metrics: Metrics) -> None:
+def test_a_worker_says_which_roles_its_deployment_has(metrics: Metrics) -> None:
     found = samples(metrics.public)
     for declared in ("learner", "aggregator"):
         assert found["hushstream_roles_declared", (("declared", declared), ("role", "learner"))] == 1
-    assert found["hushstream_schema_generation", (("role", "learner"), ("use", "writes"))] == 2
-    assert found["hushstream_schema_generation", (("role", "learner"), ("use", "reads"))] == codec.NEWEST_GENERATION
 
 
 def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outlasts_the_driver(
@@ -221,3 +237,190 @@ def test_every_reason_is_the_name_of_an_error() -> None:
 
 def subclasses_of(kind: type[BaseException]) -> set[type[BaseException]]:
     return {kind}.union(*(subclasses_of(one) for one in kind.__subclasses__() if one is not AllStopped))
+
+
+def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog) -> None:
+    now = [0.0]
+    limited_log = RateLimitedLog(logging.getLogger("quiet-test"), 10.0, lambda: now[0])
+    with caplog.at_level("WARNING", "quiet-test"):
+        for moment in (0, 1, 9):
+            now[0] = moment
+            limited_log.warning("broker %s does not answer", "b")
+        limited_log.warning("another form")
+        now[0] = 10
+        limited_log.warning("broker %s does not answer", "c")
+        now[0] = 20
+        limited_log.warning("broker %s does not answer", "d")
+    assert [record.getMessage() for record in caplog.records] == [
+        "broker b does not answer",
+        "another form",
+        "broker c does not answer (2 more since the last such line)",
+        "broker d does not answer",
+    ]
+
+
+def test_a_library_that_tries_again_without_end_says_so_once_in_a_while(caplog) -> None:
+    module = logging.getLogger("noisy_library.conn")
+    limit_warnings("noisy_library")
+    with caplog.at_level("INFO", "noisy_library"):
+        for attempt in range(1000):
+            module.error("unable to connect to %s", f"broker {attempt}")
+            module.info("attempt %d", attempt)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("unable")] == ["unable to connect to broker 0"]
+    assert len(lines) == 1001
+
+
+def listening(port: int | None) -> set[str]:
+    """The local addresses on which a port listens, by the kernel's own list."""
+    assert port is not None
+    found = set()
+    with open("/proc/net/tcp", encoding="utf-8") as table:
+        for line in list(table)[1:]:
+            local, state = line.split()[1], line.split()[3]
+            address, _, number = local.partition(":")
+            if state == "0A" and int(number, 16) == port:
+                found.add(socket.inet_ntoa(bytes.fromhex(address)[::-1]))
+    return found
+
+
+@pytest.fixture
+def endpoints() -> Metrics:
+    made = Metrics(Labels("learner", ("decided",), (), ("contexts",), partitions=1))
+    made.batch({"decided": 3}, 0.01)
+    return made
+
+
+def test_opening_the_public_endpoint_to_others_leaves_the_zones_own_on_loopback(endpoints: Metrics) -> None:
+    public, zone = endpoints.serve("0.0.0.0", 0, 0)
+    try:
+        assert listening(public) == {"0.0.0.0"}
+        assert listening(zone) == {"127.0.0.1"}
+    finally:
+        endpoints.close()
+
+
+def test_an_endpoint_may_be_told_where_by_a_name_that_one_network_alone_knows(endpoints: Metrics) -> None:
+    _, zone = endpoints.serve("127.0.0.1", None, 0, "localhost")
+    try:
+        page = urllib.request.urlopen(f"http://localhost:{zone}/metrics", timeout=60).read().decode()
+    finally:
+        endpoints.close()
+    assert "hushstream_events_total" in page
+
+
+def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(endpoints: Metrics) -> None:
+    public, zone = endpoints.serve("127.0.0.1", 0, 0, "127.0.0.2")
+    try:
+        assert (listening(public), listening(zone)) == ({"127.0.0.1"}, {"127.0.0.2"})
+        pages = [
+            urllib.request.urlopen(f"http://{place}/metrics", timeout=patience(5)).read().decode()
+            for place in (f"127.0.0.1:{public}", f"127.0.0.2:{zone}")
+        ]
+    finally:
+        endpoints.close()
+    assert ["hushstream_events_total" in page for page in pages] == [False, True]
+    assert ["hushstream_partitions_held" in page for page in pages] == [True, False]
+
+
+TOKEN = "t" * 32
+
+
+@pytest.fixture
+def guarded(endpoints: Metrics, tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
+    """The public endpoint behind a token and HTTPS: its address, and what trusts its certificate."""
+    token = private(tmp_path / "token", f"{TOKEN}\n")
+    certificate, key = self_signed()
+    pem = private(tmp_path / "metrics.pem", certificate + key)
+    (tmp_path / "ca.pem").write_text(certificate, encoding="utf-8")
+    port, _ = endpoints.serve("127.0.0.1", 0, None, access=MetricsAccess.of_files(token, pem))
+    yield f"https://127.0.0.1:{port}/metrics", ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    endpoints.close()
+
+
+def private(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def self_signed() -> tuple[str, str]:
+    """A certificate of 127.0.0.1 and its key, PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "metrics")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM).decode(), secret.decode()
+
+
+def test_metrics_behind_a_token_are_read_with_it_alone(guarded: tuple[str, ssl.SSLContext]) -> None:
+    url, trusts = guarded
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    page = urllib.request.urlopen(asked, timeout=patience(5), context=trusts).read().decode()
+    assert "hushstream_partitions_held" in page
+    for headers in ({}, {"Authorization": TOKEN}, {"Authorization": f"Bearer {TOKEN}t"}, {"Authorization": "Bearer é"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=patience(5), context=trusts)
+        assert (refused.value.code, refused.value.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert b"hushstream_" not in refused.value.read().replace(b"--metrics-token", b"")
+
+
+def test_who_connects_and_says_nothing_holds_up_nobody(guarded: tuple[str, ssl.SSLContext]) -> None:
+    url, trusts = guarded
+    port = int(url.split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as other:
+        other.sendall(b"no TLS\r\n\r\n")
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert urllib.request.urlopen(asked, timeout=patience(5), context=trusts).status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("short", 0o600, "at least 32 printable ASCII characters"),
+        (f"{TOKEN}\n{TOKEN}", 0o600, "one line"),
+        (TOKEN, 0o640, "readable by its owner only"),
+        (None, 0o600, "expected a readable file, got No such file"),
+    ],
+)
+def test_a_token_that_is_none_or_that_others_read_is_refused(
+    tmp_path: Path, text: str | None, mode: int, says: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        MetricsAccess.of_files(path, None)
+    assert TOKEN not in str(refused.value)
+    assert TOKEN not in repr(MetricsAccess(TOKEN))
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    certificate, _ = self_signed()
+    with pytest.raises(ConfigurationError, match="PEM with a certificate and its key"):
+        MetricsAccess.of_files(None, private(tmp_path / "metrics.pem", certificate))
+
+
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        ((None, None), "no metrics are served"),
+        ((9101, None), "metrics on port 9101"),
+        ((9101, 9201), "metrics on port 9101, zone metrics on port 9201"),
+    ],
+)
+def test_the_ports_in_use_are_said_in_words(ports: tuple[int | None, int | None], said: str) -> None:
+    assert ports_named(ports) == said

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.request import urlopen
 
 import pytest
 import pytest_asyncio
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from full_disk import no_room
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker.declared import check_declared
-from hushstream.agents.worker.preflight import RoleTopics, check_topics
+from hushstream.agents.worker import preflight, worker
+from hushstream.agents.worker.preflight import RoleTopics, check_declared, check_topics
 from hushstream.agents.worker.worker import RoleWorker
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import describe_async
+from hushstream.replay.runners.stream import free_port
 from hushstream.systems.p2b.system import declare
 from hushstream.systems.p2b.topics import TOPICS
+from patience import Patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DECLARED = {topic.name: topic for topic in TOPICS if topic.name in ("reports", "journal-shuffler", "ledger")}
+
+
+def test_no_port_is_given_twice_before_its_process_listens() -> None:
+    """Of 1,000 that were drawn alone, some two dozen would come twice."""
+    assert len({free_port() for _ in range(1000)}) == 1000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -94,7 +104,7 @@ async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_an
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await created(broker, "few.")
-    with caplog.at_level("WARNING", logger="hushstream.agents.worker.declared"):
+    with caplog.at_level("WARNING", logger="hushstream.agents.worker.preflight"):
         await check_declared(made, DECLARED)
         assert not own_messages(caplog)
         # By this name it may as well be another machine: no address of loopback, and it leads here.
@@ -177,14 +187,103 @@ async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: A
         assert not {0, 22} & set(other.asked)
 
 
+CHANGES = {("journal-counting", "cleanup.policy"), ("events", "retention.ms"), ("events", "partitions")}
+
+
+async def test_what_is_changed_under_a_running_worker_is_shown_within_a_minute_with_the_command_that_mends_it(
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    machines: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Unseen, each of these is an outage at the next restart, or has deleted a journal by then."""
+    assert worker._DRIFT_SECONDS <= 60
+    monkeypatch.setattr(worker, "_DRIFT_SECONDS", 0.2)
+    make, topics = machines.counting()
+    port = free_port()
+    made = settings(broker.bootstrap, "drift.").model_copy(
+        update={"datadir": tmp_path, "role": "counting", "deployment": "test", "metrics_port": port}
+    )
+    async with administering(made.cluster) as admin:
+        for name, topic in topics.declared.items():
+            await admin.create_topics([NewTopic(f"drift.{name}", 1, 1, topic_configs=topic.settings())])
+        running = RoleWorker(made, make, topics)
+        task = asyncio.create_task(running.run())
+        with caplog.at_level("ERROR", logger="hushstream.agents.worker.worker"):
+            await until(lambda: held(port), 1)
+            given = {name: cast("dict[str, str]", store(broker, f"drift.{name}")) for name in topics.declared}
+            given["journal-counting"]["cleanup.policy"] = "compact"
+            given["events"]["retention.ms"] = "60000"
+            await admin.create_partitions({"drift.events": NewPartitions(2)})
+            await until(lambda: shown(port), CHANGES)
+            given["journal-counting"]["cleanup.policy"] = "delete"
+            await until(lambda: shown(port), CHANGES - {("journal-counting", "cleanup.policy")})
+        running.request_stop()
+        await task
+    (compacted,) = [said for said in own_messages(caplog) if "cleanup.policy" in said]
+    assert "topic drift.journal-counting: expected cleanup.policy delete, found compact; set it with" in compacted
+    assert "--alter --topic drift.journal-counting --add-config cleanup.policy=delete" in compacted
+    (added,) = [said for said in own_messages(caplog) if "partitions 1, found 2" in said]
+    assert "`hushstream logs repair partitions events --write`" in added
+
+
+async def test_rights_that_were_withdrawn_are_a_difference_and_hide_no_other_one(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lacking(*_: object) -> dict[str, str]:
+        return {"rights.ledger": "Write"}
+
+    monkeypatch.setattr(preflight, "missing_rights", lacking)
+    made = await created(broker, "rights.", reports={"retention.ms": "1000"})
+    topics = RoleTopics(("reports",), "journal-shuffler", ("ledger",), declared=DECLARED)
+    found = await preflight.drift(made, topics, 1)
+    assert [(one.topic, one.what, one.expected) for one in found] == [
+        ("ledger", "rights", "Write"),
+        ("reports", "retention.ms", "604800000"),
+    ]
+    assert "hushstream topics apply" in str(found[0])
+
+
+def store(broker: EmbeddedBroker, name: str) -> Any:
+    """What a topic of the embedded broker was created with: only Kafka has a request that changes it."""
+    return broker._node.store.topic(name).config.given
+
+
+async def metrics(port: int) -> str:
+    """The metrics of a worker; none while it serves none."""
+    try:
+        return await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode())
+    except OSError:
+        return ""
+
+
+async def held(port: int) -> int:
+    """How many partitions a worker runs."""
+    return 'hushstream_partitions_held{role="counting"} 1.0' in await metrics(port)
+
+
+async def shown(port: int) -> set[tuple[str, str]]:
+    """Topics and settings that a worker's gauge shows now."""
+    text = await metrics(port)
+    found = re.findall(r'hushstream_topic_drift{role="counting",setting="(.+)",topic="(.+)"} 1.0', text)
+    return {(topic, setting) for setting, topic in found}
+
+
+async def until(read: Callable[[], Awaitable[Any]], expected: Any) -> None:
+    waiting = Patience(20.0)
+    while (found := await read()) != expected:
+        assert not waiting.over, f"expected {expected}, found {found}"
+        await asyncio.sleep(0.05)
+
+
 async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tmp_path: Path, machines: Any) -> None:
     check_datadir(tmp_path / "state")
     assert list((tmp_path / "state").iterdir()) == []
     # Nobody listens there: had the worker asked the broker first, that would be its complaint.
     values = settings("127.0.0.1:1").model_copy(update={"datadir": tmp_path / "state"})
-    worker = RoleWorker(values, *machines.counting())
     with no_room(), pytest.raises(DatadirUnusable, match=r"state: expected room for .* free some space.*--state"):
-        await worker.run()
+        await RoleWorker(values, *machines.counting()).run()
     assert list((tmp_path / "state").iterdir()) == []
 
 

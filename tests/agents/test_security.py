@@ -1,4 +1,4 @@
-"""The connection's settings: from file and environment, strict, masked, and never plain beyond this machine."""
+"""Settings of connection and worker: from file and environment, strict, masked, never plain beyond this machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
+from pydantic import ValidationError
 
 from hushstream.agents.security import ENVIRONMENT_PREFIX, Cluster, PlaintextRefused, Security, read_security
 from hushstream.agents.settings import WorkerSettings
@@ -199,3 +200,52 @@ def test_loopback_may_be_plain_and_any_machine_encrypted(way: str) -> None:
 def test_plaintext_is_asked_for_by_file_or_environment(written: Callable[..., Path]) -> None:
     assert read_security(written(allow_plaintext=True), {}).allow_plaintext
     assert read_security(None, environment(allow_plaintext="true")).allow_plaintext
+
+
+REQUIRED = {"bootstrap": "127.0.0.1:9092", "role": "learner", "group": "g", "datadir": Path("data")}
+
+
+def test_unknown_keys_are_refused() -> None:
+    with pytest.raises(ValidationError, match="sesion"):
+        WorkerSettings(**REQUIRED, sesion_timeout_seconds=3)
+
+
+def test_a_password_is_never_printed() -> None:
+    security = Security(protocol="SASL_SSL", username="learner", password="canary-secret")
+    settings = WorkerSettings(**REQUIRED, security=security)
+    assert "canary-secret" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
+    assert settings.client_options()["sasl_plain_password"] == "canary-secret"
+
+
+def test_sasl_without_credentials_is_refused_before_anything_connects() -> None:
+    with pytest.raises(ValidationError, match="needs username and password"):
+        Security(protocol="SASL_SSL")
+
+
+def test_credentials_on_a_plain_connection_are_refused() -> None:
+    with pytest.raises(ValidationError, match="takes no username"):
+        Security(username="learner", password="x")
+
+
+def test_a_heartbeat_that_cannot_keep_the_session_is_refused() -> None:
+    with pytest.raises(ValidationError, match="heartbeat_seconds"):
+        WorkerSettings(**REQUIRED, session_timeout_seconds=3, heartbeat_seconds=2)
+
+
+def test_metrics_stay_on_loopback_and_off_unless_asked_for() -> None:
+    settings = WorkerSettings(**REQUIRED)
+    assert settings.metrics_host == "127.0.0.1"
+    assert settings.metrics_port is None
+    assert settings.zone_metrics_port is None
+
+
+def test_a_dead_worker_is_missed_after_three_heartbeats() -> None:
+    settings = WorkerSettings(**REQUIRED)
+    assert settings.session_timeout_seconds == 6.0
+    assert settings.heartbeat_seconds == 1.0
+
+
+def test_topics_are_prefixed_and_bootstrap_servers_split() -> None:
+    settings = WorkerSettings(**{**REQUIRED, "bootstrap": "127.0.0.1:1, localhost:2"}, topic_prefix="dep.")
+    assert settings.physical("contexts") == "dep.contexts"
+    assert settings.client_options()["bootstrap_servers"] == ["127.0.0.1:1", "localhost:2"]

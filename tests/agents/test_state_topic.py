@@ -20,24 +20,24 @@ from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsRepl
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import losses, state_topic
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.recovery.user_store import UserDatabase, UsersLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.homes import OutputEnds
+from hushstream.agents.worker.roles import role_work
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.journal.checkpoints import Checkpoint
-from hushstream.engine.journal.notes import Note, NoteSeal
+from hushstream.engine.journal.notes import Checkpoint, Note, NoteSeal
+from hushstream.engine.machine import StoredUser
 from hushstream.engine.records import InputRecord, InputSlice, Output
 from hushstream.engine.state.published import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
-from hushstream.engine.state.spilled import StoredUser
 from hushstream.ops.connection import Connection
-from hushstream.ops.resume import plan_async, resume_async
+from hushstream.ops.logs.inputs import continue_offsets, look
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
+from recordings import KEYS, VARIANTS, recorded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -327,7 +327,7 @@ async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_ref
     for _ in range(3):
         await partition.broker.send_and_wait(partition.prefix + "events", b"lost", partition=0)
     await partition.delete("events")
-    with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-15: nothing will follow from them"):
+    with pytest.raises(InputsDeleted, match=r"--accept-loss 0:events/0:12-15 \(nothing will follow from them"):
         await partition.worker("a", accept=("0:events/0:12-14",)).take_up()
     accepting = await partition.worker("a", accept=("0:events/0:12-15",)).take_up()
     assert accepting.recovered.begins == {INPUT: 15}
@@ -381,14 +381,16 @@ async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_
     new = [b"new%d" % number for number in range(written)]
     for value in new:
         await partition.broker.send_and_wait(partition.prefix + "events", value, partition=0)
-    with pytest.raises(TopicsReplaced, match="topics resume events --partition 0 --at 12 --write --deployment shop`"):
+    with pytest.raises(
+        TopicsReplaced, match="logs repair input events --partition 0 --at 12 --write --deployment shop`"
+    ):
         await partition.worker("a").take_up()
 
     connection = Connection(partition.broker.bootstrap, partition.prefix)
-    planned = await plan_async(connection, INPUT, 12)
+    planned = await look(connection, INPUT, 12)
     assert (planned.first, planned.end, planned.moved) == (0, written, min(written, 13))
     assert len(await partition.records(INPUT)) == written, "a plan writes nothing"
-    await resume_async(connection, planned)
+    await continue_offsets(connection, planned)
     with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-13"):
         await partition.worker("a").take_up()
     resumed = await partition.worker("a", accept=("0:events/0:12-13",)).take_up()
@@ -400,7 +402,25 @@ async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_
     again = await partition.worker("a").take_up()
     assert again.recovered.machine.snapshot() == resumed.recovered.machine.snapshot()
     with pytest.raises(HushstreamError, match="begins at 13: nothing is to be done"):
-        await plan_async(connection, INPUT, 12)
+        await look(connection, INPUT, 12)
+
+
+@pytest.mark.parametrize("written", [2, 20])
+async def test_the_command_that_is_named_fits_the_journal_where_the_state_is_older(
+    partition: Partition, written: int
+) -> None:
+    """`logs repair input` takes no other offset than that of the journal."""
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    await first.work(VALUES[:3])
+    await partition.make_again("events")
+    for number in range(written):
+        await partition.broker.send_and_wait(partition.prefix + "events", b"new%d" % number, partition=0)
+    with pytest.raises(
+        TopicsReplaced, match=r"up to offset 15.* logs repair input events --partition 0 --at 15 --write"
+    ):
+        await partition.worker("a").take_up()
 
 
 async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(
@@ -416,8 +436,53 @@ async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(
     await partition.delete("events", 11)
     await partition.worker("a").take_up()
     monkeypatch.setattr(losses, "_CLOCKS_APART_MS", 0)
-    with pytest.raises(TopicsReplaced, match=r"but offset 11 is of .* topics resume events --partition 0 --at 12"):
+    with pytest.raises(TopicsReplaced, match=r"but offset 11 is of .* logs repair input events --partition 0 --at 12"):
         await partition.worker("a").take_up()
+
+
+class Kept:
+    """Reads logs in memory, of which what lies before ``first`` was deleted."""
+
+    def __init__(self, records: Any, first: int) -> None:
+        self._records, self._first = records, first
+
+    async def first_offsets(self, sources: Any) -> dict[Any, int]:
+        return {one: self._first if one[0] == "reports" else 0 for one in sources}
+
+    async def end_offsets(self, sources: Any) -> dict[Any, int]:
+        return {one: len(self._records[one]) for one in sources}
+
+    def open(self, positions: Any) -> None:
+        """Nothing is open."""
+
+    async def read(self, source: Any, low: int, high: int) -> Any:
+        return self._records[source][low:high]
+
+
+async def test_reports_of_an_open_window_may_come_long_after_the_last_journal_record() -> None:
+    """Nothing else covers them: a shuffler that was started for an hour before its first report was told that they
+    are of another topic. What a journal record covers and is younger than it is of another one."""
+    variant = next(one for one in VARIANTS if one.name == "p2b-windows")
+    log = await asyncio.to_thread(recorded, variant)
+    place, journal = ("reports", 0), log.records["journal-shuffler", 0]
+    machine = role_work("shuffler", log.system, KEYS).make_machine(0)
+    machine.start(journal[0].value)
+    covered = next(part.high for part in machine.entry(journal[1].value).inputs)
+    hour = 3_600_000
+
+    def later(count: int) -> Any:
+        moved = [record._replace(timestamp_ms=record.timestamp_ms + hour) for record in log.records[place][count:]]
+        return {**log.records, place: [*log.records[place][:count], *moved]}
+
+    async def told(last: int, first: int, records: Any) -> Any:
+        value = journal[last].value if last else None
+        return await losses.other_log(machine, value, last + 1, Kept(records, first), {place: first})
+
+    assert await told(0, 0, later(0)) is None
+    assert await told(1, covered, later(covered)) is None
+    found = await told(1, covered - 1, later(0))
+    assert found is not None
+    assert f"but offset {covered - 1} is of" in found[1]
 
 
 async def test_an_input_is_the_same_when_what_a_forgotten_user_wrote_was_taken_out(partition: Partition) -> None:
@@ -664,6 +729,8 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        spills_users = True
+
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 
@@ -680,6 +747,8 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        spills_users = True
+
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 

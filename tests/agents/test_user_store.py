@@ -19,12 +19,11 @@ import pytest
 
 import storage
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.recovery import user_store
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.recovery.user_store import DamagedUserStore, UserDatabase, UsersLost, is_sealed_users
+from hushstream.agents.recovery.user_store import DamagedUserStore, UserDatabase, UsersLost
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.state.sealed import StorageSeal
-from hushstream.engine.state.spilled import NEVER_MS, StoredUser
+from hushstream.engine.machine import NEVER_MS, StoredUser
+from hushstream.engine.state.packed import StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from storage import KEYS, RING, SEAL
@@ -123,7 +122,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hushstream.agents.recovery.user_store import UserDatabase
-from hushstream.engine.state.spilled import StoredUser
+from hushstream.engine.machine import StoredUser
 from storage import SEAL
 store = UserDatabase(Path(sys.argv[1]), SEAL)
 store.put([StoredUser(b"a" * 16, 5, b"one")])
@@ -146,7 +145,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.recovery.user_store import UserDatabase
-from hushstream.engine.state.spilled import StoredUser
+from hushstream.engine.machine import StoredUser
 from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = UserDatabase(Path(sys.argv[1]), SEAL)
@@ -395,89 +394,6 @@ def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store: 
     assert not any(secret in everything(place) for secret in (b"what ann", b"of ann", b"what bob"))
 
 
-def in_clear(place: Path) -> None:
-    """A file as earlier releases wrote it, with pages of users who have left it since."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(place, isolation_level=None)) as old:
-        for statement in (
-            "PRAGMA journal_mode = WAL",
-            "CREATE TABLE users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)",
-            "CREATE INDEX seen ON users (seen_ms)",
-            "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)",
-            "INSERT INTO snapshot VALUES (0, 7, CAST('the window of ann' AS BLOB))",
-        ):
-            old.execute(statement)
-        rows = [(n.to_bytes(16, "big"), n, b"what ann likes %d" % n) for n in range(500)]
-        old.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)
-
-
-def test_users_who_were_left_in_clear_are_sealed_once_and_their_pages_are_overwritten(place: Path) -> None:
-    in_clear(place)
-    aside = place.with_suffix(".damaged")
-    shutil.copy(place, aside)
-    assert not is_sealed_users(aside)
-    with closing(UserDatabase(place, SEAL)) as store:
-        assert store.snapshot() == b"the window of ann"
-        assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
-        assert len(list(store.unseen_since(10))) == 10
-        assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
-        assert is_sealed_users(place)
-    assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
-
-
-def test_pages_that_an_earlier_release_had_freed_go_too_also_where_sqlite_leaves_them_as_they_were(place: Path) -> None:
-    """As where SQLite was built without SECURE_DELETE."""
-    in_clear(place)
-    with closing(sqlite3.connect(place, isolation_level=None)) as old:
-        old.execute("PRAGMA secure_delete = OFF")
-        old.execute("DELETE FROM users WHERE seen_ms >= 100")
-        assert old.execute("PRAGMA freelist_count").fetchone()[0]
-        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    assert b"what ann likes 400" in everything(place)
-    with closing(UserDatabase(place, SEAL)) as store:
-        assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
-        assert b"what ann" not in everything(place)
-
-
-def test_a_process_that_ended_between_sealing_and_writing_anew_is_made_up_for(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_clear(place)
-    with closing(sqlite3.connect(place, isolation_level=None)) as old:
-        old.execute("PRAGMA secure_delete = OFF")
-        old.execute("DELETE FROM users WHERE seen_ms >= 100")
-    with monkeypatch.context() as patch:
-        patch.setattr(user_store, "_leave_no_page_in_clear", lambda main: None)
-        UserDatabase(place, SEAL).close()
-    assert b"what ann" in everything(place)
-    with closing(UserDatabase(place, SEAL)):
-        assert b"what ann" not in everything(place)
-
-
-@pytest.mark.parametrize("damage", [0, 30])
-def test_a_copy_whose_first_page_is_lost_is_not_kept_as_it_may_be_in_clear(tmp_path: Path, damage: int) -> None:
-    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
-    store = SnapshotStore(settings, KEYS)
-    for suffix in (".damaged", ".other-version"):
-        aside = store.path(0).with_suffix(suffix)
-        in_clear(aside)
-        with aside.open("r+b") as file:
-            file.seek(damage)
-            file.write(bytes(4096))
-        assert b"what ann" in aside.read_bytes()
-    kept = store.path(0).with_suffix(".users")
-    with closing(UserDatabase(kept, SEAL)) as sealed:
-        sealed.put([user(ANN, b"one")])
-        save(sealed, b"first")
-        copy = sealed.put_aside()
-        copy.rename(store.path(0).with_name("0.kept"))
-    store.path(0).with_name("0.kept").rename(store.path(0).with_name("0.other-version.damaged"))
-    assert store.load(0) is None
-    assert sorted(
-        path.name for path in store.path(0).parent.glob("0.*") if path.suffix in (".damaged", ".other-version")
-    ) == ["0.other-version.damaged"], "a sealed copy stays"
-
-
 def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_held_open(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -493,34 +409,6 @@ def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_he
         save(store, b"second")
     with closing(UserDatabase(place, under(RETIRED))) as later:
         assert (later.get(ANN), later.snapshot()) == (b"two", b"second")
-
-
-def test_an_earlier_release_between_two_newer_ones_is_believed(place: Path) -> None:
-    with closing(UserDatabase(place, SEAL)) as store:
-        store.put([user(ANN, b"stale")])
-        save(store, b"stale")
-    place.rename(place.with_name("kept"))
-    in_clear(place)
-    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
-        for statement in (
-            f"ATTACH DATABASE '{place}' AS old",
-            "CREATE TABLE users AS SELECT * FROM old.users",
-            "CREATE TABLE snapshot AS SELECT * FROM old.snapshot",
-        ):
-            store._main.execute(statement)
-    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
-        assert (store.get(ANN), store.snapshot()) == (None, b"the window of ann")
-
-
-def test_an_earlier_release_that_ended_before_it_saved_leaves_no_snapshot_without_its_users(place: Path) -> None:
-    """It made its tables beside the sealed ones. A snapshot alone would give every user a new allowance."""
-    with closing(UserDatabase(place, SEAL)) as store:
-        store.put([user(ANN, b"known")])
-        save(store, b"record 7")
-        store._main.execute("CREATE TABLE users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)")
-        store._main.execute("CREATE TABLE snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)")
-    with closing(UserDatabase(place, SEAL)) as store:
-        assert (store.get(ANN), store.snapshot()) == (None, None)
 
 
 def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place: Path) -> None:

@@ -7,12 +7,14 @@ import shutil
 import signal
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents.worker.session import with_session
+from hushstream.agents.kafka.stream import Stream
 from patience import Patience, patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,6 +42,16 @@ def only_line(worker: Any) -> str:
     lines = [line for line in text.splitlines() if line.startswith("hushstream worker")]
     assert len(lines) == 1, text
     return str(lines[0])
+
+
+async def test_a_consumer_that_has_not_begun_is_asked_nothing() -> None:
+    # The fetch thread makes its consumer, and starts it later; in between, asking would end the worker.
+    consumer: Any = AIOKafkaConsumer()
+    thread = SimpleNamespace(kafka=consumer, thread_loop=asyncio.get_running_loop())
+    app, settings = SimpleNamespace(consumer=SimpleNamespace(thread=thread)), SimpleNamespace(topic_prefix="")
+    stream = Stream(app, settings)  # type: ignore[arg-type]  # nothing else is read
+    await stream.raise_refusal()
+    await consumer.stop()
 
 
 async def test_an_absent_broker_is_named_and_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
@@ -141,35 +153,30 @@ async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, har
             task.cancel()
 
 
-async def test_a_session_that_the_broker_finds_too_short_becomes_the_shortest_that_kafka_takes_as_it_comes(
+@pytest.mark.parametrize("seconds", [0.2, 1801.0])
+async def test_a_session_that_the_broker_does_not_take_ends_the_worker(
+    bench: Any, harness: Any, machines: Any, seconds: float
+) -> None:
+    async with deployment(bench, harness, machines, f"session-{seconds:g}") as run:
+        worker = await run.start(session_timeout_seconds=seconds, heartbeat_seconds=0.05)
+        assert await worker.exit_code() == 1
+    assert f"expected the broker to accept a session of {seconds:g} s, it does not" in only_line(worker)
+
+
+async def test_workers_that_share_a_folder_are_two_members_and_who_ends_leaves_the_other_everything(
     bench: Any, harness: Any, machines: Any
 ) -> None:
-    async with deployment(bench, harness, machines, "short-session") as run:
-        worker = await run.start(session_timeout_seconds=0.2, heartbeat_seconds=0.05)
-        await run.taken_up(worker)
-    assert "refuses a session of 0.2 s (group.min.session.timeout.ms)" in worker.log.read_text(encoding="utf-8")
-
-
-async def test_a_session_that_no_broker_takes_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
-    async with deployment(bench, harness, machines, "long-session") as run:
-        worker = await run.start(session_timeout_seconds=1801.0)
-        assert await worker.exit_code() == 1
-    assert "expected the broker to accept a session of 1801 s, it does not" in only_line(worker)
-
-
-async def test_asking_for_a_session_disturbs_no_group(bench: Any, harness: Any, machines: Any) -> None:
-    async with deployment(bench, harness, machines, "asked-session") as run:
-        worker = await run.start(session_timeout_seconds=60.0)
-        await run.taken_up(worker)
-        admin = AIOKafkaAdminClient(bootstrap_servers=bench.bootstrap)
-        await admin.start()
-        try:
-            before = await admin.describe_consumer_groups([run.settings.group])
-            assert await with_session(run.settings) == run.settings
-            after = await admin.describe_consumer_groups([run.settings.group])
-        finally:
-            await admin.close()
-        assert str(before) == str(after)
+    async with deployment(bench, harness, machines, "shared-folder") as run:
+        first = await run.start(session_timeout_seconds=1800.0)
+        await run.taken_up(first)
+        second = await run.start(session_timeout_seconds=1800.0)
+        await second.logged("at journal record", harness.PATIENCE_SECONDS)
+        first.kill(signal.SIGTERM)
+        assert await first.exit_code() == 0
+        await second.logged(
+            "partition 0: at journal record", harness.PATIENCE_SECONDS, "partition 1: at journal record"
+        )
+        await run.folded_all()
 
 
 async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines: Any) -> None:

@@ -17,7 +17,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from hushstream.api import evaluate, experiment, run
-from hushstream.api.options import SHARED, own_names, own_options
+from hushstream.api.calls import SHARED, own_names, own_options
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
@@ -129,16 +129,22 @@ def test_a_result_prints_as_a_few_lines_that_name_headline_promise_and_marks(pla
 
 
 def test_rows_are_the_same_data_frame_in_pandas_and_polars(played):
-    rows, others = played.to_pandas(), played.to_polars()
-    assert list(rows.columns) == others.columns == ["condition", "round", "users", "mean", "ci95", "figures"]
-    assert rows.to_dict("records") == others.to_dicts()
-    assert len(rows) == 6
+    for name, columns, count in (
+        (None, ["condition", "users", "mean_reward", "ci95", "figures"], 2),
+        ("curve", ["line", "at", "value", "ci95", "figures"], 6),
+    ):
+        rows, others = played.to_pandas(name), played.to_polars(name)
+        assert list(rows.columns) == others.columns == columns
+        assert rows.to_dict("records") == others.to_dicts()
+        assert len(rows) == count
+    with pytest.raises(HushstreamError, match="to_pandas: expected one of rows, curve, got 'roc'"):
+        played.to_pandas("roc")
 
 
 def test_a_picture_is_png_and_a_name_that_is_none_is_refused(played, tmp_path):
     assert played.plot()._repr_png_().startswith(b"\x89PNG")
-    assert played.plot("noise").save(tmp_path / "noise.png").read_bytes() == played.plot("noise").png
-    with pytest.raises(HushstreamError, match="plot: expected one of rewards, noise, epsilon, got 'roc'"):
+    assert played.plot("rewards").save(tmp_path / "rewards.png").read_bytes() == played.plot("rewards").png
+    with pytest.raises(HushstreamError, match="plot: expected one of rewards, got 'roc'"):
         played.plot("roc")
 
 
@@ -156,7 +162,6 @@ def test_every_option_of_a_system_has_the_command_lines_name_and_a_meaning(syste
         name = flag.lstrip("-").replace("-", "_")
         assert own_names(study)[{"from": "from_"}.get(name, name)] == field
     assert set(study.options.__dataclass_fields__) >= set(SHARED)
-    assert study.view is not None
 
 
 def test_options_are_given_by_name_alone_and_one_that_a_system_lacks_is_refused():
@@ -200,8 +205,8 @@ def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
     assert_frame_equal(of_frame.to_polars(), of_file.to_polars())
     rounds = [name for name in of_frame.to_pandas()["predicted_by"] if name.startswith("round")]
     assert len(rounds) == 3
-    details = of_frame.details
-    assert of_frame.headline.value == pytest.approx(details.rounds[-1].rmse / details.local)
+    rmse = [row["RMSE"] for row in of_frame.details.rows.plain]
+    assert of_frame.headline.value == pytest.approx(rmse[2] / rmse[3])
     assert of_frame.headline.low < of_frame.headline.value < of_frame.headline.high
     assert of_frame.plot().png.startswith(b"\x89PNG")
 
@@ -222,7 +227,7 @@ def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
         ),
         (
             lambda: evaluate(pandas.DataFrame(_decisions() | {"liked": [None] * 80}), mapping=DECISIONS),
-            "data frame, row 1, column liked: expected a number",
+            "data frame, row 1, column liked: expected a reward from 0 to 1",
         ),
         (lambda: experiment("p2b-fig99"), "unknown experiment 'p2b-fig99'"),
     ],

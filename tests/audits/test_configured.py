@@ -1,38 +1,25 @@
 """``hushstream audit --config``: what a configuration really releases is attacked, at its epsilon and horizon.
 
-False alarms: at most 1e-6 each, by the confidence bounds. Power: the settings are those whose half noise, or forgotten
-factor, `test_power.py` computes to be found with as many runs or fewer; where they differ it is said beside the test.
+False alarms: at most 1e-6 each, by the confidence bounds. Power: that of the size of the noise is in each report.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
 from pathlib import Path
 
 import pytest
 
+from every_audit import halve_all_noise
 from hushstream.agents.worker.deployment import artefacts_of, read_config
-from hushstream.counting import Concentrated, PureEpsilon, calibration
 from hushstream.features.schema import declare
-from hushstream.privacy.audits.audit import audit_slot_sums
-from hushstream.privacy.mechanisms import rewards as local_rewards
-from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.replay.audits.catalogue import audit_config
-from hushstream.replay.studies.p2b.audits import slot_sums
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.configuration import ReleaseConfig as BgtRelease
-from hushstream.systems.bgt.shuffler import collector
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.colin import release as collaborative_release
-from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
-from hushstream.systems.p2b.guarantee import deployment as p2b
-from hushstream.systems.p2b.machines import release as p2b_release
-from hushstream.systems.p2b.shuffler import linear_sums as p2b_linear
-from hushstream.systems.pdap.algorithm import noise as blocks
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, RecordConfig, SharingConfig
 
@@ -73,21 +60,8 @@ def collaborative(features=None, **release):
         deployment="audited",
         arms=3,
         features=FeatureConfig(4) if features is None else features,
-        release=ContinualConfig(**{"rewards_per_user": 100, "horizon": 100, **release}),
+        release=ContinualConfig(**{"mechanism": "negative-digit", "rewards_per_user": 100, "horizon": 100, **release}),
     )
-
-
-def counted(monkeypatch, factor):
-    """Draw every counter, over windows and of users, at so many times its epsilon (or rho)."""
-    windows, users = p2b.window_tree_of, collaborative_release.plan_of
-
-    def cheap(plan):
-        if isinstance(plan.budget, Concentrated):
-            return replace(plan, budget=Concentrated(factor * plan.budget.rho, plan.budget.delta))
-        return replace(plan, budget=PureEpsilon(factor * plan.budget.epsilon))
-
-    monkeypatch.setattr(p2b, "window_tree_of", lru_cache(lambda *place: cheap(windows(*place))))
-    monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(lambda *place: cheap(users(*place))))
 
 
 def test_many_windows_are_attacked_through_the_counter_that_auto_chooses():
@@ -105,17 +79,6 @@ def test_few_windows_are_attacked_one_by_one():
     report = audit_config(shuffled(expected_slots=100), RUNS)
     assert (report.settings["sums"], report.settings["horizon"], report.settings["steps"]) == ("fresh", None, 1)
     assert "Seen:" not in report.as_text()
-
-
-def test_a_counter_without_its_level_factor_is_found_where_fresh_noise_would_be_in_order(monkeypatch):
-    """Two levels and two sums at epsilon 1: 4,000 runs find half the noise with probability above 1 - 1e-6."""
-    config = shuffled(levels=2, windows=200)
-    tree = p2b.window_tree_of(config)
-    counted(monkeypatch, tree.levels)
-    assert tree.levels == 2
-    assert not audit_config(config, RUNS).result.passed
-    fresh = audit_slot_sums(slot_sums._slot_sums(1.0, 2), slot_sums_guarantee(1.0, 2).cost, 2, RUNS)
-    assert fresh.passed, "noise that this configuration never draws tells nothing of it"
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 255, 256])
@@ -150,14 +113,6 @@ def test_users_counters_are_attacked_at_the_configured_horizon_and_epsilon(noise
     assert (report.settings["horizon"], report.settings["epsilon"]) == (100, 6.0)
     assert "of at most 100 steps of the counter" in report.as_text()
     assert report.result.strongest > 1
-
-
-@pytest.mark.parametrize(("mechanism", "noise", "factor"), [("negative-digit", "laplace", 2), ("blt", "gaussian", 4)])
-def test_users_counters_with_half_the_noise_are_found(mechanism, noise, factor, monkeypatch):
-    """At epsilon 8 and all levels in sight, as in the catalogue's rows; one reward moves one entry or four."""
-    config = collaborative(mechanism=mechanism, noise=noise, epsilon=8.0, horizon=32, rewards_per_user=32)
-    counted(monkeypatch, factor)
-    assert not audit_config(config, RUNS).result.passed
 
 
 def test_rewards_that_are_noised_at_once_are_attacked_at_any_length_of_features():
@@ -200,7 +155,8 @@ def test_what_cannot_be_attacked_is_refused_by_name():
     exact = replace(collaborative(), release=ContinualConfig(mechanism="exact"))
     with pytest.raises(HushstreamError, match=r"release.mechanism that adds noise, got exact"):
         audit_config(exact)
-    wide = CollaborativeConfig("wide", 1, FeatureConfig(500), release=ContinualConfig(noise_at="learner"))
+    counter = ContinualConfig(mechanism="negative-digit", noise_at="learner")
+    wide = CollaborativeConfig("wide", 1, FeatureConfig(500), release=counter)
     with pytest.raises(HushstreamError, match=r"at most \d+ runs of this configuration.*--runs"):
         audit_config(wide, 100_000)
     with pytest.raises(HushstreamError, match="100 to 1000000 runs"):
@@ -211,13 +167,14 @@ def test_what_cannot_be_attacked_is_refused_by_name():
 def test_an_example_is_attacked_at_the_price_that_its_guarantee_states(path):
     config, artefacts = read_config(path), artefacts_of(path.parent)
     report = audit_config(config, 100)
-    stated = kind_of(config.system).promises(config, artefacts).releases
+    stated = kind_of(config.system).guarantee(config, artefacts)
     assert report.result.claimed == report.guarantee.cost == stated.cost
     assert report.passed
 
 
 def test_an_attack_that_saw_nothing_says_so_and_what_it_would_have_seen():
-    report = audit_config(read_config(EXAMPLES / "club.yaml"), 100)
+    club = read_config(EXAMPLES / "club.yaml")
+    report = audit_config(replace(club, release=replace(club.release, mechanism="negative-digit")), 100)
     assert report.result.strongest == 0
     assert "could not be distinguished, so this attack gives no lower bound" in report.as_text()
     assert report.least is None or report.least > 1, "two neighbours at epsilon .1 in a hundred runs"
@@ -266,19 +223,6 @@ SYSTEMS = {
 }
 
 
-def halved(monkeypatch):
-    """All noise of all systems is drawn, and half of it is added."""
-    places = (p2b_release, p2b_linear, blocks, collector, calibration, local_rewards)
-    for place in places:
-        for name in ("discrete_laplace", "discrete_gaussian", "discrete_gaussian_joint", "discrete_k_norm_joint"):
-            if hasattr(place, name):
-                monkeypatch.setattr(place, name, partial(half_of, getattr(place, name)))
-
-
-def half_of(draw, *given):
-    return draw(*given) // 2
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_running_noise_that_is_halved_is_found_in_every_system(name, monkeypatch):
     """At epsilon .5, where two neighbours hardly differ: 20,000 draws of half the size are some 100 deviations away.
@@ -290,7 +234,7 @@ def test_running_noise_that_is_halved_is_found_in_every_system(name, monkeypatch
     assert sound.passed, sound.as_text()
     assert sound.size.least < 1.1 * sound.size.result.claimed.epsilon_micro / 1e6
     assert sound.size.result.strongest > 0.9 * sound.size.result.claimed.epsilon_micro / 1e6, "and not by more noise"
-    halved(monkeypatch)
+    halve_all_noise(monkeypatch)
     broken = audit_config(config, 100)
     assert not broken.passed
     assert "EXCEEDS" in broken.as_text()

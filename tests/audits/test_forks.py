@@ -13,23 +13,22 @@ import pytest
 from scipy import stats
 
 from every_audit import all_audits
-from hushstream.privacy.audits.structure import surprise_limit
+from hushstream.privacy.audits.audit import surprise_limit
 from hushstream.replay.audits.catalogue import audit_names, make_audit
-from hushstream.replay.audits.draws import fresh_nonce
-from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, requesting_epoch
+from hushstream.replay.audits.recordings import AS_IT_WAS, BRANCHES, fresh_nonce
+from hushstream.replay.audits.row import PLACES_RUNS
+from hushstream.replay.audits.tests import ForkTest, requesting_epoch
 from hushstream.systems.catalogue import kinds
 
-ATTACKS = ("forked-journal", "forked-counter-binary", "forked-counter-honaker", "forked-counter-blt")
-"""On forks, but of another kind."""
-FORKS = tuple(name for name in audit_names() if name.startswith("forked-") and name not in ATTACKS)
+FORKS = tuple(name for name in audit_names() if name.startswith("forked-"))
 SAME = 0.5
 """Independent noise of one place agrees with at most this probability: that of a lattice of one step at epsilon 1."""
 
 
 @cache
 def fork_of(name):
-    (fork,) = make_audit(name).subjects
-    assert isinstance(fork, Fork)
+    fork = make_audit(name).test
+    assert isinstance(fork, ForkTest)
     return fork
 
 
@@ -83,7 +82,7 @@ def test_noise_that_is_named_by_ids_and_contents_needs_no_suspected_rollback(nam
 
 def test_two_branches_that_share_noise_are_found():
     """With probability above 1 - 1e-6: signs agree wherever there is one, on the coarsest lattice in one of two."""
-    agreed = int(stats.binom.ppf(1e-6, RUNS, 1 - SAME))
+    agreed = int(stats.binom.ppf(1e-6, PLACES_RUNS, 1 - SAME))
     places = len(BRANCHES) * 10
     assert agreed / 2 > surprise_limit(places, 1e-6)
 
@@ -91,14 +90,14 @@ def test_two_branches_that_share_noise_are_found():
 def test_a_fork_that_meets_its_noise_again_fails_its_audit():
     honest = fork_of("forked-windows")
     blind = replace(honest, play=lambda branch, nonce: honest.play(AS_IT_WAS, nonce))
-    found = blind(RUNS, 1e-6)
+    found = blind(PLACES_RUNS, 1e-6)
     assert not found.passed
     assert "branch" in found.structure
     assert "share noise" in found.structure
 
 
 def test_every_fork_is_among_them():
-    forks = {audit.name for audit in all_audits() if any(isinstance(subject, Fork) for subject in audit.subjects)}
+    forks = {audit.name for audit in all_audits() if isinstance(audit.test, ForkTest)}
     assert forks == set(FORKS)
 
 

@@ -13,17 +13,16 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.counting import BufferedToeplitz, Concentrated
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audits.audit import AuditResult
-from hushstream.privacy.audits.structure import Noises, audit_structure
-from hushstream.replay.audits import calibration
-from hushstream.replay.audits.calibration import Calibration
-from hushstream.replay.audits.roles.noise import LEAVES
+from hushstream.privacy.audits.audit import AuditResult, Noises, audit_structure
+from hushstream.replay.audits import catalogue
+from hushstream.replay.audits.catalogue import Calibration
+from hushstream.replay.audits.readings import INNOVATION_STEPS, unmixed
 from hushstream.replay.audits.row import Audit
-from hushstream.replay.audits.unmixed import INNOVATION_STEPS, unmixed
-from hushstream.replay.studies.colin.audits import role_noise, role_rows
-from hushstream.replay.studies.p2b.audits.releases import p2b
+from hushstream.replay.audits.tests import LEAVES
+from hushstream.replay.studies.colin import audits
+from hushstream.replay.studies.p2b.audits import p2b
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.release import plan_of
+from hushstream.systems.colin.configuration import plan_of
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 RUNS = 3_000
@@ -40,8 +39,8 @@ MECHANISMS = {
 def plan_named(name):
     if name == "p2b":
         return p2b(ReleaseConfig(sums="counter", windows=LEAVES)).window_tree
-    release = role_rows._release(horizon=LEAVES, rewards_per_user=LEAVES, **MECHANISMS[name])
-    return plan_of(release, role_noise.FEATURES)
+    release = audits._release(horizon=LEAVES, rewards_per_user=LEAVES, **MECHANISMS[name])
+    return plan_of(release, audits.ENTRY_FEATURES)
 
 
 def alarms(drawn):
@@ -118,8 +117,8 @@ def test_a_calibration_counts_alarms(monkeypatch):
     def run(runs, false_alarm):
         return AuditResult(Cost(1_000_000), 0.0, runs, false_alarm, (0, 0), None, next(seen))
 
-    monkeypatch.setattr(calibration, "make_audit", lambda name: Audit(name, "role", "told", 10, run))
-    (row,) = calibration.calibrate(7, ["counted-windows-each-draw"], processes=1)
+    monkeypatch.setattr(catalogue, "make_audit", lambda name: Audit(name, "role", "told", 10, lambda: run))
+    (row,) = catalogue.calibrate(7, ["counted-windows-each-draw"], processes=1)
     assert (row.alarms, row.times, row.structure) == (2, 7, "one and other share noise")
     assert not row.as_stated
 
@@ -134,23 +133,23 @@ def test_a_calibration_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return AuditResult(Cost(1_000_000), 0.0, runs, false_alarm, (0, 0), None, "two share" if len(done) == 2 else "")
 
-    monkeypatch.setattr(calibration, "make_audit", lambda name: Audit(name, "role", "told", 10, run))
+    monkeypatch.setattr(catalogue, "make_audit", lambda name: Audit(name, "role", "told", 10, lambda: run))
     names = ["counted-windows-each-draw"]
     with pytest.raises(KeyboardInterrupt):
-        list(calibration.calibrate(12, names, processes=1, kept=kept))
+        list(catalogue.calibrate(12, names, processes=1, kept=kept))
     (row,) = json.loads(kept.read_text(encoding="utf-8"))["counted"]
-    assert (row["name"], row["blas"], row["times"], row["alarms"]) == (*names, calibration.kernels(), 5, 1)
-    (found,) = calibration.calibrate(12, names, processes=1, kept=kept)
+    assert (row["name"], row["blas"], row["times"], row["alarms"]) == (*names, catalogue.kernels(), 5, 1)
+    (found,) = catalogue.calibrate(12, names, processes=1, kept=kept)
     assert (found.times, found.alarms, found.structure, len(done)) == (12, 1, "two share", 15)
-    (again,) = calibration.calibrate(12, names, processes=1, kept=kept)
+    (again,) = catalogue.calibrate(12, names, processes=1, kept=kept)
     assert (again, len(done)) == (found, 15), "nothing is left to run"
 
 
 def test_counts_under_another_blas_are_others(monkeypatch, tmp_path):
     kept = tmp_path / "counts.json"
     for kernels, times in (("openblas One", 3), ("openblas Two", 4), ("openblas One", 5)):
-        monkeypatch.setattr(calibration, "kernels", lambda said=kernels: said)
-        list(calibration.calibrate(times, ["discrete-laplace-size"], processes=1, kept=kept))
+        monkeypatch.setattr(catalogue, "kernels", lambda said=kernels: said)
+        list(catalogue.calibrate(times, ["discrete-laplace-size"], processes=1, kept=kept))
     counted = json.loads(kept.read_text(encoding="utf-8"))["counted"]
     assert [(one["blas"], one["times"]) for one in counted] == [("openblas One", 5), ("openblas Two", 4)]
 
@@ -159,7 +158,7 @@ def test_another_file_is_not_written_over(tmp_path):
     kept = tmp_path / "other.json"
     kept.write_text('{"rows": []}', encoding="utf-8")
     with pytest.raises(HushstreamError, match=r"other\.json: expected counts of alarms, as audit --calibrate keeps"):
-        list(calibration.calibrate(1, ["discrete-laplace-size"], processes=1, kept=kept))
+        list(catalogue.calibrate(1, ["discrete-laplace-size"], processes=1, kept=kept))
     assert kept.read_text(encoding="utf-8") == '{"rows": []}'
 
 
@@ -170,7 +169,7 @@ def test_the_command_counts_alarms_and_names_the_linear_algebra():
     found = json.loads(answer.stdout)
     assert set(found) == {"effort", "blas", "as_stated", "audits"}
     assert (found["audits"][0]["alarms"], found["audits"][0]["times"]) == (0, 2)
-    assert found["blas"] == calibration.kernels()
+    assert found["blas"] == catalogue.kernels()
     answer = CliRunner().invoke(app, ["audit", "--calibrate", "2", *rows])
     assert "as stated" in answer.stdout
     answer = CliRunner().invoke(app, ["audit", "--calibrate", "2"])

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.replay.audits.roles import work
-from hushstream.replay.audits.roles.work import Work, audit_result_of, fewest
+from hushstream.replay.audits import work
 from hushstream.replay.audits.row import Row
-from hushstream.replay.studies.bgt.audits.work import works as bgt
-from hushstream.replay.studies.colin.audits.work import works as colin
-from hushstream.replay.studies.p2b.audits.rows import works as p2b
-from hushstream.replay.studies.pdap.audits.work import works as pdap
+from hushstream.replay.audits.work import TimeTest, Work, audit_result_of, fewest
+from hushstream.replay.studies.bgt.audits import works as bgt
+from hushstream.replay.studies.colin.audits import works as colin
+from hushstream.replay.studies.p2b.audits import works as p2b
+from hushstream.replay.studies.pdap.audits import works as pdap
 from hushstream.systems.catalogue import kinds
 
 WORKS = [one for works in (p2b, bgt, colin, pdap) for one in works(64)]
@@ -146,11 +146,12 @@ def test_a_difference_is_found_and_which_takes_longer_is_said() -> None:
 def test_no_difference_passes_and_its_power_is_said() -> None:
     equal = audit_result_of(ratios(120, 0.0), ALPHA)
     assert equal.passed
-    row = Row("time", "role", "about", None, equal)
-    assert row.verdict.startswith("within the claim; middle ")
-    assert row.verdict.endswith(" for 15%")
+    row = Row("time", "role", "about", None, equal, TimeTest(WORKS[0]).power(equal))
+    assert row.verdict == "within the claim"
+    assert row.power.startswith("middle ")
+    assert row.power.endswith(" for 15%")
     # A normal spread of 2 %: 5 % is over the margin in 93 of 100 pairs, and 120 pairs need 87.
-    assert "power 1.000 for 5%, 1.000 for 15%" in row.verdict
+    assert "power 1.000 for 5%, 1.000 for 15%" in row.power
     noisy = audit_result_of(ratios(60, 0.0, spread=0.3), ALPHA)
     assert "power 0.000 for 5%" in noisy.remark, "too few for so wide a spread"
 
@@ -184,5 +185,5 @@ def test_a_role_that_takes_longer_over_nothing_fails_its_audit(monkeypatch: pyte
 
     monkeypatch.setattr(work, "_time_of", calls_of)
     monkeypatch.setattr(work, "REPEATS", 1)
-    slower = work.audit_times(Slower())(12, 1e-3)  # type: ignore[arg-type]
+    slower = TimeTest(Slower())(12, 1e-3)  # type: ignore[arg-type]
     assert slower.structure == "slots that hold nothing take over 2% longer in 12 of 12 pairs"

@@ -1,4 +1,4 @@
-"""The rates of a gateway: which are sustained, where the measurement ends, and the baseline."""
+"""Benches of the gateway and their load."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from hushstream.replay.bench import gateway, vowpal
 from hushstream.replay.bench.gateway import Row, Servers, highest_sustained, measure_rising
 from hushstream.replay.bench.http_load import post, send_at_rate
+from hushstream.replay.bench.load import (
+    make_load,
+)
+from hushstream.schemas.topics import partition_of
 
 NOBODY = Servers(["http://127.0.0.1:1"], {})
 SOON, LATE = (0.002, 0.05), (0.002, 0.2)
@@ -43,12 +47,6 @@ async def test_rates_rise_until_one_is_not_sustained(
     rows = await measure_rising(NOBODY, rates, 1.0)
     assert measured == climbed
     assert highest_sustained(rows) == most
-
-
-def test_a_rate_with_a_refused_request_is_not_sustained() -> None:
-    assert not Row(500, 499, SOON, 1).sustained
-    assert not Row(500, 500, LATE, 0).sustained
-    assert Row(500, 500, SOON, 0).sustained
 
 
 def test_requests_a_cpu_second_are_of_the_processes_that_are_named() -> None:
@@ -104,3 +102,10 @@ async def test_the_baseline_decides_with_chances_and_learns() -> None:
             await client.post("/v1/reward", json={"event_id": f"e{number}", "reward": float(answer["item"] == 2)})
     # It shows the one that is rewarded, but for what it explores.
     assert shown[200:].count(2) > 150
+
+
+def test_users_of_a_partition_are_at_home_there() -> None:
+    for home in (0, 1):
+        users = set(make_load(200, users=7, dimension=4, seed=1, home=home, partitions=2).users)
+        assert len(users) == 7
+        assert {partition_of(user, 2) for user in users} == {home}

@@ -1,16 +1,22 @@
-"""The stream's benchmark runs with real processes and gives its rows; how fast is not asked here."""
+"""Rows of benches: their names, units and targets, and what they measure."""
+
+from __future__ import annotations
 
 import asyncio
+import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.processes import started
-from hushstream.replay.bench.stream import runs
-from hushstream.replay.bench.stream.rows import stream_rows
-from hushstream.replay.bench.stream.runs import StreamSizes, open_bench, prepare_deployment
+from hushstream.replay.bench import stream
+from hushstream.replay.bench.journal import Folded, Timed, timed, waits_ms
+from hushstream.replay.bench.processes import CpuMeter, started
+from hushstream.replay.bench.stream import StreamSizes, open_bench, prepare_deployment, stream_rows
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow
+from hushstream.replay.studies.colin import bench as collaborative
 from patience import patience
 
 SIZES = StreamSizes(
@@ -24,8 +30,6 @@ SIZES = StreamSizes(
     memory_events=4096,
     memory_mark=2048,
     memory_chunk=512,
-    long_interactions=4096,
-    modest_pairs=150,
 )
 
 
@@ -33,7 +37,7 @@ SIZES = StreamSizes(
 def test_a_small_run_gives_every_row_with_its_size_unit_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     # A busy machine does not keep the pace, which is what makes a run no measurement (below).
-    monkeypatch.setattr(runs, "PACE_TOLERANCE", 0.0)
+    monkeypatch.setattr(stream, "PACE_TOLERANCE", 0.0)
     rows = stream_rows(told.append, rounds=1, sizes=SIZES)
     assert [(row.unit, row.target) for row in rows] == [
         ("events/s", ""),
@@ -46,27 +50,13 @@ def test_a_small_run_gives_every_row_with_its_size_unit_and_target(monkeypatch: 
         ("MB", ""),
         ("MB", ""),
         ("x", "at most 1.1"),
-        ("bytes/interaction", "at most 60"),
-        *[("bytes/interaction", "")] * 4,
-        ("ms", ""),
-        ("ms", ""),
-        ("bytes/interaction", ""),
-        ("ms", ""),
-        ("ms", ""),
-        ("bytes/interaction", "at most 60"),
-        ("MB", ""),
-        ("s", "at most 10"),
-        ("records", ""),
-        ("s", "at most 60"),
-        ("records", ""),
-        ("records", ""),
     ]
     assert all(row.value > 0 for row in rows[:5])
     assert all(row.value >= 0 for row in rows)
     assert all((row.reached is None) == (not row.target) for row in rows)
     assert "24000 records" in rows[0].name
     assert "12000 contexts + 12000 rewards" in rows[1].name
-    assert len(told) == 6
+    assert len(told) == 4
 
 
 @pytest.mark.process
@@ -89,4 +79,85 @@ def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) 
             running.check()
 
     with pytest.raises(BenchFailed, match="sleeper ended with code 0: nothing to do"):
+        asyncio.run(run())
+
+
+THREADS: list[int] = []
+
+
+def note_threads(text: str) -> None:
+    assert text == "collaborative learners: 10 users"
+    THREADS.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[BenchRow]:
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(limits=2):
+        patch.setattr(collaborative, "BOUNDS", {10: collaborative.BOUNDS[10]})
+        patch.setattr(collaborative, "_EVENTS", {10: 80})
+        patch.setattr(collaborative, "_DENSE_EVENTS", {10: 5})
+        patch.setattr(collaborative, "_TEXTBOOK_EVENTS", {10: 2})
+        return collaborative.collaborative_rows(note_threads, rounds=2)
+
+
+def test_every_figure_is_a_number_and_every_rate_one_of_cpu_time(rows: list[BenchRow]) -> None:
+    assert all(math.isfinite(row.value) and row.value > 0 for row in rows)
+    assert [row.unit for row in rows] == ["events/CPU s", "events/CPU s", "x", "events/CPU s", "x"]
+    assert [row.target for row in rows] == ["at least 30000", "", "", "", ""]
+
+
+def test_what_a_thread_of_its_own_would_do_is_not_hidden_from_the_thread_that_is_timed(rows: list[BenchRow]) -> None:
+    assert rows
+    assert set(THREADS) == {1}
+
+
+def _folded(log_time_ms: int, contexts: tuple[int, int], clicks: tuple[int, int] = (0, 0)) -> Folded:
+    return Folded(log_time_ms, contexts, clicks, contexts[1] - contexts[0], b"")
+
+
+def test_a_rate_counts_what_was_appended_after_the_first_moment() -> None:
+    records = [
+        _folded(1000, (0, 900)),
+        _folded(1000, (900, 1000), (0, 50)),
+        _folded(1250, (1000, 1100), (50, 100)),
+        _folded(1500, (1100, 1150)),
+    ]
+    assert timed(records, 1) == Timed(1000, 1500, 200)
+    assert timed(records, 256).per_second == 256 * 200 / 0.5
+
+
+def test_each_context_waits_from_its_own_append_to_that_of_its_decision() -> None:
+    records = [_folded(100, (0, 10)), _folded(117, (10, 12)), _folded(130, (12, 13))]
+    assert waits_ms(records, 10, [110, 111, 125]) == [7, 6, 5]
+
+
+BUSY = "while True: pass"
+IDLE = "import time; time.sleep(60)"
+
+
+def test_a_busy_process_takes_its_time_and_an_idle_one_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            started("busy", ["-c", BUSY], tmp_path, kill=True) as busy,
+            started("idle", ["-c", IDLE], tmp_path, kill=True) as idle,
+        ):
+            await asyncio.sleep(0.5)  # both have started up
+            begun = time.time() * 1000
+            async with CpuMeter([busy]) as hot, CpuMeter([idle]) as cold:
+                await asyncio.sleep(1.0)
+            ended = time.time() * 1000
+        assert 0.0 < hot.seconds(begun, ended) <= (ended - begun) / 1000 + 0.1
+        assert cold.seconds(begun, ended) < hot.seconds(begun, ended)
+
+    asyncio.run(run())
+
+
+def test_a_process_that_is_gone_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with started("short", ["-c", ""], tmp_path) as running:
+            await running.process.wait()
+            async with CpuMeter([running]):
+                raise AssertionError("it was measured")
+
+    with pytest.raises(BenchFailed, match="expected /proc and running processes"):
         asyncio.run(run())

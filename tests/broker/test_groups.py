@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from hushstream.broker.coordinator import CommittedOffset, GroupCoordinator
+from hushstream.broker.disk import Volatile
 from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.groups import GroupState
-from hushstream.broker.members import Joined, Joiner
-from hushstream.broker.settings import BrokerSettings
+from hushstream.broker.groups import CommittedOffset, GroupCoordinator, GroupState, Joined, Joiner
+from hushstream.broker.store import BrokerSettings
 from patience import patience
 
 
@@ -26,7 +25,7 @@ def joiner(member_id: str = "", **fields: Any) -> Joiner:
 
 
 def coordinator(**settings: int) -> GroupCoordinator:
-    return GroupCoordinator(BrokerSettings(group_min_session_timeout_ms=10, **settings))
+    return GroupCoordinator(BrokerSettings(group_min_session_timeout_ms=10, **settings), Volatile())
 
 
 async def refused(awaitable: Any) -> ErrorCode:
@@ -144,7 +143,7 @@ async def test_the_last_member_leaves_an_empty_group_with_its_offsets():
     groups = coordinator()
     joined = await groups.join("g", joiner(), id_required=False)
     groups.check_commit("h", -1, "")
-    groups.commit("g", "t", 0, CommittedOffset(5, -1, ""))
+    await groups.commit("g", {("t", 0): CommittedOffset(5, -1, "")})
     groups.leave("g", joined.member_id)
     group = groups.find("g")
     assert group is not None

@@ -110,6 +110,12 @@ def sweep(schedule: Any, harness: Any, promises: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
+def faults(sweep: Any) -> Any:
+    """The module of the operations, which a sweep loads."""
+    return load("faults")
+
+
+@pytest.fixture(scope="session")
 def key_seed() -> int:
     """The seed of the keys under which the frozen logs were made."""
     return int(load("frozen").KEY_SEED)

@@ -12,10 +12,10 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.runners.direct import DirectDriver
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.systems.p2b.codebook import CENTROID_STEPS
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
@@ -24,8 +24,7 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
     UsersConfig,
 )
-from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.system import declare
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.kafka.commits import journal_name
-from hushstream.agents.recovery.high_water import HighWater
+from hushstream.agents.kafka.administration import journal_name
+from hushstream.agents.recovery.marks import HighWater
 from hushstream.engine.journal.marks import Mark
 
 pytestmark = [
@@ -110,7 +110,7 @@ async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(
         for home in range(3 if role == "learner" else 2):
             await run.note(home, b"the first record of a journal that is lost", 4)
         log = await refused(run, "another journal has released here")
-        assert "--accept-loss 0:new:1: releases made from the lost records remain" in log
+        assert "--accept-loss 0:new:1 (releases made from the lost records remain" in log
 
 
 async def test_a_new_journal_is_refused_where_crowds_were_released_and_no_mark_is_left(

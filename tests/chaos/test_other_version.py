@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
-from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.snapshots import HoldsStateKeys, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
@@ -21,7 +20,7 @@ OTHER = (2**31).to_bytes(4, "little")
 
 
 def of_another_release(state: bytes) -> bytes:
-    """An intact state whose version no release here has."""
+    """An intact state whose form no release here has."""
     value = OTHER + state[20:]
     return blake2b(value, digest_size=16, person=b"hush-state").digest() + value
 
@@ -62,7 +61,7 @@ async def test_it_is_gone_on_without_the_state_which_is_kept_aside(
         second.kill(signal.SIGTERM)
         log = second.log.read_text(encoding="utf-8")
         assert await second.exit_code() == 0, log[-3000:]
-        assert log.count("snapshot: expected version") == log.count("and is not used") == found
+        assert log.count("snapshot: expected the present form") == log.count("and is not used") == found
         assert kept_aside(run.settings) == found
         audit = await run.audit()
         assert audit == undisturbed

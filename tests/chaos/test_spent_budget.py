@@ -64,7 +64,7 @@ def shufflers(short: Any, real_roles: Any, harness: Any, key_seed: int) -> Calla
 
 def require_spent(audit: Any, written: dict[Any, Any], system: Any) -> None:
     """Paid windows are released, each once; of the others nothing leaves, and nothing is debited."""
-    price = system.promises.releases.epsilon_micro
+    price = system.guarantee().epsilon_micro
     for values in audit.journals.values():
         records = [codec.decode(value)[1] for value in values[1:]]
         assert len(records) > PAID + 2, "windows went on closing"

@@ -87,7 +87,7 @@ def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
         )
         own = {f"visit:{event}" for event in np.flatnonzero(frozen.visits.arrivals.homes == 0)}
         # A learner that has not read its catalogue yet has nothing to show: such contexts are refused, and clients ask
-        # again (`tests/client/test_catalogue_first.py`). Where all is merged by log time there is none.
+        # again (`tests/client/test_answers_at_once.py`). Where all is merged by log time there is none.
         assert own <= decided.keys() or (not fixed and own & decided.keys())
         assert set(decided.values()) == {1}
         left = names_in(values(audit, "outcomes", "Outcomes"))

@@ -19,7 +19,7 @@ SHOP = """\
 deployment: shop
 items: {capacity: 4}
 features: {dimension: 3, digits: 1}
-expected_slots: 500
+expected_slots: 10000
 encoder: {codes: 4}
 """
 

@@ -1,22 +1,30 @@
-"""Before anything runs: what is promised, what is refused, and the deployment's folder."""
+"""Commands on a deployment's folder, from its configuration to its keys; every setting has its meaning."""
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import fields, is_dataclass
+from typing import get_args, get_type_hints
 
 import pytest
+import yaml
 from full_disk import no_room
 
-from hushstream.agents.worker.deployment import load, prepare, read_config
+from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
+from hushstream.api.calls import meanings
+from hushstream.cli.configure.config_options import settings
 from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.replay.checks import nested
+from hushstream.systems.catalogue import kinds
+from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 
 
@@ -53,21 +61,21 @@ def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config)
     path = config(add="privacy: {epsilon: 0.5, units_per_person: 3}\n")
     values = cli("guarantee", path, "--json").json
     unit, person = values["unit"], values["person"]
-    assert (unit["took_part"]["epsilon"], unit["which"]["epsilon"]) == (0.5, 1.0)
-    assert (person["took_part"]["epsilon"], person["which"]["epsilon"]) == (1.5, 3.0)
+    assert (unit["zero_out"]["epsilon"], unit["which"]["epsilon"]) == (0.5, 1.0)
+    assert (person["zero_out"]["epsilon"], person["which"]["epsilon"]) == (1.5, 3.0)
     assert person["counted"]["units"] == 3
 
 
 def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, config):
-    path = config(add="holdout: {share: 0.1, epsilon: 3}\n")
+    path = config(add="measurement: {own: 0.1, epsilon: 3}\n")
     values = cli("guarantee", path, "--json").json
-    for question, prices in (("took_part", (1.0, 3.0, 4.0)), ("which", (2.0, 6.0, 8.0))):
+    for question, prices in (("zero_out", (1.0, 3.0, 4.0)), ("which", (2.0, 6.0, 8.0))):
         parts = [values[group][question] for group in ("unit", "lift", "person")]
         assert tuple(part["epsilon"] for part in parts) == prices
         assert int(parts[2]["delta_units"]) == sum(int(part["delta_units"]) for part in parts[:2])
-    assert "  Whether they took part at all: epsilon 4, delta " in cli("guarantee", path).out
+    assert "  One person, zero-out: epsilon 4, delta " in cli("guarantee", path).out
     without = cli("guarantee", config(), "--json").json
-    assert ("lift" in without, without["person"]["took_part"]["epsilon"]) == (False, 1.0)
+    assert ("lift" in without, without["person"]["zero_out"]["epsilon"]) == (False, 1.0)
 
 
 def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broker_is_asked(
@@ -75,8 +83,8 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 ):
     cli("prepare", config(), tmp_path / "shop")
     line = refused("lift", "--deployment", tmp_path / "shop", "--bootstrap", "127.0.0.1:1")
-    assert "expected a deployment with a hold-out, got one of p2b without" in line
-    assert "holdout: {share: 0.1}" in line
+    assert "expected a deployment that measures, got one of p2b that does not" in line
+    assert "measurement: {baseline: 0.1, own: 0.1}" in line
 
 
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
@@ -93,7 +101,7 @@ def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
 
 def test_the_environment_overrides_a_value(cli, config, monkeypatch):
     monkeypatch.setenv("HUSHSTREAM__PRIVACY__EPSILON", "0.25")
-    assert cli("guarantee", config(), "--json").json["unit"]["took_part"]["epsilon"] == 0.25
+    assert cli("guarantee", config(), "--json").json["unit"]["zero_out"]["epsilon"] == 0.25
 
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
@@ -130,7 +138,7 @@ def test_the_guarantee_converts_its_price(cli, config):
     assert (many["covers"], many["pure_epsilon"], many["rho"]) == ("all 3 of one user", 1.5, 1.125)
     assert list(one["epsilon_at_delta"]) == ["1e-5", "1e-6", "1e-7", "1e-8", "1e-9"]
     text = cli("guarantee", path).out
-    assert "\n\nConversions\n  Whether it was there at all; which of two it was costs twice" in text
+    assert "\n\nConversions\n  Zero-out; replace-one costs twice" in text
     assert "all 3 of one user" in text
     tuples = config(add="release: {mechanism: tuples, sampling: 0.5, threshold: 50}\n", name="tuples.yaml")
     assert cli("guarantee", tuples, "--json").json["conversions"] == []
@@ -200,7 +208,7 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
     assert first == again
     assert (folder / "encoder.json").read_bytes() == encoder
     checked = cli("config", "check", folder, "--json").json
-    assert {**first, "budgets": checked["budgets"], "notes": checked["notes"]} == checked
+    assert {**first, **{name: checked[name] for name in ("budgets", "useless", "warnings", "notes")}} == checked
     assert first["digest"] in cli("config", "check", folder).out
 
 
@@ -231,9 +239,13 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
 def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     club = tmp_path / "club.yaml"
     club.write_text(CLUB, encoding="utf-8")
-    assert cli("config", "check", club, "--json").json["notes"][1:] == []
+    assert "noise on each reward, once, with deviation " in cli("config", "check", club).out
+    assert not cli("config", "check", club, "--json").json["warnings"]
+    club.write_text(CLUB + "release: {mechanism: negative-digit}\n", encoding="utf-8")
+    (less,) = cli("config", "check", club, "--json").json["warnings"]
+    assert less.startswith("release.mechanism: negative-digit adds noise with deviation ")
     club.write_text(CLUB + "release: {horizon: 1000}\n", encoding="utf-8")
-    _, note = cli("config", "check", club, "--json").json["notes"]
+    (note,) = cli("config", "check", club, "--json").json["warnings"]
     assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of their rewards count")
     assert note in cli("config", "check", club).out
 
@@ -242,12 +254,12 @@ def test_a_counter_whose_windows_the_clock_uses_up_is_noted(cli, tmp_path):
     shop = tmp_path / "shop.yaml"
     plain = "deployment: shop\nitems: {capacity: 4}\nfeatures: {dimension: 3}\nexpected_slots: 10000000\n"
     shop.write_text(plain + "release: {window_units: 10000}\n", encoding="utf-8")
-    assert cli("config", "check", shop, "--json").json["notes"][1:] == []
+    assert cli("config", "check", shop, "--json").json["warnings"] == []
     shop.write_text(plain + "release: {window_units: 10000, window_seconds: 60, horizon: 1440}\n", encoding="utf-8")
-    _, note = cli("config", "check", shop, "--json").json["notes"]
+    (note,) = cli("config", "check", shop, "--json").json["warnings"]
     assert "the counter serves 1440 of a partition: at one each 60 s they last 24 hours" in note
     shop.write_text(plain + "release: {window_units: 10000, window_seconds: 60, sums: fresh}\n", encoding="utf-8")
-    assert cli("config", "check", shop, "--json").json["notes"][1:] == []
+    assert cli("config", "check", shop, "--json").json["warnings"] == []
 
 
 def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(cli, refused, config, tmp_path):
@@ -327,6 +339,16 @@ def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spo
     assert [item["problem"] is None for item in found.json] == [False, *[True] * 4]
 
 
+def test_a_demanded_zone_is_compared_with_all_that_are_there(cli, tmp_path):
+    cli("keys", "generate", tmp_path)
+    (tmp_path / "shuffler.key").write_bytes((tmp_path / "edge.key").read_bytes())
+    cli("keys", "rotate", "shuffler", tmp_path)
+    for zone, other in (("shuffler", "edge"), ("edge", "shuffler")):
+        answer = cli("keys", "check", tmp_path, "--zone", zone)
+        assert (answer.code, answer.out.count("\n")) == (1, 1)
+        assert f"got a key of zone {other}" in answer.out
+
+
 @pytest.mark.parametrize("zones", [["edge"], ["edge", "counter"], ["shuffler", "sealing"]], ids=" ".join)
 def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli, tmp_path, zones):
     for zone in zones:
@@ -381,9 +403,9 @@ CLAIMS = "expected one that is private as stated"
 def live(cli, config, tmp_path):
     """A folder with key files, made by the commands, of a configuration with something added."""
 
-    def made(add="", kind="hosted"):
+    def made(add=""):
         folder = tmp_path / "live"
-        assert cli("prepare", config(add=f"{add}kind: {kind}\n"), folder).code == 0
+        assert cli("prepare", config(add=add), folder).code == 0
         assert cli("keys", "generate", folder / "keys").code == 0
         return folder
 
@@ -456,21 +478,6 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
         assert CLAIMS in ended(role, folder)
 
 
-def test_kind_edge_has_no_learner_workers(ended, cli, refused, live):
-    """A hosted learner once decided on clear contexts under it, and the guarantee said that they stayed on devices."""
-    folder = live(kind="edge")
-    line = ended("learner", folder)
-    assert "expected a role of deployment shop (shuffler, aggregator), got 'learner'; by the configuration" in line
-    assert "outside of its workers, who must not see it" in line
-    assert "no broker at 127.0.0.1:1 answered" in ended("shuffler", folder)
-    assert "got kind edge, where all of a user's state is on the user's device" in refused(
-        "forget", "ann", "-d", folder, "--bootstrap", "127.0.0.1:1"
-    )
-    held = {content["topic"] for content in cli("guarantee", folder, "--json").json["seen"]}
-    assert held == {"reports", "crowds", "models"}
-    assert cli("statement", "--deployment", folder, "--json").json["guarantee"]["deployment"] == "edge"
-
-
 def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
     note, *_ = cli("config", "check", config(), "--json").json["notes"]
     assert note.startswith("compression is forbidden on every topic: null slots compress better than reports")
@@ -480,14 +487,14 @@ def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
 def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
     path = config(
         ("capacity: 4", "capacity: 1"),
-        add="release: {mechanism: sums, window_units: 0}\nslot:\n  after: 3\nholdout: {share: 7}\n",
+        add="release: {mechanism: sums, window_units: 0}\nslot:\n  after: 3\nmeasurement: {own: 7}\n",
     )
     line = refused("config", "check", path)
     for said in (
         f"{path}, line 2: items.capacity: expected a whole number from 2 to 65536, got 1",
         f"{path}, line 6: release.mechanism: expected 'slot-sums', 'tuples' or 'paper', got 'sums'",
         f"{path}, line 8: slot.after: there is no such key",
-        f"{path}, line 9: holdout.share: expected",
+        f"{path}, line 9: measurement.own: expected",
     ):
         assert said in line
     # What the wrong mode decides is not judged by another mode.
@@ -495,12 +502,11 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
 
 
 def test_a_key_that_is_nearly_right_or_stands_elsewhere_is_answered_with_the_right_one(refused, config, tmp_path):
-    path = config(add="privacy: {epsilom: 1, zzz: 1}\nfeedback: {reward_wait_seconds: 3}\nwindow_units: 9\n")
+    path = config(add="privacy: {epsilom: 1, zzz: 1}\nwindow_units: 9\n")
     line = refused("config", "check", path)
     for said in (
         "privacy.epsilom: there is no such key; did you mean epsilon?",
         "privacy.zzz: there is no such key; /",
-        "feedback.reward_wait_seconds is now feedback.attribution_window_seconds",
         "window_units: there is no such key; did you mean release.window_units?",
     ):
         assert said in line
@@ -515,14 +521,14 @@ def test_a_key_that_is_nearly_right_or_stands_elsewhere_is_answered_with_the_rig
 def test_what_is_wrong_beside_a_missing_value_is_said_at_once(refused, config):
     path = config(
         ("items: {capacity: 4}\n", ""),
-        add="slot: {after_interactions: x}\nprivacy: {units_per_person: 0}\nholdout: {share: 7}\n",
+        add="slot: {after_interactions: x}\nprivacy: {units_per_person: 0}\nmeasurement: {own: 7}\n",
     )
     line = refused("config", "check", path)
     for said in (
         f"{path}: items.capacity: expected a value, got none",
         f"{path}, line 5: slot.after_interactions: expected a whole number, got 'x'",
         f"{path}, line 6: privacy.units_per_person: expected a whole number from 1 to 1000000, got 0",
-        f"{path}, line 7: holdout.share: expected",
+        f"{path}, line 7: measurement.own: expected",
     ):
         assert said in line
     assert line.count("items.capacity") == 1
@@ -563,7 +569,7 @@ def _told(values, word):
             "State this in the configuration",
         ),
         (
-            CLUB.replace(TOLD, ""),
+            CLUB.replace(TOLD, "") + "release: {mechanism: negative-digit}\n",
             "100 rewards of one user together cost",
             "Either set privacy.units_per_person to 9 or less",
         ),
@@ -584,7 +590,7 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
     said_of_it = cli("guarantee", folder).out
     assert ("For one person as a whole nothing is promised" in said_of_it) == ("units_per_person: 9}" not in values)
-    assert ("which nobody counts" in said_of_it) == ("pdap" in values)
+    assert ("nobody counts how many rewards" in said_of_it) == ("pdap" in values and "9}" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"
@@ -610,9 +616,9 @@ def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
     told = cli("guarantee", path, "--json").json
     assert told["person"]["counted"]["counted"] is False
     assert told["sentence"].startswith(
-        "Nobody learns more than a factor e^9 about what one person's rewards were, if they gave 9 at most, which "
-        "nobody counts"
+        "Reward-level differential privacy, for all that this deployment releases: epsilon 1, "
     )
+    assert "; 9 rewards of one person together: epsilon 9, delta " in told["sentence"]
     assert "9 rewards of one user, by assumption: nobody counts them" in cli("guarantee", path).out
 
 
@@ -667,3 +673,93 @@ def test_a_file_in_place_of_a_deployments_folder_is_called_so(refused, cli, conf
     for command in ("verify", "budget"):
         assert refused(command, "--deployment", inside) == told
     assert refused("worker", "learner", "--deployment", inside) == told
+
+
+CONFIGURATIONS = {name: kind.config for name, kind in kinds().items()}
+NEEDED = {
+    "p2b": {"deployment": "shop", "items.capacity": 3, "features.dimension": 4, "expected_slots": 100},
+    "colin": {"deployment": "shop", "items.capacity": 3, "features.dimension": 4},
+    "pdap": {
+        "deployment": "shop",
+        "vendors": [{"name": "one", "items": {"capacity": 3}}],
+        "features.dimension": 2,
+    },
+    "pdol": {"deployment": "shop", "nodes": 3, "features.dimension": 4},
+    "bgt": {"deployment": "shop", "items.capacity": 9},
+}
+
+
+def _classes(made):
+    """A configuration class and all sections below it."""
+    yield made
+    for hint in get_type_hints(made).values():
+        for part in (hint, *get_args(hint)):
+            if is_dataclass(part):
+                yield from _classes(part)
+
+
+CLASSES = sorted({each for made in CONFIGURATIONS.values() for each in _classes(made)}, key=lambda made: made.__name__)
+
+
+@pytest.mark.parametrize("made", CLASSES, ids=lambda made: made.__name__)
+def test_every_field_of_every_configuration_has_a_meaning_and_nothing_else_has(made):
+    said = meanings(made)
+    assert list(said) == [one.name for one in fields(made)], inspect.getdoc(made)
+    assert all(len(meaning) > 5 and meaning.endswith(".") for meaning in said.values())
+
+
+@pytest.mark.parametrize("system", CONFIGURATIONS)
+def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(system):
+    listed = settings(kinds()[system])
+    inside = {
+        one.name
+        for one in listed
+        if one.name.startswith(("privacy.lifetime.", "vendors.", "gossip.")) or one.name == "features"
+    }
+    required = {one.name for one in listed if one.default is None and one.type != "section"} - inside
+    # Features that are declared by name take the place of a histogram and its dimension.
+    assert required == set(NEEDED[system]) - ({"features.dimension"} if system in ("p2b", "pdap", "pdol") else set())
+    values = {
+        one.name: yaml.safe_load(one.default) for one in listed if one.default is not None and one.type != "section"
+    }
+    whole = {name: value for name, value in values.items() if name not in inside} | NEEDED[system]
+    assert parse_config(nested(whole, "test")) == parse_config(nested({**NEEDED[system], "system": system}, "test"))
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "type_", "default", "says"),
+    [
+        ("colin", "release.noise", None, "laplace", "gaussian"),
+        ("colin", "release.mechanism", None, "auto", "noisy-reward"),
+        ("colin", "learner.alpha", "number | lemma", "0.1", "lemma"),
+        ("colin", "learner.self_weight", "number", "1.0", "CoLin"),
+        ("colin", "feedback.reward_levels", "whole number", "256", "noisy-reward"),
+        ("colin", "privacy.epochs", "whole number", "1", "budget"),
+        ("colin", "release.window_units", "whole number", "256", "rewards"),
+        ("p2b", "measurement.own", "number", "0.0", "they never get the shared model"),
+        ("p2b", "privacy.delta", "number", "1.0e-06", "threshold"),
+        ("p2b", "encoder.codes", "whole number | auto", "auto", "auto picks"),
+        ("p2b", "privacy.lifetime", "section | null", "null", "limits"),
+    ],
+)
+def test_a_setting_can_be_looked_up(cli, system, name, type_, default, says):
+    answer = cli("config", "options", "--system", system, "--json")
+    assert (answer.code, answer.err, set(answer.json)) == (0, "", {system})
+    found = next(one for one in answer.json[system] if one["name"] == name)
+    assert type_ in (None, found["type"])
+    assert found["default"] == default
+    assert says in found["meaning"]
+
+
+def test_without_a_system_all_are_printed_and_nothing_is_cut(cli):
+    whole = cli("config", "options", "--json").json
+    assert list(whole) == sorted(kinds())
+    printed = cli("config", "options")
+    assert printed.code == 0
+    words = " ".join(printed.out.split())
+    for system, listed in whole.items():
+        assert f"system: {system}" in words
+        for one in listed:
+            assert one["name"] in words
+            assert one["default"] is None or one["default"] in words
+    assert "HUSHSTREAM__PRIVACY__EPSILON=0.5" in words

@@ -58,7 +58,7 @@ def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: P
 
 
 async def erased_while_running(cli: Any, folder: Path, copy: Path) -> None:
-    """Two rounds of two users, the tombstone, two more rounds; then everything is exported."""
+    """Two rounds of two users, the deletion request, two more rounds; then everything is exported."""
     system = load(folder)
     async with StreamSession(system, StreamPlace(folder, None, SEED)) as stream:
         place = ("-d", folder, "--bootstrap", stream.bootstrap)

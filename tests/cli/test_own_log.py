@@ -1,8 +1,7 @@
-"""From an export to a table that `evaluate` reads, and to what a shadow would have brought: the commands."""
+"""From an export to a table that `evaluate` reads: the commands."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +66,3 @@ def test_an_export_becomes_a_table_whose_command_line_evaluate_takes(exported: P
     judged = _run(*command[1:], "--json")
     assert "INTERNAL, NOT PRIVATE" in judged
     _run("topics", "table", exported / "out", exported / "own", "--deployment", exported / "shop", code=1)
-
-
-def test_a_shadow_says_what_it_would_bring_and_whether_that_is_certain(exported: Path) -> None:
-    found = json.loads(_run("shadow", exported / "out", "--deployment", exported / "shop", "--json", code=1))
-    assert found["rows"] == 480
-    assert found["notice"].startswith("INTERNAL, NOT PRIVATE")
-    assert 240 <= found["agreed"] < 480
-    assert found["certain"] is False, "every item earns the same here"
-    text = _run("shadow", exported / "out", "--deployment", exported / "shop", code=1)
-    assert "PROPENSITIES ESTIMATED" in text

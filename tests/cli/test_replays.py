@@ -48,14 +48,14 @@ def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(c
     answer = cli("replay", *TINY, "--report", tmp_path / "report", "--json")
     assert (answer.code, answer.err) == (0, "")
     written = {path.name for path in (tmp_path / "report").iterdir()}
-    assert {"results.json", "rewards.csv", "cells.csv", "rewards.png", "noise.png", "epsilon.png"} < written
-    assert "index.html" in written
+    assert {"results.json", "rows.csv", "rewards.csv", "rewards.png", "index.html"} <= written
     document = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))
     assert document == answer.json
-    for condition in ("cold", "warm_nonprivate", "warm_private"):
-        assert 0 <= document["conditions"][condition]["mean"] <= 1
-        assert document["conditions"][condition]["ci95"] >= 0
-    assert set(document["privacy"]) > {"epsilon", "delta", "relation", "unit", "lifetime", "deployment"}
+    assert len(document["rows"]) == 3
+    for row in document["rows"]:
+        assert 0 <= row["mean_reward"] <= 1
+        assert row["ci95"] >= 0
+    assert set(document["privacy"]) > {"sentence", "person", "unit", "mechanism", "not_protected"}
     assert document["counts"]["decided"] > 0
     assert document["throughput"]["events_per_second"] > 0
     assert {check["status"] for check in document["verify"].values()} == {"equal"}
@@ -64,7 +64,7 @@ def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(c
 def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, tmp_path):
     answer = cli("replay", *TINY, "--condition", "cold", "--condition", "warm_private", "--report", tmp_path / "report")
     assert answer.code == 0
-    assert "cold" in answer.out
+    assert "own learning only" in answer.out
     assert "REPRODUCIBLE, NOT PRIVATE" in answer.out
     assert str(tmp_path / "report") in answer.out.replace("\n", "")
     assert (answer.err, "Traceback" in answer.out) == ("", False)
@@ -160,8 +160,8 @@ def test_users_are_limited_and_both_systems_give_the_same_measures(cli, tmp_path
     small = ("--world", "arms=4", "--world", "dimension=3", "--world", "pool=20")
     colin = cli("replay", "colin", "--limit", "4", "--rounds", "3", *small, "--report", tmp_path / "colin", "--json")
     assert (colin.code, colin.err) == (0, "")
-    assert colin.json["users"] == 4
-    assert p2b["conditions"]["cold"]["users"] == 6
+    assert colin.json["facts"]["users"] == 4
+    assert [row["users"] for row in p2b["rows"]] == [6, 6, 6]
     assert set(colin.json["throughput"]) == set(p2b["throughput"]) > {"decision_seconds_p50", "events_per_second"}
     for same in ("environment", "count_classes", "verify"):
         assert colin.json[same].keys() & p2b[same].keys()
@@ -175,7 +175,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
         raise AssertionError("it ran")
 
     monkeypatch.setattr("hushstream.replay.run.run_with", never)
-    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluation.run.evaluate_with", never)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluation.evaluate_with", never)
     (tmp_path / "taken").write_text("x", encoding="utf-8")
     place = tmp_path / "taken" / "report"
     assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)
@@ -255,7 +255,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
     assert set(answer.json["verify"].values()) == {"equal"}
     table = cli(*arguments)
-    assert "warm, private" in table.out
+    assert "shared private model" in table.out
     assert "warm_private" not in table.out, "one name for one thing, as in the verdict and on the page"
     assert [line for line in table.out.splitlines() if line != line.rstrip()] == []
     assert "effective sample size" in " ".join(table.out.split())
@@ -356,6 +356,6 @@ def test_unknown_and_absent_datasets_are_one_line(refused, tmp_path):
 def test_experiments_are_listed_and_unknown_ones_refused(cli, refused):
     listed = cli("experiment")
     assert listed.code == 0
-    for name in ("p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-modes"):
+    for name in ("p2b-fig4", "p2b-fig5", "p2b-fig6", "joining"):
         assert name in listed.out
     assert "unknown experiment 'nothing'" in refused("experiment", "nothing")

@@ -1,21 +1,34 @@
-"""The client over any log: answers, timeouts, repeats, the order of clicks and contexts."""
+"""The client over a log: decisions, feedback, arguments, shadow mode, blocking form, partitions that were added."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hushstream.client import Client, DecisionTimeout, RequestRefused
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.broker import EmbeddedBroker
+from hushstream.client import BadContext, BaselineMissing, Client, DecisionTimeout, RequestRefused, SyncClient, connect
 from hushstream.client import client as module
+from hushstream.client.decisions import Decision, vector_of
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.runners.playing import DirectSession
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
+from hushstream.systems.colin.configuration import CollaborativeConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from patience import patience
@@ -202,6 +215,7 @@ async def test_a_phase_end_names_the_last_click_of_the_partition(log):
         ({"context": [[1], [2, 3]]}, "context: expected a vector of numbers"),
         ({"event_id": ""}, "event_id: expected 1 to 128 bytes"),
         ({"event_id": "é" * 65}, "event_id: expected 1 to 128 bytes, got 130"),
+        ({"event_id": "a\0b"}, "event_id: expected text in one line, got a control character"),
         ({"user": ""}, "user: expected"),
         ({"eligible": []}, "eligible: expected at least one arm"),
         ({"eligible": [-1]}, "eligible: expected at least one arm"),
@@ -327,3 +341,171 @@ async def test_another_process_that_asks_under_the_same_id_does_not_get_the_answ
         else:
             with pytest.raises(RequestRefused):
                 await two
+
+
+@pytest.fixture
+def shadowed(log: Any, rigs: Any) -> Any:
+    log.rig = rigs.LearnerRig(rigs.make_system(mode="shadow"))
+    return log
+
+
+async def asked_in_shadow(client: Client, log: Any, event: str, own: int) -> Decision:
+    task = asyncio.create_task(client.decide(event, "ann", X, baseline=own))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    log.work()
+    return await task
+
+
+async def test_the_own_choice_comes_back_and_the_answer_is_in_the_log(shadowed: Any) -> None:
+    log = shadowed
+    async with Client(log, rules=log.rig.system.requests) as client:
+        for number in range(8):
+            own = number % 5
+            found = await asked_in_shadow(client, log, f"e{number}", own)
+            assert (found.arm, found.policy, found.propensity) == (own, "shadow", None)
+            await client.shown(f"e{number}", "ann", own)
+            await client.reward(f"e{number}", "ann", own, 1.0)
+        log.work()
+        # Whoever asks again is not shown what was answered, either.
+        assert (await client.decide("e0", "ann", X, baseline=0)).arm == 0
+    answers = {answer.event_id: answer for answer in log.rig.seen.answers}
+    assert any(answers[f"e{number}"].arm != number % 5 for number in range(8)), "1 - 5^-8 where arms are tied"
+    assert log.rig.seen.counts["rewarded"] + log.rig.seen.counts["other_arm"] >= 8, "and it learns of what was shown"
+
+
+async def test_who_does_not_say_what_is_shown_is_told_to(shadowed: Any) -> None:
+    log = shadowed
+    async with Client(log, rules=log.rig.system.requests) as client:
+        with pytest.raises(BaselineMissing, match="expected the application's own choice"):
+            await client.decide("e", "ann", X)
+    assert log.contexts == 0
+
+
+async def test_where_no_learner_answers_it_is_the_own_choice_as_ever(shadowed: Any) -> None:
+    log = shadowed
+    async with Client(log, rules=log.rig.system.requests) as client:
+        found = await client.decide("e", "ann", X, baseline=2, timeout=0.01)
+    assert (found.arm, found.policy) == (2, "timeout")
+
+
+async def test_a_slate_is_the_applications_own(shadowed: Any) -> None:
+    log = shadowed
+    async with Client(log, rules=log.rig.system.requests) as client:
+        task = asyncio.create_task(client.rank("e", "ann", X, 3, baseline=[4, 1]))
+        while not task.done():
+            for _ in range(5):
+                await asyncio.sleep(0)
+            log.work()
+        slate = await task
+    assert [(one.event_id, one.arm, one.policy) for one in slate] == [("e", 4, "shadow"), ("e#2", 1, "shadow")]
+
+
+@pytest.fixture
+def memory():
+    return MemoryLog()
+
+
+@pytest.fixture
+def client(rigs, memory):
+    driver = DirectDriver(memory, [LearnerMachine(rigs.make_system(), 0, seeded_key(1, "edge"))], bytes(32))
+    return SyncClient(Client(DirectEventLog(memory, driver, 1)))
+
+
+def test_a_program_without_a_loop_decides_shows_rewards_and_ends_phases(client, memory, rigs):
+    with client:
+        for number in range(3):
+            decision = client.decide(f"e{number}", "ann", rigs.point(number))
+            client.shown(decision.event_id, "ann", decision.arm)
+            client.reward(decision.event_id, "ann", decision.arm, 1.0)
+        client.end_phase(0)
+    kinds = [codec.decode(record.value)[0] for record in memory.slice("reports", 0, 0).records]
+    assert kinds == ["SlotReport", "Seal"]
+
+
+def test_threads_share_one_client(client, rigs):
+    with client, ThreadPoolExecutor(4) as pool:
+        users = [f"user-{number}" for number in range(24)]
+        decisions = list(pool.map(lambda user: client.decide(f"{user}:0", user, rigs.point(0)), users))
+    assert [decision.user for decision in decisions] == users
+
+
+def test_errors_come_through(log):
+    with SyncClient(Client(log)) as client:
+        with pytest.raises(DecisionTimeout):
+            client.decide("e1", "ann", [0.7, 0.1, 0.1, 0.1], timeout=0.01)
+        with pytest.raises(HushstreamError, match="context"):
+            client.decide("e2", "ann", "words")
+
+
+def test_a_client_that_was_not_started_says_so_in_place_of_hanging(client):
+    with pytest.raises(HushstreamError, match="expected it to be started"):
+        client.decide("e1", "ann", [0.7, 0.1, 0.1, 0.1])
+
+
+def test_its_thread_ends_with_it(client):
+    before = threading.active_count()
+    with client:
+        assert threading.active_count() > before
+    assert threading.active_count() == before
+    with pytest.raises(HushstreamError, match="expected it to be started"):
+        client.end_phase(0)
+
+
+ARMS, DIMENSION = 4, 3
+WHOLE = [0.1] * (ARMS * DIMENSION)
+
+
+async def test_a_context_has_a_row_for_each_arm_and_what_is_refused_is_in_the_dead_letters():
+    config = CollaborativeConfig(deployment="small", arms=ARMS, features=FeatureConfig(DIMENSION))
+    system = declare(CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)])))
+    async with DirectSession(system, KeySource(seed=1)) as session, Client(session.event_log()) as client:
+        assert (await client.decide("e1", "ann", WHOLE, timeout=60)).policy == "model"
+        few = [0.0] * DIMENSION + [0.1] * 2 * DIMENSION + [0.0] * DIMENSION
+        assert (await client.decide("e2", "bob", few, eligible=[1, 2], timeout=60)).arm in (1, 2)
+        for number, (user, context) in enumerate([("ann", WHOLE[: 2 * DIMENSION]), ("eve", WHOLE)]):
+            with pytest.raises(RequestRefused, match="dead-letters list edge"):
+                await client.decide(f"refused-{number}", user, context, timeout=None)
+        logs = await session.logs()
+    letters = [
+        codec.decode(record.value)[1] for _, part in logs.of_topic("dead-letters-edge") for record in part.records
+    ]
+    assert [letter["reason"] for letter in letters] == ["wrong_dimension", "unknown_user"]
+
+
+NUMBERS = st.one_of(st.floats(), st.floats(width=32), st.integers(-(2**130), 2**130), st.booleans())
+
+
+@given(st.lists(NUMBERS, max_size=40))
+def test_a_list_becomes_what_an_array_of_it_becomes(numbers: list[Any]) -> None:
+    found: list[Any] = []
+    for context in (numbers, np.array([float(one) for one in numbers])):
+        try:
+            found.append(vector_of(context).tobytes())
+        except BadContext as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "context", [["x"], [None], [[0.5]], [1e39, -1e39], [float("inf"), float("-inf")], [float("nan")], "0.5", [{}]]
+)
+def test_what_is_no_vector_of_finite_numbers_is_refused(context: Any) -> None:
+    with pytest.raises(BadContext, match="expected a vector"):
+        vector_of(context)
+
+
+async def _connect_where_contexts_have_more_partitions() -> None:
+    async with EmbeddedBroker() as broker:
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        counts = {"contexts": 4, "clicks": 2, "decisions": 2}
+        await admin.create_topics([NewTopic(f"shop.{name}", count, 1) for name, count in counts.items()])
+        await admin.close()
+        async with asyncio.timeout(20), connect(broker.bootstrap, "shop"):
+            pass
+
+
+def test_partitions_that_were_added_to_one_topic_are_named_when_the_client_connects() -> None:
+    with pytest.raises(HushstreamError, match="as many partitions of clicks as of contexts, found 2 and 4"):
+        asyncio.run(_connect_where_contexts_have_more_partitions())

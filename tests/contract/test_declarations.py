@@ -12,8 +12,7 @@ import pytest
 
 from hushstream.agents.worker.roles import REASONS
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.records import InputRange, InputSlice, ReplayMismatch, Step
-from hushstream.privacy.promises.contents import Content
+from hushstream.privacy.promises.promise import Content
 from hushstream.schemas import codec
 from hushstream.schemas.topics import PUBLISHED, common_name
 from hushstream.systems.catalogue import kinds
@@ -123,30 +122,6 @@ def test_a_machine_names_the_role_that_declares_it(variant: Variant, place: int)
         assert named == common_name(role.name), "the name in the machine's `Identity` is not that of its role"
 
 
-def sliced(recording: Recording, part: InputRange) -> InputSlice:
-    there = recording.records.get((part.topic, part.partition), [])
-    return InputSlice(*part, [record for record in there if part.low <= record.offset < part.high])
-
-
-def replayed(rig: Rig, generation: int) -> list[Step]:
-    """The recorded journal again, by a worker that was told to write in a schema generation."""
-    machine, steps = rig.machine, []
-    machine.chain.schema_generation = generation
-    for record in rig.recording.records[machine.journal][1:]:
-        slices = [sliced(rig.recording, part) for part in machine.recovery_ranges(record.value)]
-        steps.append(machine.replay(record.value, slices))
-    return steps
-
-
-@pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_a_replay_writes_in_the_schema_generation_of_its_record(variant: Variant, place: int) -> None:
-    """Without `in_its_generation`, a worker of the next generation could not follow the journal."""
-    with variant.registered():
-        role, home = list(recorded(variant).homes())[place]
-        first, second = (replayed(Rig(recorded(variant), role, home), generation) for generation in (1, 2))
-        assert first == second
-
-
 # That the suite would notice.
 
 (TOY,) = (variant for variant in VARIANTS if variant.name == "meanarm")
@@ -177,15 +152,3 @@ def test_a_reason_that_nobody_declares_is_noticed() -> None:
     with TOY.registered():
         found = undeclared_reasons(recorded(TOY), ("not_single_object",))
         assert found == {("learner", "click_without_context")}
-
-
-def test_a_replay_in_the_generation_of_the_worker_is_noticed() -> None:
-    def undecorated(machine: Any) -> Any:
-        kind = type(machine)
-        machine.__class__ = type(kind.__name__, (kind,), {"replay": kind.replay.__wrapped__})
-        return machine
-
-    with TOY.registered():
-        (place,) = (one for one in recorded(TOY).homes() if one[0].name == "learner")
-        with pytest.raises(ReplayMismatch):
-            replayed(Rig(recorded(TOY), *place, remake=undecorated), 2)

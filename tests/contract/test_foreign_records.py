@@ -9,8 +9,8 @@ Every role of every registered system, over the recorded logs of a small closed 
 * into its marks and states, and into each ledger: they are told from what the role wrote;
 * into what a client reads.
 
-Only a record that continues the journal under its own key, in a schema that is not known, stops whoever reads it: a
-newer release wrote that, and what follows continues it.
+Only a record that continues the journal under its own key, in a schema that is not known, stops whoever reads it: an
+other release wrote that, and what follows continues it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.journal import sequence_of
 from hushstream.agents.worker.roles import MachineMaker
-from hushstream.client.logs.journals import JournalReader
+from hushstream.client.decisions import JournalReader
 from hushstream.engine.declare.declaration import topic_of
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.chain import CHAIN_BYTES, NewerJournal
+from hushstream.engine.journal.chain import CHAIN_BYTES, OtherRelease
 from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
 from hushstream.engine.journal.notes import LOST
-from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.machine import readers_of
+from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
-from hushstream.ops.spending.ledger_book import LedgerRecord
+from hushstream.ops.budget import LedgerRecord
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import common_name
@@ -94,7 +93,7 @@ def journals_read(rig: Rig) -> list[TopicPartition]:
 
 def unfollowed(rig: Rig) -> set[TopicPartition]:
     """The journals among them of which it shows no reader."""
-    return set(journals_read(rig)) - {models.topic for models in readers_of(rig.machine)}
+    return set(journals_read(rig)) - {models.topic for models in rig.machine.readers}
 
 
 def followers() -> Iterator[Any]:
@@ -151,10 +150,10 @@ def test_a_record_that_continues_the_journal_in_an_unknown_schema_stops_whoever_
     content = UNKNOWN + bytes(40)
     closing = chain.digester.digest("chain", rig.recording.records[machine.journal][0].value[-CHAIN_BYTES:], content)
     newer = content + closing
-    said = rf"journal {topic}/{partition} offset 9: .*found schema {'ee' * 8}.*run that one, or a later one"
-    with pytest.raises(NewerJournal) as found:
+    said = rf"journal {topic}/{partition} offset 9: .*found schema {'ee' * 8}.*run that one"
+    with pytest.raises(OtherRelease) as found:
         sequence_of(machine, newer)
-    with pytest.raises(NewerJournal, match=said):
+    with pytest.raises(OtherRelease, match=said):
         raise found.value.at(9)
     assert machine.continues(newer, rig.recording.records[machine.journal][0].value)
     assert sequence_of(machine, another_end(newer)) is None
@@ -263,9 +262,9 @@ def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(
         f"role {rig.role.name}: expected a reader of each journal that it reads in `readers`, by which a worker tells "
         f"which records it skipped, got none of {unfollowed(rig)}"
     )
-    for place, models in enumerate(readers_of(rig.machine)):
+    for place, models in enumerate(rig.machine.readers):
         records = rig.recording.records[models.topic]
-        true = [one.value for one in readers_of(whole)[place].read(InputSlice(*models.topic, 0, len(records), records))]
+        true = [one.value for one in whole.readers[place].read(InputSlice(*models.topic, 0, len(records), records))]
         mixed: list[bytes] = []
         for record in records:
             mixed += [made(record.value, records[0].value) for made in KINDS.values()] if record.offset else []

@@ -283,12 +283,12 @@ class TestGuarantee:
         assert promise.norm.startswith(plan.budget.norm)
         assert plan.source in promise.mechanism
         assert promise.unit == "one event"
-        assert promise.relation.startswith("null-slot")
+        assert promise.relation.startswith("zero-out")
         assert promise.computational.startswith("computational")
         if isinstance(plan.budget, PureEpsilon):
             assert promise.cost.epsilon_micro == 1_000_000
-            assert promise.cost.delta_units == promise.residue_units
-        assert 0 < promise.residue_units < 1 << 40
+            assert promise.cost.delta_units == promise.truncation_units
+        assert 0 < promise.truncation_units < 1 << 40
 
     def test_prices_more_units_of_one_person(self, plan: Plan) -> None:
         one, many = plan.guarantee(), plan.guarantee(units_in_life=7)
@@ -300,18 +300,18 @@ class TestGuarantee:
         else:
             # rho grows with the square: between 7 and 49 times epsilon.
             assert 7 < many.lifetime.cost.epsilon_micro / one.cost.epsilon_micro < 49
-        assert many.lifetime.cost.delta_units > one.cost.delta_units - one.residue_units
+        assert many.lifetime.cost.delta_units > one.cost.delta_units - one.truncation_units
 
     def test_a_bound_on_any_two_contents_is_not_doubled(self, plan: Plan) -> None:
-        promise = plan.guarantee(Neighbours("replace one reward", "one reward", any_content=True))
+        promise = plan.guarantee(Neighbours("replace-one", "one reward", any_content=True))
         assert promise.replace_one == promise.cost
 
-    def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_residue(self, plan: Plan) -> None:
+    def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_truncation(self, plan: Plan) -> None:
         one = plan.guarantee()
         spread = plan.guarantee(Neighbours(leaves=20))
         assert spread.cost.epsilon_micro == one.cost.epsilon_micro
-        # Twenty times the residue; both are rounded up, to a unit and to a microepsilon.
-        assert 19 * (one.residue_units - 1) < spread.residue_units <= 20 * one.residue_units
+        # Twenty times the truncation error; both are rounded up, to a unit and to a microepsilon.
+        assert 19 * (one.truncation_units - 1) < spread.truncation_units <= 20 * one.truncation_units
         assert any("at most 20 leaves" in condition for condition in spread.conditions)
 
     def test_units_out_of_range_are_refused(self, plan: Plan) -> None:

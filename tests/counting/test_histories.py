@@ -17,7 +17,7 @@ from hushstream.counting import (
     PureEpsilon,
     PureLength,
 )
-from hushstream.counting.drawing import DrawingCounter, add_together
+from hushstream.counting.counter import DrawingCounter, add_together
 from hushstream.counting.nodes import NO_HISTORY, KeyedNodes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress

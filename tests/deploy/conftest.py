@@ -17,7 +17,7 @@ import yaml
 
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.gateway.metrics import GATEWAY_METRICS
-from hushstream.ops.audit.metrics import AUDIT_METRICS
+from hushstream.ops.check.follow import AUDIT_METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CLASSES = {spec.name: spec.metric_class for spec in (*METRICS, *GATEWAY_METRICS, *AUDIT_METRICS)}

@@ -125,7 +125,7 @@ def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy
 
 def test_a_worker_that_no_broker_answers_is_not_ready_and_is_left_alive(deploy: Path, worker: Worker) -> None:
     worker.metrics.partitions(assigned=2, held=2, stopped=0)
-    for sign in ("fetch_age_seconds", "group_heartbeat_age_seconds"):
+    for sign in ("fetch_age_seconds", "group_commit_age_seconds"):
         worker.metrics.health(**{sign: 25.0})
         assert health(deploy, worker.port).returncode == 0
         worker.metrics.health(**{sign: 30.0})

@@ -1,11 +1,16 @@
-"""The Kubernetes manifests of a deployment that seals its slots; whoever writes them holds none of its keys."""
+"""Files for a cluster whose slots are sealed, and commands that deployment files name."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from command_line import parse
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.privacy.keys import generate_keys
 
@@ -21,3 +26,44 @@ def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, 
         assert answer.returncode == 0, answer.stderr
     users = [(tmp_path / name / "users.yaml").read_text(encoding="utf-8") for name in ("open", "sealed")]
     assert users[0] == users[1]
+
+
+def of_compose(compose: Any) -> Iterator[list[str]]:
+    for service in compose["services"].values():
+        if service["image"].startswith("hushstream:"):
+            if service.get("entrypoint", [""])[0] == "python":
+                continue  # a script of the image, which test_compose runs
+            if "command" in service:
+                yield service["command"]
+            else:
+                # test -e KEY || hushstream ...
+                for step in service["entrypoint"][-1].split(";"):
+                    yield shlex.split(step.partition("hushstream ")[2])
+
+
+def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:
+    for one in objects:
+        if one["kind"] == "StatefulSet":
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                yield container["args"]
+
+
+def test_the_command_line_takes_every_command_of_compose(deploy: Path, documents: Any) -> None:
+    (compose,) = documents(deploy / "compose" / "compose.yaml")
+    commands = list(of_compose(compose))
+    assert sorted({command[0] for command in commands}) == ["keys", "topics", "worker"]
+    for command in commands:
+        parse(command)
+
+
+@pytest.mark.parametrize("example", ["shop", "circle"])
+def test_the_command_line_takes_every_command_of_kubernetes(example: str, deploy: Path, documents: Any) -> None:
+    commands = list(of_kubernetes(documents(deploy / "kubernetes" / "base" / example / "workers.yaml")))
+    assert len(commands) == 3
+    for command in commands:
+        parse(command)
+
+
+def test_an_option_that_is_not_there_would_be_found() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        parse(["worker", "learner", "--deployment", "x", "--metrics-prot", "1"])

@@ -1,4 +1,4 @@
-"""The workflow that releases, and when a tag may be released."""
+"""What a release consists of: versions, locks and executed notebooks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import nbformat
 import pytest
 import yaml
 from hatchling.builders.sdist import SdistBuilder
+from nbclient import NotebookClient
 
 TOP = Path(__file__).parents[2]
 PLACE = TOP / ".github" / "workflows" / "release.yml"
@@ -150,3 +153,88 @@ def test_a_tag_of_which_the_changelog_does_not_say_what_to_do_is_refused(
 def test_this_changelog_says_what_a_running_deployment_must_do(check: ModuleType) -> None:
     text = (TOP / "CHANGELOG.md").read_text(encoding="utf-8")
     assert check.DUTIES in text.split("\n## ")[1]
+
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
+NAME = re.compile(r"^[A-Za-z0-9._-]+")
+
+
+def locked(name: str) -> dict[str, str]:
+    """What stands behind the name of each package: version, markers and digests."""
+    entries = re.sub(r"\\\n\s*", " ", (ROOT / name).read_text(encoding="utf-8")).splitlines()
+    found: dict[str, str] = {}
+    for entry in filter(None, entries):
+        package = normal(entry)
+        found[package] = found.get(package, "") + entry
+    return found
+
+
+def normal(requirement: str) -> str:
+    found = NAME.match(requirement)
+    assert found, requirement
+    return re.sub(r"[-_.]+", "-", found.group()).lower()
+
+
+def test_there_is_a_lock_for_everything_for_every_command_for_the_site_and_for_the_build() -> None:
+    assert LOCKS == ["requirements-build.lock", "requirements-docs.lock", "requirements-run.lock", "requirements.lock"]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_of_everything(name: str) -> None:
+    # The site is built with more than all tests need, and shares a virtual environment with them.
+    everything = locked("requirements-docs.lock") | locked("requirements.lock")
+    for package, entry in locked(name).items():
+        assert re.search(r"==[^ ]+", entry), package
+        assert entry.count("--hash=sha256:") >= 1, package
+        digests = set(re.findall(r"sha256:[0-9a-f]{64}", entry))
+        assert digests <= set(re.findall(r"sha256:[0-9a-f]{64}", everything[package])), package
+
+
+def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (backend,) = project["build-system"]["requires"]
+    assert re.fullmatch(r"hatchling==[0-9.]+", backend)
+    extras = project["project"]["optional-dependencies"]
+    assert backend in extras["build"]
+    runs = {normal(one) for one in project["project"]["dependencies"]}
+    wanted = {
+        "requirements-docs.lock": {normal(one) for one in project["dependency-groups"]["docs"]},
+        "requirements-run.lock": runs,
+        "requirements-build.lock": {normal(one) for one in extras["build"]},
+        "requirements.lock": runs | {normal(one) for every in extras.values() for one in every},
+    }
+    for name, packages in wanted.items():
+        assert packages <= locked(name).keys(), name
+
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "deploy" / "examples").glob("*.ipynb"))
+_OBJECT = re.compile(r"\d[\d,]* bytes of PNG")
+
+
+def _texts(notebook: nbformat.NotebookNode) -> list[str]:
+    """What its cells printed or returned, but for the sizes of pictures."""
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    found = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
+    return [_OBJECT.sub("PNG", text) for text in found]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_outputs_are_those_that_it_shows(path, tmp_path):
+    stored = nbformat.read(path, as_version=4)
+    fresh = nbformat.read(path, as_version=4)
+    for cell in fresh.cells:
+        cell.pop("outputs", None)
+        if cell.cell_type == "code":
+            cell.outputs = []
+    NotebookClient(fresh, timeout=150, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert any(_texts(stored))
+    assert _texts(fresh) == _texts(stored)
+    outputs = [output for cell in fresh.cells if cell.cell_type == "code" for output in cell.outputs]
+    kinds = {kind for output in outputs for kind in output.get("data", {})}
+    assert {"text/html", "image/png"} <= kinds
+
+
+def test_there_is_a_notebook_for_each_question():
+    assert [path.stem for path in NOTEBOOKS] == ["evaluate-my-own-log", "replay-and-compare", "which-epsilon"]

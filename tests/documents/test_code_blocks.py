@@ -21,8 +21,8 @@ from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import parse_config, read_config
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.gateway.settings import GatewaySettings
-from hushstream.replay.logged.mapping import parse_mapping
-from hushstream.replay.studies.pdap.worlds.own import parse_vendor_mapping
+from hushstream.replay.logged.mapping import table_mapping
+from hushstream.replay.studies.pdap.own import vendor_mapping
 
 from .conftest import site_module
 
@@ -141,8 +141,8 @@ def _gateway(values: Any, source: str) -> GatewaySettings:
 
 LOADERS = {
     "deployment": parse_config,
-    "vendor": parse_vendor_mapping,
-    "arm": parse_mapping,
+    "vendor": lambda values, _: vendor_mapping(values),
+    "arm": lambda values, _: table_mapping(values),
     "tokens_file": _gateway,
     "devices": _gateway,
 }
@@ -184,15 +184,16 @@ def test_every_example_is_a_configuration(path: Path) -> None:
 
 def test_every_block_is_of_a_language_that_is_tested() -> None:
     assert {block.language for block in BLOCKS} <= {"sh", "python", "yaml", "js", *MENTIONS}
-    # tests/gateway/test_typescript.py, test_typescript_edge.py and test_shop.py run them.
+    # tests/gateway/test_typescript.py, test_typescript_edge.py, test_demo.py and tests/replay/test_up.py run them.
     assert {block.page for block in BLOCKS if block.language == "js"} == {
+        "README.md",
         "deploy/clients/typescript/README.md",
         "deploy/clients/typescript/edge/README.md",
-        "deploy/docs/tutorials/web-shop.md",
+        "deploy/docs/tutorials/demo.md",
     }
     assert {block.page for block in BLOCKS if block.is_story} == {
         "deploy/docs/tutorials/afternoon.md",
-        "deploy/docs/tutorials/ten-minutes.md",
+        "deploy/docs/tutorials/demo.md",
     }
 
 

@@ -9,8 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from hushstream.replay.audits.calibration import Calibration
-from hushstream.replay.audits.catalogue import audit_names
+from hushstream.replay.audits.catalogue import Calibration, audit_names
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "docs" / "false_alarms.py"
 

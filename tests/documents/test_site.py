@@ -1,15 +1,18 @@
-"""What the site's build looks for in its own pages."""
+"""The site: links lead somewhere, systems have their pages, and vectors of partitions follow from the stated rule."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
+from unicodedata import normalize
 
 import pytest
 
 from hushstream.engine.journal.chain import IF_INTENDED
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.catalogue import kinds
 
 from .conftest import SITE, site_module
@@ -70,26 +73,23 @@ def test_every_system_has_its_settings_and_its_page() -> None:
 def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
     _, _, section = (SITE.parent / "runbook.md").read_text(encoding="utf-8").partition("\n## Topics wiped\n")
     section = " ".join(section.partition("\n## ")[0].split())
-    for advice in ("restore the topics", "if that was intended", "under another name", "`hushstream dev reset`"):
+    for advice in (
+        "restore the topics",
+        "if that was intended",
+        "under another name",
+        "keeps topics only with `--data`",
+    ):
         assert advice in IF_INTENDED
         assert advice in section
 
 
-def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
-    stored = json.loads((SITE.parents[1] / "examples" / "which-epsilon.ipynb").read_text(encoding="utf-8"))
-    outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
-    printed = "\n".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
-    rows = re.findall(
-        r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|$",
-        (SITE.parent / "which-epsilon.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    assert len(rows) == 3
-    for epsilon, *figures in rows:
-        assert re.search(rf"^{float(epsilon)} +{' +'.join(figures)}$", printed, re.MULTILINE), epsilon
-    ratio, low, high = rows[1][1:]
+def test_figures_of_which_epsilon_are_those_of_the_page_of_p2b() -> None:
+    page = (SITE.parent / "which-epsilon.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| (\S+) \| (\S+) to (\S+) \|", page, re.MULTILINE)
+    assert [epsilon for epsilon, *_ in rows] == ["0.1", "0.5", "2"]
+    gain, low, high = rows[1][1:]
     p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text(encoding="utf-8").split())
-    assert f"({ratio} times the reward, {low} to {high})" in p2b
+    assert f"({gain} a decision, {low} to {high})" in p2b
 
 
 def _unfenced(page: Path) -> str:
@@ -127,3 +127,75 @@ def test_links_between_pages_lead_somewhere() -> None:
         target = (page.parent / path).resolve() if path else page.resolve()
         assert target.exists(), (page, link)
         assert not place or target not in places or place in places[target], (page, link)
+
+
+COUNTS = (4, 12)
+CLIENT_PAGE = (Path(__file__).parents[2] / "deploy" / "docs" / "reference" / "other-languages.md").read_text(
+    encoding="utf-8"
+)
+
+
+class Vector(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    utf8: str
+    digest: str
+    partitions: tuple[int, int]
+
+
+_ROW = re.compile(r"^\| `(.+?)`.* \| `([0-9a-f]+)` \| `([0-9a-f]{16})` \| (\d+) \| (\d+) \|$", re.MULTILINE)
+VECTORS = [
+    Vector(name, utf8, digest, (int(of_4), int(of_12))) for name, utf8, digest, of_4, of_12 in _ROW.findall(CLIENT_PAGE)
+]
+
+
+def digest(name: str) -> bytes:
+    """Of 8 bytes, by the standard library."""
+    return blake2b(name.encode(), digest_size=8).digest()
+
+
+def test_there_are_ten_and_each_follows_from_the_rule():
+    assert len({vector.name for vector in VECTORS}) == 10
+    for vector in VECTORS:
+        assert vector.name.encode().hex() == vector.utf8
+        assert digest(vector.name).hex() == vector.digest
+        number = int.from_bytes(digest(vector.name), "little")
+        assert vector.partitions == tuple(number % count for count in COUNTS)
+        assert vector.partitions == tuple(partition_of(vector.name, count) for count in COUNTS)
+
+
+def little(found: bytes) -> int:
+    return int.from_bytes(found, "little")
+
+
+WRONG: dict[str, Callable[[str], int]] = {
+    "truncated BLAKE2b-512": lambda name: little(blake2b(name.encode()).digest()[:8]),
+    "truncated BLAKE2b-256": lambda name: little(blake2b(name.encode(), digest_size=32).digest()[:8]),
+    "big-endian": lambda name: int.from_bytes(digest(name), "big"),
+    "signed": lambda name: abs(int.from_bytes(digest(name), "little", signed=True)),
+    "a double": lambda name: int(float(little(digest(name)))),
+    "four bytes": lambda name: little(digest(name)[:4]),
+    "composed text": lambda name: little(digest(normalize("NFC", name))),
+    "decomposed text": lambda name: little(digest(normalize("NFD", name))),
+    "lower case": lambda name: little(digest(name.lower())),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_client_puts_some_of_them_elsewhere(wrong: str):
+    elsewhere = [
+        vector.name
+        for vector in VECTORS
+        for count in COUNTS
+        if WRONG[wrong](vector.name) % count != partition_of(vector.name, count)
+    ]
+    assert elsewhere
+
+
+def test_some_names_do_not_tell_a_truncated_digest_from_the_right_one():
+    """Why one name is not enough: a wrong digest can be right by chance."""
+    truncated = WRONG["truncated BLAKE2b-512"]
+    same = [vector.name for vector in VECTORS if truncated(vector.name) % 4 == vector.partitions[0]]
+    assert same
+    assert len(same) < len(VECTORS) // 2

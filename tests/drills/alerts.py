@@ -30,6 +30,7 @@ from typing import Any
 
 import yaml
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
@@ -48,7 +49,7 @@ from scene import (  # noqa: E402
     users_of,
 )
 
-from hushstream.replay.runners.ports import free_port  # noqa: E402
+from hushstream.replay.runners.stream import free_port  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
 from hushstream.schemas.batches import encode_feedback_batch  # noqa: E402
 
@@ -70,7 +71,10 @@ STARVED_SECONDS = 0.06
 AT_ONCE = 4000
 
 _NO_GATEWAY = "the drill's deployment is asked by clients, not over HTTP"
+OF_THIS_TOPIC = 1
+"""Kafka's number for a setting that was given to the topic itself."""
 NOT_LIVE: Mapping[str, str] = {
+    "LagHigh": "has the rule of LearnerLagHigh, for roles that no drill starves",
     "JournalReloads": "needs an owner that is forestalled again and again; what is nobody's is stepped over",
     "BudgetAt80Percent": "needs a deployment that has spent a lifetime's budget",
     "BudgetSpent": "needs a deployment that has spent a lifetime's budget",
@@ -80,6 +84,7 @@ NOT_LIVE: Mapping[str, str] = {
     "WorkerHung": "an event loop that hangs while its metrics are served cannot be had from outside of the process",
     "WorkerCutOff": "needs two networks: on one machine either all reach the broker or none",
     "SnapshotOld": "needs a disk that refuses files for more than five minutes",
+    "LearnerDark": "as PartitionDark",
     "PartitionDark": "what keeps a partition from folding here keeps it from fetching too, or stops it",
     "GatewayOnBaseline": _NO_GATEWAY,
     "GatewayFailing": _NO_GATEWAY,
@@ -243,7 +248,7 @@ def _waits(port: int) -> bool:
     """Whether the learner whose metrics are on a port waits for a journal record that it has sent."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return any(line.startswith("hushstream_append_wait_seconds") and float(line.split()[-1]) > 0 for line in lines)
+    return any(line.startswith("hushstream_edge_append_wait_seconds") and float(line.split()[-1]) > 0 for line in lines)
 
 
 async def inputs_lost(scene: Scene) -> None:
@@ -255,6 +260,29 @@ async def inputs_lost(scene: Scene) -> None:
     await faults.inputs_deleted(scene, [0])
     await asyncio.gather(scene.first.start(PATIENCE_SECONDS / 3), scene.second.start(PATIENCE_SECONDS / 3))
     scene.moved = time.monotonic()
+
+
+async def journal_compacted(scene: Scene) -> None:
+    """A tool of the cluster sets compaction on a journal, whose records have no keys that are alike."""
+    await _configured(scene, "decisions", "cleanup.policy", "compact")
+
+
+async def journal_mended(scene: Scene) -> None:
+    await _configured(scene, "decisions", "cleanup.policy", "delete")
+
+
+async def _configured(scene: Scene, topic: str, setting: str, value: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        name = scene.topic(topic)
+        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
+        ((*_, entries),) = answer.resources
+        kept = {entry[0]: entry[1] for entry in entries if entry[3] == OF_THIS_TOPIC}
+        # This request of Kafka resets every setting that it does not name.
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {**kept, setting: value})])
+    finally:
+        await admin.close()
 
 
 async def topic_deleted(scene: Scene) -> None:
@@ -303,17 +331,18 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             await small.end()
             await scene.second.start()
 
-        shown = [port for name, port in ports.items() if name.endswith("learner public")]
+        shown = [port for name, port in ports.items() if name.endswith("learner zone")]
         causes = (
             Cause("garbage, and clicks that never come", ["DeadLettersRising", "WaitsInVain"], bad_records, nothing),
             Cause("a foreign writer on a journal", ["ForeignRecords"], foreign_journal, nothing),
             Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
             Cause("a state disk that is nearly full", ["StateDiskFull"], cramped, second_back),
-            Cause("a backlog of minutes", ["LagHigh", "ClicksLagHigh"], backlog, nothing),
+            Cause("a backlog of minutes", ["LearnerLagHigh"], backlog, nothing),
             Cause(
                 "a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], partial(broker_stopped, shown), nothing
             ),
             Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
+            Cause("a journal is compacted", ["TopicDrift"], journal_compacted, journal_mended),
             Cause("a topic deleted", ["ExitReason"], topic_deleted, nothing),
         )
         try:

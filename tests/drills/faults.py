@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -170,10 +171,10 @@ async def foreign_records(scene: Scene) -> str:
     for learner in (scene.first, scene.second):
         await learner.end()
         await learner.start()
-    noted = await command(scene, "topics", "repair", "--role", "learner", "--note")
+    noted = await command(scene, "logs", "repair", "foreign", "--role", "learner", "--write")
     return (
         f"60 bytes of an unknown schema, and others, in models and decisions; both learners started again; "
-        f"`topics repair --note`: {noted.splitlines()[-1]}"
+        f"`logs repair foreign`: {noted.splitlines()[-1]}"
     )
 
 
@@ -183,9 +184,21 @@ async def command(scene: Scene, *arguments: str) -> str:
     Raises:
         RuntimeError: it failed.
     """
-    place = ["--deployment", str(scene.folder / NAME), "--bootstrap", scene.bootstrap]
+    return await _ran(*arguments, "--deployment", str(scene.folder / NAME), "--bootstrap", scene.bootstrap)
+
+
+async def printed(words: str, *more: str) -> str:
+    """What a command says that a worker has printed; it is run as it was printed, but for what is added to it.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    return await _ran(*shlex.split(words), *more)
+
+
+async def _ran(*arguments: str) -> str:
     ran = await asyncio.create_subprocess_exec(
-        str(COMMAND), *arguments, *place, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        str(COMMAND), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     said, _ = await ran.communicate()
     if ran.returncode:
@@ -209,15 +222,15 @@ async def topics_made_again(scene: Scene) -> str:
     await asyncio.sleep(PUBLISHED_SECONDS)  # more is folded than the new topic holds when it is asked for
     await asyncio.gather(scene.first.end(), scene.second.end())
     await made_again(scene, "contexts")
-    resumed = set(re.findall(r"topics resume ([^`]*--write)[^`]*`", await scene.first.refused()))
-    for arguments in sorted(resumed):
-        await command(scene, "topics", "resume", *arguments.split())
+    named = set(re.findall(r"`hushstream (logs repair input [^`]*)`", await scene.first.refused()))
+    for arguments in sorted(named):
+        await printed(arguments)
     words = scene.first.accepting(await scene.first.refused())
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return (
-        f"contexts; {len(resumed)} times `topics resume` and {len(words)} times --accept-loss, from when both learners "
-        f"were started with it"
+        f"contexts; {len(named)} times `logs repair input` and {len(words)} times --accept-loss, from when both "
+        f"learners were started with it"
     )
 
 
@@ -255,14 +268,14 @@ async def marks_lost(scene: Scene) -> str:
             for key in sorted(of_marks):
                 await producer.send_and_wait(scene.topic(topic), b"of nobody", key, partition)
     refusal = await scene.first.refused()
-    named = set(re.findall(r"`hushstream (marks rebuild --role learner)[^`]*`", refusal))
+    named = set(re.findall(r"`hushstream (logs repair marks [^`]*)`", refusal))
     if not named:
-        raise RuntimeError(f"expected a refusal that names `marks rebuild`, got {refusal}")
+        raise RuntimeError(f"expected a refusal that names `logs repair marks`, got {refusal}")
     for arguments in named:
-        await command(scene, *arguments.split(), "--write")
+        await printed(arguments, "--write")
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
-    return f"{' and '.join(sorted(named))}, from when both learners were started again"
+    return f"{len(named)} times `logs repair marks`, from when both learners were started again"
 
 
 async def stopped(scene: Scene) -> str:

@@ -21,7 +21,7 @@ from hushstream.client.client import Client
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.schemas.batches import encode_context_batch
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 
 NAME, PARTITIONS, DIMENSION = "drill", 4, 4
 CONFIGURATION = f"""\
@@ -77,7 +77,7 @@ class Learner:
 
     def accepting(self, refusal: str) -> set[str]:
         """Start from now on with every word that a refusal names, of whichever partition."""
-        words = set(re.findall(r"--accept-loss (\S+):", refusal))
+        words = set(re.findall(r"--accept-loss (\d\S+) ", refusal))
         if not words:
             raise RuntimeError(f"expected a refusal that names a word for --accept-loss, got {refusal}")
         for learner in {self, *self.peers}:

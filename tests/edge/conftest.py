@@ -14,12 +14,11 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.devices.envelope import ModelBody
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.devices.signing import Signer, SigningKeys
-from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.stated import Statement, content_of
-from hushstream.systems.p2b.prepared.device_agreement import agreement_of
+from hushstream.systems.p2b.edge.device import Agreement, Device
+from hushstream.systems.p2b.models import Statement, content_of
+from hushstream.systems.p2b.prepared import agreement_of
 
 KEYS = KeySource(seed=5)
 NOW_MS = 1_700_000_000_000

@@ -14,17 +14,27 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, artefacts_of, parse_config
-from hushstream.engine.devices.errors import BadAgreement, BadSeal, WeakerAgreement
-from hushstream.engine.devices.recipients import Openers
-from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener, SlotPlace, seal_content
-from hushstream.engine.devices.travelling import BadBody, period_of, place_of, read_slot
+from hushstream.engine.devices.agreed import configuration_of, keys_of
+from hushstream.engine.devices.kept import BadAgreement, BadSeal, WeakerAgreement
+from hushstream.engine.devices.sealing import (
+    SEALING_BYTES,
+    BadBody,
+    ContentOpener,
+    Openers,
+    SlotPlace,
+    period_of,
+    place_of,
+    read_slot,
+    seal_content,
+)
 from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.amounts import DELTA_ONE
 from hushstream.privacy.keys import Key
+from hushstream.privacy.mechanisms.noise import laplace_scale, truncation
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
-from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.device import LEAST_ERROR, Agreement, Device
+from hushstream.systems.p2b.slots import UNITS, unpack_reports
 from hushstream.systems.p2b.system import KIND
 
 OPENER = ContentOpener(KeySource(seed=5).key("sealing"))
@@ -175,16 +185,104 @@ def test_a_gateway_that_tells_an_early_time_gets_no_slot_that_is_sealed_to_a_key
 def test_a_device_goes_by_the_agreement_that_it_has(devices, system, agreement, device, tmp_path):
     stronger = devices.agreed(devices.deployed(tmp_path / "stronger", privacy={"epsilon": 0.5}))
     weaker = devices.agreed(devices.deployed(tmp_path / "weaker", privacy={"epsilon": 2.0}))
+    with pytest.raises(WeakerAgreement, match="at most 1000000 millionths"):
+        Device.agreed_anew(weaker, device.dump(), random.Random(9).randbytes)
     devices.interact(device, random.Random(3), devices.NOW_MS)
     device.outgoing(device.next_ms())
     for other in (stronger, weaker):
         with pytest.raises(BadAgreement, match="configuration that this device agreed to"):
             Device.load(other, device.dump(), random.Random(9).randbytes)
-    with pytest.raises(WeakerAgreement, match="epsilon_micro"):
-        Device.agreed_anew(weaker, device.dump(), random.Random(9).randbytes)
     anew = Device.agreed_anew(stronger, device.dump(), random.Random(9).randbytes)
     devices.interact(anew, random.Random(3), devices.NOW_MS)
     assert anew.outgoing(devices.NOW_MS * 2) == [], "the slot of this life was sent under the first agreement"
+
+
+def test_a_device_keeps_what_it_has_paid_through_every_agreement(devices, tmp_path):
+    def agreement(epsilon: float, slots: int) -> Agreement:
+        privacy = {"epsilon": epsilon, "units_per_person": slots, "person": "unprotected"}
+        return devices.agreed(devices.deployed(tmp_path / f"{epsilon}-{slots}", privacy=privacy))
+
+    dear, cheap = agreement(1.0, 2), agreement(0.5, 4)
+    draw = random.Random(1).randbytes
+    device = Device.begun(dear, draw)
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    assert device._spent() == {"life": 2_000_000, "paid": 1_000_000}
+    # Three slots of the other agreement, of which the first counts as sent, are more than the half that is left.
+    with pytest.raises(WeakerAgreement, match=r"at most 1000000 millionths, .* got 1500000"):
+        Device.agreed_anew(cheap, device.dump(), draw)
+    device = Device.agreed_anew(agreement(0.5, 3), device.dump(), draw)
+    devices.interact(device, random.Random(3), devices.NOW_MS, visits=20)
+    assert device._spent() == {"life": 2_000_000, "paid": 2_000_000}
+    kept = Device.load(device.agreement, device.dump(), draw)
+    assert kept._spent() == device._spent()
+    with pytest.raises(WeakerAgreement, match="at most 0 millionths"):
+        Device.agreed_anew(cheap, kept.dump(), draw)
+
+
+def test_an_agreement_states_the_price_of_its_settings(devices, system):
+    from hushstream.systems.p2b.prepared import agreement_of
+
+    said = json.loads(agreement_of(system.core))
+    assert Agreement.read(json.dumps(said)).promise.epsilon_micro == 1_000_000
+    for changed in (
+        {"promise": {**said["promise"], "epsilon_micro": 500_000}},
+        {"promise": {**said["promise"], "exchange_epsilon_micro": 500_000}},
+        {"promise": {**said["promise"], "delta_units": "0"}},
+        {"promise": {**said["promise"], "exchange_delta_units": "1"}},
+        {"promise": {**said["promise"], "lifetime_slots": 2}},
+        {"terms": {**said["terms"], "lifetime_slots": 2}},
+        {"layout": {**said["layout"], "digest": "00" * 16}},
+        {"layout": {**said["layout"], "budgets": said["layout"]["budgets"][::-1]}},
+        {"slot": {**said["slot"], "delay_ms": 0}},
+    ):
+        with pytest.raises(BadAgreement, match=r"of its settings|of its features"):
+            Agreement.read(json.dumps({**said, **changed}))
+
+
+def test_tables_of_every_scale_are_off_by_more_than_devices_suppose():
+    # A device has no tables: it refuses a delta that no deployment of its settings can have.
+    scales = [laplace_scale(epsilon, levels) for epsilon in (0.001, 0.03, 1, 7, 20) for levels in (UNITS, 977 * UNITS)]
+    assert min(truncation(*scale) for scale in scales) * DELTA_ONE > LEAST_ERROR
+
+
+def test_an_agreement_that_states_a_small_price_as_none_is_refused(devices, tmp_path):
+    from hushstream.systems.p2b.prepared import agreement_of
+
+    privacy = {"epsilon": 4e-6, "units_per_person": 250_000, "person": "unprotected"}
+    said = json.loads(agreement_of(devices.deployed(tmp_path / "small", privacy=privacy).core))
+    assert Agreement.read(json.dumps(said)).promise.epsilon_micro == 1_000_000
+    free = {**said["promise"], "epsilon_micro": 0, "exchange_epsilon_micro": 1_000_000}
+    with pytest.raises(BadAgreement, match="price of its settings"):
+        Agreement.read(json.dumps({**said, "promise": free}))
+
+
+@pytest.mark.parametrize("other", [{"kind": "hosted"}, {"system": "bgt"}, {"public_dataset": True}, {"mode": "tuples"}])
+def test_an_agreement_of_another_mechanism_is_refused(system, other):
+    from hushstream.systems.p2b.prepared import agreement_of
+
+    said = json.loads(agreement_of(system.core))
+    settings = json.loads(said["canonical"])
+    release = {**settings["release"], **({} if "mode" not in other else other)}
+    canonical = json.dumps({**settings, **({} if "mode" in other else other), "release": release})
+    sealing, signing = keys_of(said)
+    digest = configuration_of(canonical.encode(), sealing.pinned + signing.pinned).hex()
+    with pytest.raises(BadAgreement, match="slots for noised sums"):
+        Agreement.read(json.dumps({**said, "canonical": canonical, "configuration": digest}))
+
+
+def test_an_agreement_under_which_slots_cost_nothing_is_refused(system):
+    from hushstream.systems.p2b.prepared import agreement_of
+
+    said = json.loads(agreement_of(system.core))
+    settings = json.loads(said["canonical"])
+    for epsilon in (0.0, -1.0):
+        micro = round(epsilon * 1e6)
+        canonical = json.dumps({**settings, "release": {**settings["release"], "epsilon": epsilon}})
+        sealing, signing = keys_of(said)
+        digest = configuration_of(canonical.encode(), sealing.pinned + signing.pinned).hex()
+        promise = {**said["promise"], "epsilon_micro": micro, "exchange_epsilon_micro": 2 * micro}
+        with pytest.raises(BadAgreement, match=r"cost something|a number >= 0"):
+            Agreement.read(json.dumps({**said, "canonical": canonical, "configuration": digest, "promise": promise}))
 
 
 def test_a_clock_that_is_set_back_gives_no_fresh_quota(devices, agreement):
@@ -205,6 +303,41 @@ def test_a_clock_that_is_set_back_gives_no_fresh_quota(devices, agreement):
     shorter = replace(limited, configuration=b"another".ljust(16), quota_period_ms=10 * day_ms)
     device = Device.agreed_anew(shorter, device.dump(), random.Random(1).randbytes)
     assert learned(1, "anew") == 4, "the numbers of periods of another length say nothing"
+
+
+def test_the_quota_counts_before_a_slot_is_due_while_it_waits_and_when_it_has_left(devices, agreement):
+    limited = replace(agreement, contexts_per_period=agreement.after_interactions + 4)
+    device = Device.begun(limited, random.Random(1).randbytes)
+
+    def learned(name: str, count: int, now_ms: int) -> int:
+        for number in range(count):
+            device.decide(f"{name}-{number}", {}, now_ms)
+        return sum(event.startswith(name) for event in device._agent.open)
+
+    learned("before", agreement.after_interactions, devices.NOW_MS)
+    due_ms = device.next_ms()
+    assert due_ms is not None
+    assert learned("due", 2, devices.NOW_MS) == 2
+    (slot,) = device.outgoing(due_ms)
+    device.handed_in(slot.report_id)
+    assert due_ms // limited.quota_period_ms == devices.NOW_MS // limited.quota_period_ms
+    assert learned("sent", 4, due_ms) == 2
+
+
+def test_every_slot_and_every_seal_of_it_has_a_key_of_its_own(devices, agreement):
+    """Equal contents under one key, or two contents under one key, would show in the sealed bytes."""
+    more = replace(agreement, promise=agreement.promise._replace(lifetime_slots=3))
+    device, now_ms, keys = Device.begun(more, random.Random(1).randbytes), devices.NOW_MS, []
+    for number in range(3):
+        for turn in range(agreement.after_interactions):
+            device.decide(f"{number}-{turn}", {}, now_ms)
+        now_ms = device.next_ms() or now_ms
+        (slot,) = device.outgoing(now_ms)
+        device.seal_again(slot.report_id, now_ms + 5 * agreement.period_ms)
+        (again,) = device.outgoing(now_ms)
+        keys += [body[41:73] for body in (slot.body, again.body)]
+        device.handed_in(slot.report_id)
+    assert len(set(keys)) == 6
 
 
 def test_when_a_slot_is_renewed_stays_with_the_device_that_agrees_anew(devices, agreement):
@@ -231,7 +364,7 @@ def test_when_a_slot_is_renewed_stays_with_the_device_that_agrees_anew(devices, 
     ],
 )
 def test_an_agreement_that_does_not_hold_together_is_refused(devices, system, place, value):
-    from hushstream.systems.p2b.prepared.device_agreement import agreement_of
+    from hushstream.systems.p2b.prepared import agreement_of
 
     said = json.loads(agreement_of(system.core))
     with pytest.raises(BadAgreement):
@@ -268,10 +401,10 @@ def test_a_body_of_another_size_or_format_is_no_slot(agreement):
     ("changes", "error"),
     [
         ({"slot": {"sealed": False}}, "slot.sealed: expected true for kind edge"),
-        ({"kind": "hosted"}, "slot.sealed: expected true for kind edge with form features, else false"),
+        ({"kind": "hosted"}, "slot.sealed: expected true for kind edge, else false"),
         ({"items": {"capacity": 4, "named": True}}, "items.named"),
         ({"model": {"valid_seconds": 1e9}}, "model.valid_seconds"),
-        ({"holdout": {"share": 0.1}}, "holdout.share"),
+        ({"measurement": {"own": 0.1}}, "measurement"),
     ],
 )
 def test_what_devices_cannot_have_is_refused_before_anything_runs(devices, changes, error):

@@ -16,10 +16,10 @@ import pytest
 
 from hushstream.edge import Answer, DeviceDriver, Transport
 from hushstream.edge.driving import LONGEST_WAIT_MS
-from hushstream.engine.devices.errors import DeviceError
-from hushstream.engine.devices.travelling import period_of, read_slot
-from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.prepared.device_agreement import agreement_of
+from hushstream.engine.devices.kept import DeviceError
+from hushstream.engine.devices.sealing import period_of, read_slot
+from hushstream.systems.p2b.edge.device import Device
+from hushstream.systems.p2b.prepared import agreement_of
 
 DAY_SECONDS = 86_400
 

@@ -1,4 +1,4 @@
-"""Devices, a gateway, a shuffler and an aggregator as they are deployed: what devices start from is what they sent."""
+"""Devices, gateway and roles together, up to a thousand of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from hushstream.gateway.devices.gateway import DeviceGateway, device_log
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import started
-from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.edge.device import Agreement, Device
 from patience import Patience
 
 pytestmark = pytest.mark.process
@@ -78,7 +77,7 @@ def test_devices_start_from_what_devices_sent_and_all_that_was_published_follows
             await apply_async(connection, system)
             for role in ("shuffler", "aggregator"):
                 arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(folder), "--gather", "0"]
-                arguments += ["--bootstrap", broker.bootstrap, "--session-timeout", "3"]
+                arguments += ["--bootstrap", broker.bootstrap]
                 await stack.enter_async_context(started(f"worker-{role}", arguments, folder))
             settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.1))
             log = device_log(broker.bootstrap, "shop.", Security(), system)

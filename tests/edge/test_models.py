@@ -12,9 +12,9 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.devices.envelope import read_model
-from hushstream.engine.devices.errors import BadModel, OlderModel
+from hushstream.engine.devices.kept import BadModel, OlderModel
 from hushstream.engine.devices.signing import Signer, SigningKeys
-from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.edge.device import Device
 
 
 def test_a_signed_model_is_taken_and_a_new_user_starts_from_it(devices, system, device):

@@ -25,32 +25,28 @@ from hushstream.client.slots import RoundOver, SlotClient, connect_slots
 from hushstream.edge import Answer, Transport
 from hushstream.edge.ratings import RatingDriver
 from hushstream.engine.devices.envelope import STATEMENT_RECORD, ModelBody, read_model
-from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
-from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener
+from hushstream.engine.devices.kept import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
+from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener, period_of, place_of, read_slot
 from hushstream.engine.devices.signing import Signer, SigningKeys
-from hushstream.engine.devices.travelling import period_of, place_of, read_slot
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
-from hushstream.gateway.devices.models import SignedModels
+from hushstream.gateway.devices.server import SignedModels
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import Key, generate_keys
 from hushstream.replay.bench.processes import started
-from hushstream.replay.runners.direct import DirectDriver
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import agreement_of
 from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import Sent
-from hushstream.systems.bgt.edge.agreement import Agreement
-from hushstream.systems.bgt.edge.device import RatingDevice
-from hushstream.systems.bgt.errors import BgtError
-from hushstream.systems.bgt.slots import null_slots, packed_slots, slot_bytes
-from hushstream.systems.bgt.stated import Statement
+from hushstream.systems.bgt.edge.device import Agreement, RatingDevice
+from hushstream.systems.bgt.records import Statement
+from hushstream.systems.bgt.slots import BgtError, null_slots, packed_slots, slot_bytes
 from hushstream.systems.bgt.system import KIND
 from patience import Patience
 
@@ -80,7 +76,7 @@ class Deployed:
         self.agreement = Agreement.read((folder / "agreement.json").read_bytes())
         self.log = MemoryLog(lambda: NOW_MS)
         self.driver = DirectDriver(self.log, all_machines(self.system, self.keys), bytes(32))
-        self.service = RatingDeviceService(self.system.core, agreement_of(self.system.core), 1)
+        self.service = RatingDeviceService(self.system.core, agreement_of(self.system.core))
         self.models = SignedModels(self.service)
         self.writer = SlotWriter(self, self.service)
         self._told = {"statements": 0, "models": 0, "rounds": 0}
@@ -401,6 +397,63 @@ def test_the_slot_that_a_new_model_asks_for_has_its_delay_from_then_on_and_leave
     assert gateway.rounds == [0, 1]
 
 
+def test_a_device_pays_for_one_life_whatever_shares_of_it_new_agreements_name(tmp_path: Path) -> None:
+    """Each agreement says rho 1 of the same price; three of them would be paid at their largest rounds."""
+    shares = ([0.98, 0.01, 0.01], [0.01, 0.98, 0.01], [0.01, 0.01, 0.98])
+    first, second, third = (
+        Deployed(tmp_path / str(place), release={**VALUES["release"], "shares": one}).agreement
+        for place, one in enumerate(shares)
+    )
+    assert first.promise[:3] == second.promise[:3] == third.promise[:3]
+    draw = random.Random(9).randbytes
+    device = rated(first, 2)[1]
+    one_slot(device)
+    with pytest.raises(WeakerAgreement, match="rest of the life first agreed to"):
+        RatingDevice.agreed_anew(second, device.dump(), draw)
+    # What is left of the life may go to other shares of it.
+    device = RatingDevice.agreed_anew(third, rated(second, 2)[1].dump(), draw)
+    one_slot(device)
+    state = json.loads(device.dump())
+    assert state["paid"] == third.price_from(0) - third.price_from(1)
+    assert abs(state["life"] - third.price_from(0)) <= 2
+    # The second round at its largest is paid under the second one, so the third round at its largest no more.
+    device = RatingDevice.agreed_anew(second, device.dump(), draw)
+    device._asked = replace(device._asked, number=1)
+    one_slot(device)
+    with pytest.raises(WeakerAgreement, match="rest of the life first agreed to"):
+        RatingDevice.agreed_anew(third, device.dump(), draw)
+
+
+def test_an_agreement_states_the_price_of_its_settings(tmp_path: Path) -> None:
+    """The settings are under the digest, the promise is not: epsilon 20 beside a promise of 1 was accepted."""
+    for place, changes in enumerate(({}, {"privacy": {"epsilon": 20.0}}, {"privacy": {"epsilon": 3.0, "epochs": 3}})):
+        said = json.loads((Deployed(tmp_path / f"{place}", **changes).folder / "agreement.json").read_bytes())
+        Agreement.read(json.dumps(said))
+        for name, value in (
+            ("epsilon_micro", 1_000_000),
+            ("exchange_epsilon_micro", 2_000_000),
+            ("delta_units", "1"),
+            ("exchange_delta_units", "1"),
+        ):
+            said["promise"][name], known = value, said["promise"][name]
+            with pytest.raises(BadAgreement, match="price of its settings"):
+                Agreement.read(json.dumps(said))
+            said["promise"][name] = known
+
+
+def test_a_device_sends_null_in_rounds_that_its_promise_does_not_pay_for(tmp_path: Path) -> None:
+    lifetime = {"epsilon": 7.0, "delta": 1e-5}
+    deployed = Deployed(tmp_path / "films", privacy={"epsilon": 10.0, "lifetime": lifetime})
+    assert deployed.agreement.rounds == 1
+    assert deployed.agreement.price_from(1) == 0
+    device = rated(deployed.agreement, 2)[1]
+    device._asked = replace(device._asked, number=1)
+    fields = read_slot(one_slot(device), deployed.agreement.body_bytes)
+    place = place_of(fields["report_id"], period_of(fields), deployed.agreement.configuration)
+    opened = ContentOpener(deployed.keys.key("sealing")).open(fields["sealed"], place)
+    assert opened == packed_slots(null_slots(1, deployed.agreement.config))[0]
+
+
 def test_a_device_goes_by_the_agreement_that_it_has(deployed: Deployed, tmp_path: Path) -> None:
     stronger = Deployed(tmp_path / "stronger", privacy={"epsilon": 5.0}).agreement
     weaker = Deployed(tmp_path / "weaker", privacy={"epsilon": 12.0}).agreement
@@ -411,7 +464,7 @@ def test_a_device_goes_by_the_agreement_that_it_has(deployed: Deployed, tmp_path
         RatingDevice.load(stronger, device.dump(), draw)
     with pytest.raises(DeviceError, match="expected what a device wrote, got KeyError"):
         RatingDevice.load(stronger, b'{"format":1}', draw)
-    with pytest.raises(WeakerAgreement, match="epsilon_micro"):
+    with pytest.raises(WeakerAgreement, match="rest of the life first agreed to"):
         RatingDevice.agreed_anew(weaker, device.dump(), draw)
     anew = RatingDevice.agreed_anew(stronger, device.dump(), draw)
     anew.rate([1], [5.0])
@@ -543,7 +596,7 @@ def test_the_guarantee_says_what_devices_show() -> None:
     assert {f"devices_{name}" for name in names} <= said.keys()
     assert "within 1 hour after" in said["devices_send"]
     assert "opens only rounds that the aggregator has signed" in said["devices_ended"]
-    promise = KIND.promises(config, artefacts_of(Path("nowhere"))).releases
+    promise = KIND.guarantee(config, artefacts_of(Path("nowhere")))
     assert promise.deployment == "edge"
     assert {one.topic: str(one.form) for one in promise.contents}["updates"] == "sealed"
     assert any("controls the device" in one for one in promise.not_protected)
@@ -566,7 +619,7 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
             await apply_async(connection, system)
             for role in ("collector", "aggregator"):
                 arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(folder), "--gather", "0"]
-                arguments += ["--bootstrap", broker.bootstrap, "--session-timeout", "3"]
+                arguments += ["--bootstrap", broker.bootstrap]
                 await stack.enter_async_context(started(f"worker-{role}", arguments, folder))
             settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.1))
             log = device_log(broker.bootstrap, "films.", Security(), system)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.replay.studies.p2b.bench.devices import AS_GOOD, Found, measure
+from hushstream.replay.studies.p2b.bench import AS_GOOD, Found, measure
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""The command line in a locale of ASCII, in a folder whose name is not."""
+"""Any locale: pages are printed whole, paths are named; and what warns in our code fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,15 @@ def test_a_page_is_printed_whole_in_any_encoding(encoding: str) -> None:
     assert shown.returncode == 0, shown.stderr.decode(errors="replace")
     # Typer takes a terminal of ASCII for one of UTF-8 that nobody has set up.
     assert len(shown.stdout.decode(encoding if encoding != "ascii" else "utf-8").splitlines()) > 5
+
+
+@pytest.mark.parametrize("module", ["hushstream.agents.partition.driver", "hushstream.replay.runners.stream", __name__])
+def test_a_warning_of_ours_is_raised(module: str) -> None:
+    with pytest.raises(RuntimeWarning, match="overflow"):
+        warnings.warn_explicit("overflow", RuntimeWarning, "file.py", 1, module)
+
+
+def test_a_warning_of_a_library_is_shown() -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.warn_explicit("old", DeprecationWarning, "file.py", 1, "library.module")
+    assert [str(warning.message) for warning in shown] == ["old"]

@@ -1,10 +1,10 @@
-"""Write the pages that show which functions a record passes through: the life of a record, one page for each system.
+"""Write the page that shows which functions a record of p2b passes through: the life of a record.
 
-    python tests/engine/life_of_a_record.py [--check]
+    python tests/engine/life_of_a_record.py [--check | --system NAME]
 
-The runs are those that `paths` traces. A page lists each function once, where it is called first, under the function
-that called it, with the first sentence of its docstring. ``--check`` writes nothing, and exits 1 when a page differs
-from what would be written.
+The runs are those that `paths` traces. The page lists each function once, where it is called first, under the function
+that called it, with the first sentence of its docstring. ``--check`` writes nothing, and exits 1 when the page differs
+from what would be written. ``--system`` prints the page of another system.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from paths import (
     RELEASES,
     ROOT,
     TOYS,
+    VARIANTS,
     Call,
     Walk,
     walk_along,
@@ -34,7 +35,8 @@ from paths import (
     with_the_same_hashes,
 )
 
-FOLDER = ROOT / "deploy" / "docs" / "life"
+WRITTEN = "p2b"
+PAGE = ROOT / "deploy" / "docs" / "life" / f"{WRITTEN}.md"
 
 SAYS: Mapping[str, str] = {
     ANSWERS: "A context arrives, and leaves as a decision or an answer.",
@@ -48,57 +50,18 @@ TITLES: Mapping[str, str] = {
     RELEASES: "From slots to a release",
     PUBLISHES: "From a release to a model",
 }
-LEFT_OUT = ("poll",)
-"""A system of the tests that has what they need, and nothing to learn from."""
 
 
-def pages() -> dict[Path, str]:
-    """What each file must hold."""
-    traced: dict[str, dict[tuple[str, str], Sequence[Call]]] = {}
-    for kind, role, path, calls in walks():
-        if kind not in LEFT_OUT:
-            traced.setdefault(kind, {})[role, path] = calls
-    made = {FOLDER / f"{kind}.md": page(kind, paths) for kind, paths in traced.items()}
-    return made | {FOLDER / "index.md": index(traced)}
-
-
-def index(traced: Mapping[str, Mapping[tuple[str, str], Sequence[Call]]]) -> str:
-    """The first page: how to read the others, and the counts of all."""
-    rows = [
-        f"| [{kind}]({kind}.md) | {role} | {TITLES[path].lower()} | {walk.files} | {walk.functions} | {walk.changes} |"
-        for kind, paths in traced.items()
-        for (role, path), calls in paths.items()
-        for walk in [walk_along(calls)]
-    ]
-    listed = "\n".join(traced)
-    return f"""# The life of a record
-
-Read this before you change the code. Each page follows records through one system: which functions they pass through,
-in which order, and what each function does. Begin with [meanarm](meanarm.md), the smallest system.
-
-The pages are made from a run: a machine has folded some batches of a recorded stream, and takes one more.
-`make life` writes them again, and `make paths` fails when one differs from the code. A reader walks through so many
-files, functions, and changes of file from one call to the next:
-
-| system | role | way | files | functions | changes of file |
-| --- | --- | --- | ---: | ---: | ---: |
-{chr(10).join(rows)}
-
-```{{toctree}}
-:hidden:
-
-{listed}
-```
-"""
-
-
-def page(kind: str, paths: Mapping[tuple[str, str], Sequence[Call]]) -> str:
+def page(system: str) -> str:
     """The page of one system."""
-    sections = "\n".join(section(role, path, calls) for (role, path), calls in paths.items())
-    return f"""# The life of a record: {kind}
+    sections = "\n".join(section(role, path, calls) for _, role, path, calls in walks(system))
+    return f"""# The life of a record: {system}
 
-Each function stands once, where it is called first, below the function that calls it.
-[The first page](index.md) says how the run was made.
+Read this before you change the code. It follows records through {system}: which functions they pass through, in which
+order, and what each function does. Each function stands once, where it is called first, below the function that called
+it. It is made from a run: a machine has folded some batches of a recorded stream, and takes one more. `make life`
+writes it again, `make paths` fails where it differs from the code, and `make life SYSTEM=colin` prints that of another
+system; `meanarm`, a toy of the tests, is the smallest.
 
 {sections}"""
 
@@ -160,21 +123,20 @@ def docstrings(file: Path) -> Mapping[int, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write the pages of the life of a record.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a page differs")
+    parser = argparse.ArgumentParser(description="Write the page of the life of a record, or print another system's.")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument("--check", action="store_true", help="write nothing, exit 1 when the page differs")
+    asked.add_argument("--system", choices=sorted({variant.kind for variant in VARIANTS}), help="print its page")
     given = parser.parse_args(arguments)
-    wanted = pages()
-    there = set(FOLDER.glob("*.md"))
-    differing = [path for path in wanted if path not in there or path.read_text(encoding="utf-8") != wanted[path]]
-    for path in [*differing, *sorted(there - wanted.keys())]:
-        if given.check:
-            print(f"{path}: differs from the code; run `make life`", file=sys.stderr)
-        elif path in wanted:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(wanted[path], encoding="utf-8")
-        else:
-            path.unlink()
-    return 1 if given.check and (differing or there - wanted.keys()) else 0
+    wanted = page(given.system or WRITTEN)
+    if given.system is not None:
+        print(wanted, end="")
+    elif not given.check:
+        PAGE.write_text(wanted, encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != wanted:
+        print(f"{PAGE}: differs from the code; run `make life`", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

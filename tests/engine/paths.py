@@ -1,4 +1,4 @@
-"""How far a reader has to walk: traced paths of a record through each system, and sizes that make the walk longer.
+"""How far a reader has to walk: traced paths of a record through each system.
 
     python tests/engine/paths.py
 
@@ -8,26 +8,17 @@ version of the model: all records since the one before, at once. Counted are the
 called, and how often the file changes from one call to the next. A comprehension belongs to the function that it
 stands in. Strings have the same hashes in every run: where two of them meet in a table, more functions are called.
 
-Printed, too, are the layers of some packages: how many of their files and folders import one another in a chain.
-
-Exit 1 when a figure is above its ceiling (`CEILINGS`, `SIZES`). A change that lowers a figure lowers its ceiling in the
+Exit 1 when a figure is above its ceiling (`CEILINGS`). A change that lowers a figure lowers its ceiling in the
 same commit. A change that raises one says why in its message.
 """
 
 from __future__ import annotations
 
-import ast
 import gc
-import inspect
-import io
 import os
 import sys
-import tokenize
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from graphlib import TopologicalSorter
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -62,57 +53,35 @@ GOALS = {
 """By path. What a role that answers releases, such as slots, comes from feedback; others release what slots hold."""
 
 CEILINGS: Mapping[str, Walk] = {
-    "bgt rater: context -> decision": Walk(15, 54, 38),
-    "bgt rater: feedback -> release": Walk(19, 90, 769),
-    "bgt collector: slots -> release": Walk(22, 126, 103),
-    "bgt aggregator: release -> model": Walk(11, 42, 28),
-    "colin learner: context -> decision": Walk(13, 61, 43),
-    "colin counter: slots -> release": Walk(24, 107, 103),
-    "colin aggregator: release -> model": Walk(13, 45, 31),
-    "meanarm learner: context -> decision": Walk(8, 20, 18),
-    "meanarm counter: slots -> release": Walk(17, 66, 53),
-    "meanarm aggregator: release -> model": Walk(6, 21, 13),
-    "p2b learner: context -> decision": Walk(14, 60, 35),
-    "p2b learner: feedback -> release": Walk(33, 194, 979),
-    "p2b shuffler: slots -> release": Walk(21, 80, 71),
-    "p2b aggregator: release -> model": Walk(8, 30, 16),
-    "pdap learner.vendor-0: context -> decision": Walk(17, 68, 48),
-    "pdap learner.vendor-0: feedback -> release": Walk(22, 109, 264),
-    "pdap learner.vendor-1: context -> decision": Walk(15, 63, 40),
-    "pdap learner.vendor-1: feedback -> release": Walk(22, 109, 291),
-    "pdap counter: slots -> release": Walk(24, 106, 125),
-    "pdap aggregator: release -> model": Walk(17, 64, 59),
-    "pdol node: context -> decision": Walk(11, 49, 33),
-    "pdol node: feedback -> release": Walk(27, 136, 128),
-    "pdol aggregator: release -> model": Walk(11, 44, 48),
-    "poll tally: slots -> release": Walk(19, 76, 96),
-    "poll board: release -> model": Walk(6, 21, 13),
+    "bgt rater: context -> decision": Walk(13, 54, 34),
+    "bgt rater: feedback -> release": Walk(15, 88, 515),
+    "bgt collector: slots -> release": Walk(22, 118, 100),
+    "bgt aggregator: release -> model": Walk(11, 38, 27),
+    "colin learner: context -> decision": Walk(13, 58, 39),
+    "colin counter: slots -> release": Walk(24, 102, 99),
+    "colin aggregator: release -> model": Walk(13, 42, 31),
+    "meanarm learner: context -> decision": Walk(8, 19, 15),
+    "meanarm counter: slots -> release": Walk(17, 62, 51),
+    "meanarm aggregator: release -> model": Walk(6, 18, 13),
+    "p2b learner: context -> decision": Walk(15, 58, 37),
+    "p2b learner: feedback -> release": Walk(27, 189, 984),
+    "p2b shuffler: slots -> release": Walk(21, 76, 69),
+    "p2b aggregator: release -> model": Walk(8, 27, 16),
+    "pdap learner.vendor-0: context -> decision": Walk(17, 64, 42),
+    "pdap learner.vendor-0: feedback -> release": Walk(22, 107, 248),
+    "pdap learner.vendor-1: context -> decision": Walk(15, 61, 38),
+    "pdap learner.vendor-1: feedback -> release": Walk(22, 107, 277),
+    "pdap counter: slots -> release": Walk(24, 101, 123),
+    "pdap aggregator: release -> model": Walk(17, 61, 59),
+    "pdol node: context -> decision": Walk(10, 48, 30),
+    "pdol node: feedback -> release": Walk(28, 136, 134),
+    "pdol aggregator: release -> model": Walk(11, 42, 48),
+    "poll tally: slots -> release": Walk(19, 72, 90),
+    "poll board: release -> model": Walk(6, 18, 13),
+    "rrarm learner: context -> decision": Walk(7, 18, 14),
+    "rrarm learner: feedback -> release": Walk(18, 69, 63),
 }
 """By system, role and path."""
-
-SIZES: Mapping[str, tuple[int, int]] = {
-    "members of the widest base class": (20, 20),
-    "abstract members of a base class": (6, 6),
-    "files in the fullest folder": (16, 16),
-    "code lines of the toy (meanarm)": (300, 300),
-    "code lines of the product": (71_065, 47_000),
-    "words of the README": (1_200, 1_200),
-    "import layers of engine": (7, 7),
-    "import layers of agents": (7, 7),
-    "import layers of bgt": (7, 7),
-    "import layers of colin": (6, 7),
-    "import layers of p2b": (6, 7),
-    "import layers of pdap": (7, 7),
-    "import layers of pdol": (7, 7),
-}
-"""Ceiling and goal of each size; for product and README some room, as features come that shorten nothing."""
-
-LAYERED = (
-    "pipeline/hushstream/engine",
-    "agents/hushstream/agents",
-    *(f"pipeline/hushstream/systems/{name}" for name in ("bgt", "colin", "p2b", "pdap", "pdol")),
-)
-"""Packages whose parts, files and folders alike, lie in layers: a part is above all that it imports."""
 
 ANSWERED = ({"decided": 1}, {"predicted": 1}, {"asked": 1})
 """What a batch counts that is one context, and nothing else falls due with it."""
@@ -137,9 +106,9 @@ def walk_along(calls: Sequence[Call]) -> Walk:
     )
 
 
-def walks() -> Iterator[tuple[str, str, str, Sequence[Call]]]:
-    """The calls of each path through the first recording of each system, with the kind, the role and the path."""
-    first = {variant.kind: variant for variant in reversed(VARIANTS)}
+def walks(system: str | None = None) -> Iterator[tuple[str, str, str, Sequence[Call]]]:
+    """The calls of each path through the first recording of each system, or of one, with kind, role and path."""
+    first = {variant.kind: variant for variant in reversed(VARIANTS) if system in (None, variant.kind)}
     for kind, variant in sorted(first.items()):
         with variant.registered():
             recording = recorded(variant)
@@ -219,81 +188,11 @@ def is_ours(code: CodeType) -> bool:
     return code.co_name not in COMPREHENSIONS and any(path.is_relative_to(folder) for folder in (*PRODUCT, TOYS))
 
 
-# Sizes.
-
-
-def sizes() -> tuple[int, ...]:
-    """In the order of `SIZES`."""
-    files = [path for folder in PRODUCT for path in folder.rglob("*.py")]
-    folders = Counter(path.parent for path in files if path.name != "__init__.py")
-    bases = list(base_classes())
-    return (
-        max(map(len, bases)),
-        max(sum(getattr(value, "__isabstractmethod__", False) for value in base.values()) for base in bases),
-        max(folders.values()),
-        sum(map(code_lines, (TOYS / "meanarm" / "package").rglob("*.py"))),
-        sum(map(code_lines, files)),
-        len((ROOT / "README.md").read_text("utf-8").split()),
-        *(layers(ROOT / folder) for folder in LAYERED),
-    )
-
-
-def base_classes() -> Iterator[Mapping[str, Any]]:
-    """The members, names of Python's own aside, of each class of the pipeline that another one derives from.
-
-    Counters are left out: a `Plan` (23 members, 7 abstract) has one for each statement of its proof.
-    """
-    names = [path.relative_to(PIPELINE).with_suffix("").parts for path in PIPELINE.rglob("*.py")]
-    modules = [import_module(".".join(name)) for name in names if name[-1] != "__init__"]
-    classes = {value for module in modules for value in vars(module).values() if inspect.isclass(value)}
-    bases = {base for one in classes for base in one.__bases__ if base.__module__.startswith("hushstream.")}
-    for base in bases - {one for one in bases if one.__module__.startswith("hushstream.counting.")}:
-        own = {"_abc_impl", "_is_protocol", "_is_runtime_protocol", "_fields", "_field_defaults"}
-        yield {name: value for name, value in vars(base).items() if not name.startswith("__") and name not in own}
-
-
-def layers(package: Path) -> int:
-    """The longest chain of parts of a package each of which imports the next one."""
-    name = ".".join(package.parts[package.parts.index("hushstream") :])
-    imports: dict[str, set[str]] = {}
-    for path in package.rglob("*.py"):
-        part = path.relative_to(package).with_suffix("").parts[0]
-        imports.setdefault(part, set()).update(imported_parts(ast.parse(path.read_text("utf-8")), name) - {part})
-    graph = TopologicalSorter(imports)
-    depth: dict[str, int] = {}
-    for part in graph.static_order():
-        depth[part] = 1 + max((depth[below] for below in imports.get(part, ())), default=0)
-    return max(depth.values())
-
-
-def imported_parts(tree: ast.Module, package: str) -> set[str]:
-    """The parts of a package that a module imports, wherever in it."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = [f"{node.module}.{alias.name}" for node in found for alias in node.names]
-    return {name.removeprefix(f"{package}.").partition(".")[0] for name in names if name.startswith(f"{package}.")}
-
-
-def code_lines(path: Path) -> int:
-    """Lines of a file that are neither blank nor comment, docstring or import."""
-    text = path.read_text("utf-8")
-    lines = {
-        line
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    for node in ast.walk(ast.parse(text)):
-        says = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if says or isinstance(node, (ast.Import, ast.ImportFrom)):
-            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return len(lines)
-
-
 # The table.
 
 
 def main() -> int:
-    """Print both tables; 1 when a figure is above its ceiling."""
+    """Print the table; 1 when a figure is above its ceiling."""
     above = []
     print(f"{'files / functions / changes of file':44}{'now':>18}{'ceiling':>18}{'goal':>18}")
     found = {f"{kind} {role}: {path}": walk_along(calls) for kind, role, path, calls in walks()}
@@ -301,10 +200,6 @@ def main() -> int:
         ceiling, goal = CEILINGS.get(name, Walk(0, 0, 0)), GOALS[name.partition(": ")[2]]
         print(f"{name:44}{_shown(walk):>18}{_shown(ceiling):>18}{_shown(goal):>18}")
         above += [name] if any(now > most for now, most in zip(walk, ceiling, strict=True)) else []
-    print()
-    for (name, (most, aim)), now in zip(SIZES.items(), sizes(), strict=True):
-        print(f"{name:44}{now:>18,}{most:>18,}{aim:>18,}")
-        above += [name] if now > most else []
     gone = sorted(CEILINGS.keys() - found.keys())
     if above:
         print(f"\nabove the ceiling: {', '.join(above)}", file=sys.stderr)

@@ -1,14 +1,23 @@
-"""Every kind of bad record becomes a dead letter with its reason, and the good ones around it are all answered."""
+"""Bad records, missing values and users of other partitions: refused, counted, and nothing else is moved."""
 
 from __future__ import annotations
+
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
+from hushstream.agents.worker.roles import all_machines
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome
+from hushstream.engine.records import InputRecord, InputSlice
+from hushstream.features.schema import declare
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.schemas.topics import partition_of
+from hushstream.systems.p2b.slots import Report, pack
 
 MARK = "payload-canary"
 
@@ -39,6 +48,7 @@ BAD_CONTEXTS = {
     "no event id": (context(GOOD, event_id=""), "empty_id"),
     "no user": (context(GOOD, user=""), "empty_id"),
     "long event id": (context(GOOD, event_id=MARK * 10), "id_too_long"),
+    "NUL in an event id": (context(GOOD, event_id=MARK + "\0"), "id_of_lines"),
     "bad after_click": (context(GOOD, after_click=-2), "bad_after_click"),
     "cut off": (context(GOOD)[:-3], "truncated"),
     "bytes to spare": (context(GOOD) + b"\0", "trailing_bytes"),
@@ -261,7 +271,7 @@ def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs
 def _next_head(machine):
     low = machine.position
     part = {"topic": "crowds", "partition": 0, "low": low, "high": low + 1}
-    head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16), "edition": 1}
+    head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16)}
     return {"head": {"sequence": machine.chain.sequence + 1, **head}}
 
 
@@ -275,3 +285,101 @@ def test_models_that_do_not_continue_their_chain_are_passed_over(rigs):
         rig.put("models", value)
     assert rig.fold().counts["model_adopted"] == 2
     assert rig.machine.terms.policy.shared("private").version == 2
+
+
+FEATURES = {
+    "country": {"kind": "category", "vocabulary": ["de", "fr"]},
+    "age": {"kind": "number", "range": [16, 96]},
+    "spend": {"kind": "number", "range": [1, 1000], "scale": "log"},
+    "member": {"kind": "boolean"},
+    "hour": {"kind": "time_of_day"},
+    "day": {"kind": "day_of_week"},
+}
+WHOLE = {"country": "de", "age": 40, "spend": 30, "member": False, "hour": 12.5, "day": "mon"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        ({}, (0, 0)),
+        ({"country": "it"}, (1, 0)),
+        ({"age": None, "hour": None}, (2, 0)),
+        (dict.fromkeys(WHOLE), (6, 0)),
+        ({"age": 120, "spend": 0.5}, (0, 2)),
+        ({"age": 16, "spend": 1000}, (0, 2)),
+        ({"age": 1, "member": None}, (1, 1)),
+    ],
+)
+def test_a_row_says_how_many_of_its_values_are_missing_or_at_an_end(changes: dict[str, Any], lost: Any) -> None:
+    schema = declare(FEATURES)
+    row = schema.encode({**WHOLE, **changes}).row
+    assert schema.losses(row) == [lost]
+    assert schema.losses(schema.encode(WHOLE).row + row) == [(0, 0), lost]
+
+
+def test_tags_and_vectors_have_no_sign_of_it() -> None:
+    declared = {
+        "likes": {"kind": "tags", "vocabulary": ["a"], "most": 1},
+        "taste": {"kind": "embedding", "dimension": 2},
+    }
+    schema = declare({**declared, "member": {"kind": "boolean"}})
+    assert schema.losses(schema.encode({}).row) == [(1, 0)]
+
+
+@pytest.mark.parametrize("system", ["p2b", "pdap"])
+def test_learners_count_them_once_for_each_context(system: str, tmp_path: Any) -> None:
+    own = {"items": {"capacity": 3}, "expected_slots": 40} if system == "p2b" else {}
+    vendors = {"vendors": [{"name": "one", "items": {"capacity": 3}}]} if system == "pdap" else {}
+    values = {"system": system, "deployment": "d", "features": FEATURES, **own, **vendors}
+    deployed = prepare(tmp_path, parse_config(values))
+    rules, keys = deployed.requests, KeySource(seed=1)
+    learner = next(
+        one
+        for one in all_machines(deployed, keys)
+        if "learner" in f"{type(one).__module__}.{type(one).__name__}".lower()
+    )
+    learner.start(learner.genesis(bytes(32)))
+    topic, counts = learner.inputs[0][0], Counter[str]()
+    changes: list[dict[str, Any]] = [{"country": "it"}, {"age": None, "spend": 5000}, {}]
+    line = "one" if system == "pdap" else "private"
+    for offset, one in enumerate(changes):
+        fields = {"event_id": f"e{offset}", "user": "ann", "line": line, "features_digest": rules.features.digest}
+        value = codec.encode("FeatureContext", {**fields, "row": rules.row_of({**WHOLE, **one})})
+        part = InputSlice(topic, 0, offset, offset + 1, [InputRecord(offset, 1_700_000_000_000 + offset, value)])
+        for step in learner.fold(learner.ready([part])):
+            counts.update(step.counts)
+    assert (counts[Outcome.VALUE_MISSING], counts[Outcome.VALUE_AT_END], counts[Outcome.DECIDED]) == (2, 1, 3)
+
+
+def test_they_are_the_zones_own() -> None:
+    assert {OUTCOMES[one] for one in (Outcome.VALUE_MISSING, Outcome.VALUE_AT_END)} == {"zone-private"}
+
+
+NAMES = [f"user-{number}" for number in range(20)]
+
+
+def of_home(home):
+    return next(name for name in NAMES if partition_of(name, 2) == home)
+
+
+def test_p2b_decides_for_no_user_of_another_partition(rigs):
+    system = rigs.make_system(partitions={"learner": 2}, slot={"after_interactions": 1})
+    rig = rigs.LearnerRig(system, partition=0)
+    rig.context("own", of_home(0), rigs.point(0))
+    rig.context("foreign", of_home(1), rigs.point(0))
+    seen = rig.fold()
+    assert seen.reasons == ["foreign_user"]
+    assert [answer.event_id for answer in seen.answers] == ["own"]
+
+
+@pytest.mark.parametrize(("home", "own", "foreign"), [(0, "bob", "ann"), (1, "ann", "bob")])
+def test_a_collaborative_learner_takes_no_reward_of_a_user_of_another_partition(related, home, own, foreign):
+    system = related.edge_system(partitions={"learner": 2}, rewards_per_user=1)
+    rig = related.RelatedLearnerRig(system, related.SECRET, home)
+    rig.interact("own", own)
+    rig.context("foreign", foreign)
+    rig.end_phase()
+    rig.fold()
+    assert rig.seen.reasons == ["foreign_user"]
+    (release,) = rig.seen.records("releases", "Release")
+    assert related.arrays_of(release)[0].tolist() == [system.graph.index[own]]

@@ -1,19 +1,27 @@
-"""The catalogue: rows, versions, and when a row may stand for another item."""
+"""The catalogue of items, and functions that a declaration names."""
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from hushstream import systems
 from hushstream.engine.catalogue import (
     BadItem,
     Catalogue,
     CatalogueFull,
     CatalogueRules,
     ItemChange,
+    ItemRefused,
     RepeatedItem,
     StaleCatalogue,
     UnknownItem,
 )
+from hushstream.engine.declare.outcomes import call_imported
 from hushstream.engine.learner.items import ItemReader, until_next_change
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas.errors import HushstreamError
@@ -45,7 +53,7 @@ def full() -> Catalogue:
 def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way() -> None:
     found = full()
     with pytest.raises(CatalogueFull, match="the first is free in 1 s"):
-        found.check(offer("c", 4), 1_000 + WAIT_MS - 1)
+        found.take(offer("c", 4), 1_000 + WAIT_MS - 1)
     assert found.take(offer("c", 4), 1_000 + WAIT_MS).row == 1
     assert found.entries.tolist() == [1, 4]
     assert found.of_row(1, 3).item == "b"
@@ -53,7 +61,22 @@ def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way() -
     with pytest.raises(UnknownItem):
         found.item("b")
     with pytest.raises(CatalogueFull, match="2 of 2 with items"):
-        found.check(offer("d", 5), 10 * WAIT_MS)
+        found.take(offer("d", 5), 10 * WAIT_MS)
+
+
+def test_changes_of_one_record_count_together_or_not_at_all() -> None:
+    found = catalogue((offer("a", 1), 0))
+    before = found.dump()
+    for wrong, number in (([offer("b", 2), offer("a", 2)], 1), ([retire("c", 2), offer("b", 2)], 0)):
+        with pytest.raises(ItemRefused) as refused:
+            found.take_all(wrong, 5)
+        assert refused.value.number == number
+        assert found.dump() == before
+    taken = found.take_all([offer("b", 2), retire("a", 2)], 5)
+    assert [(one.item, one.entered, one.offered) for one in taken] == [("b", 2, True), ("a", 1, False)]
+    assert (found.version, found.entries.tolist()[:2], found.offered.tolist()[:2]) == (2, [1, 2], [False, True])
+    with pytest.raises(StaleCatalogue):
+        found.take_all([offer("c", 2)], 5)
 
 
 def test_a_log_whose_time_goes_back_frees_no_row_early() -> None:
@@ -109,6 +132,25 @@ def test_a_catalogue_is_what_it_was_after_a_restart() -> None:
     assert again.take(retire("c", 5), 0) == found.take(retire("c", 5), 0)
     with pytest.raises(HushstreamError):
         Catalogue(CatalogueRules(1, 0, bytes(16))).load(found.dump())
+
+
+NUMBERED = CatalogueRules(3, WAIT_MS, bytes(16), numbered=True)
+
+
+def test_items_that_are_named_by_numbers_are_there_from_the_beginning_and_come_and_go_as_others_do() -> None:
+    found = Catalogue(NUMBERED)
+    assert [(one.item, one.row, one.entered) for one in found.items()] == [("0", 0, 1), ("1", 1, 2), ("2", 2, 3)]
+    assert (found.version, found.full, found.of_row(2, 3).item) == (3, True, "2")
+    assert not found.holds("02"), "a name is its text, not the number that it says"
+    found.take(retire("1", 4), 0)
+    assert (found.offered.tolist(), found.full) == ([True, False, True], False)
+    with pytest.raises(CatalogueFull):
+        found.take(offer("01", 5), WAIT_MS - 1)
+    assert found.take(offer("01", 5), WAIT_MS).row == 1
+    again = Catalogue(NUMBERED)
+    again.load(found.dump())
+    assert again.dump() == found.dump()
+    assert (again.entries.tolist(), again.full, again.holds("1")) == ([1, 5, 3], True, False)
 
 
 STARTED = CatalogueRules(3, WAIT_MS, bytes(16), known=("a", "z"))
@@ -194,3 +236,23 @@ def test_a_reader_goes_on_where_it_stood() -> None:
     assert again.position == reader.position == 2
     (late,) = again.read(slice_of("items", 1))
     assert late.log_time_ms == 3
+
+
+NAMES = sorted(
+    (module, attribute)
+    for folder in systems.__path__
+    for module in (f"hushstream.systems.{path.parent.name}.system" for path in Path(folder).glob("*/system.py"))
+    for attribute, value in vars(import_module(module)).items()
+    if isinstance(value, partial) and value.func is call_imported
+)
+
+
+def test_declarations_name_functions_in_this_way() -> None:
+    assert NAMES
+
+
+@pytest.mark.parametrize(("module", "attribute"), NAMES, ids=lambda part: str(part).removeprefix("hushstream."))
+def test_what_a_declaration_names_is_there(module: str, attribute: str) -> None:
+    named: Any = getattr(import_module(module), attribute)
+    package, place, function = named.args
+    assert callable(getattr(import_module(f"{package}.{place}"), function))

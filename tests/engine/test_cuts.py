@@ -257,7 +257,7 @@ def assert_one_slot(rig, user, differing):
     assert len(differing) <= 1
     for one, two in differing:
         assert one[:-32] == two[:-32]
-        assert codec.decode(one)[1]["report_id"] == rig.machine.user_key(user).digest("report-id", bytes(8))
+        assert codec.decode(one)[1]["report_id"] == rig.machine.agents.user_key(user).digest("report-id", bytes(8))
 
 
 def without(fields, name):

@@ -1,14 +1,17 @@
-"""What follows from the declared state of a role, and who cannot be imported."""
+"""Declared and packed states, and the set of known ids: what is packed comes back, damage is refused."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.one_input import PHASE_ENDS, PhaseEnds
 from hushstream.engine.state.declared import (
     FIXED,
     Declared,
@@ -17,6 +20,7 @@ from hushstream.engine.state.declared import (
     State,
     Table,
     after,
+    array,
     attributes_set,
     boolean,
     integer,
@@ -26,13 +30,12 @@ from hushstream.engine.state.declared import (
     own_part,
     raw,
     recent_ids,
+    record,
     remembered,
     rows,
     whole_bytes,
 )
-from hushstream.engine.state.known_ids import KnownIds
-from hushstream.engine.state.packed import finished
-from hushstream.engine.state.parts import array, record
+from hushstream.engine.state.packed import ID_BYTES, Form, KnownIds, OtherForm, finished
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas.errors import HushstreamError
 
@@ -64,7 +67,6 @@ class Urn(Declared):
 
     state = State(
         "an urn's state",
-        1,
         "UrnState",
         count=integer(),
         round_number=integer("int", disk="round"),
@@ -186,7 +188,7 @@ def test_a_role_that_forgets_a_field_cannot_be_imported():
     with pytest.raises(HushstreamError, match="in its declared state, or in `derived`") as e:
 
         class Forgetful(Declared):
-            state = State("a state", 1, "Forgetful", count=integer())
+            state = State("a state", "Forgetful", count=integer())
 
             def __init__(self) -> None:
                 self.count, self.window = 0, 0
@@ -227,6 +229,99 @@ def test_an_exception_that_names_no_derived_attribute_cannot_be_imported(derived
     def begin(self):
         self.count = 0
 
-    members = {"state": State("a state", 1, "Wrong", count=integer()), "derived": derived, "__init__": begin}
+    members = {"state": State("a state", "Wrong", count=integer()), "derived": derived, "__init__": begin}
     with pytest.raises(HushstreamError, match=f"to name what is set and not declared, got {named}"):
         type("Wrong", (Declared,), members)
+
+
+FORM = Form.of("a toy's state", record("Toy", count="long", label="string"))
+STATE = {"count": 7, "label": "n"}
+
+
+def test_a_state_comes_back_as_it_was():
+    assert FORM.read(FORM.write(STATE)) == STATE
+
+
+@pytest.mark.parametrize("place", [0, 15, 16, 20, -1])
+def test_one_changed_bit_anywhere_is_damage_and_no_other_form(place):
+    packed = bytearray(FORM.write(STATE))
+    packed[place] ^= 1
+    with pytest.raises(HushstreamError, match="expected a toy's state, got damaged bytes") as caught:
+        FORM.read(bytes(packed))
+    assert not isinstance(caught.value, OtherForm)
+
+
+@pytest.mark.parametrize("length", [0, 3, 16, 19])
+def test_a_part_of_a_state_is_damage(length):
+    with pytest.raises(HushstreamError, match="damaged"):
+        FORM.read(FORM.write(STATE)[:length])
+
+
+def test_another_form_is_named_before_anything_is_decoded():
+    later = Form.of("a toy's state", record("Later", extra="bytes"))
+    with pytest.raises(OtherForm, match="expected the present form of a toy's state"):
+        FORM.read(later.write({"extra": b"x" * 40}))
+
+
+# Few and many halves of a run, with those at both ends.
+halves = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.integers(0, 2**64 - 1))
+
+
+def named(half):
+    return bytes(8) + half.to_bytes(8, "little")
+
+
+@given(st.lists(halves, max_size=200), st.lists(halves, max_size=50))
+@settings(max_examples=100, deadline=None)
+def test_exactly_what_was_added_is_known_before_and_after_a_dump(added, asked):
+    known = KnownIds()
+    for half in dict.fromkeys(added):
+        assert named(half) not in known
+        known.add(named(half))
+    for ids in (known, KnownIds.load(known.dump())):
+        assert len(ids) == len(set(added))
+        for half in (*added, *asked):
+            assert (named(half) in ids) == (half in set(added))
+
+
+def test_thousands_of_merged_ids_are_all_known_and_no_others():
+    draw = np.random.default_rng(3)
+    ids = [draw.bytes(ID_BYTES) for _ in range(40_000)]
+    known = KnownIds()
+    for report_id in ids:
+        known.add(report_id)
+    assert len(known._young) <= len(ids) // 16
+    assert all(report_id in known for report_id in ids)
+    assert not any(draw.bytes(ID_BYTES) in known for _ in range(40_000))
+    assert len(known.dump()) == 8 + 8 * len(ids)
+
+
+def test_equal_sets_give_equal_bytes_whatever_the_order():
+    ids = [os.urandom(ID_BYTES) for _ in range(3000)]
+    dumps = set()
+    for order in (ids, ids[::-1]):
+        known = KnownIds()
+        for report_id in order:
+            known.add(report_id)
+        dumps.add(known.dump())
+    assert len(dumps) == 1
+
+
+def test_a_loaded_set_goes_on():
+    known = KnownIds()
+    for half in range(2000):
+        known = KnownIds.load(known.dump()) if half % 500 == 0 else known
+        known.add(named(half))
+    assert len(known) == 2000
+    assert named(0) in known
+    assert named(2000) not in known
+
+
+@pytest.mark.parametrize("halves", [(1, 1), (2, 1)])
+def test_what_no_set_wrote_is_refused(halves):
+    dumped = (2).to_bytes(8, "little") + b"".join(half.to_bytes(8, "little") for half in halves)
+    with pytest.raises(HushstreamError, match="ascending"):
+        KnownIds.load(dumped)
+    for broken in (b"", dumped[:-1], dumped + b"\0"):
+        with pytest.raises(HushstreamError, match="ids: expected"):
+            KnownIds.load(broken)

@@ -17,8 +17,8 @@ from hushstream.engine.records import ReplayMismatch
 from hushstream.learners.exploration import WHOLE, Drawn, draw
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 HALF = ExplorationConfig("epsilon", share=0.5)
@@ -130,7 +130,7 @@ def test_a_request_that_is_repeated_does_not_draw_anew(name: str, request: pytes
 
 @pytest.mark.parametrize(
     ("name", "role"),
-    [("centroid", "hushstream.systems.p2b.edge.agent"), ("colin", "hushstream.systems.colin.edge.learner")],
+    [("centroid", "hushstream.systems.p2b.edge.agent"), ("colin", "hushstream.systems.colin.edge")],
     ids=["centroid", "colin"],
 )
 def test_a_propensity_that_was_not_drawn_does_not_verify(
@@ -147,9 +147,9 @@ def test_a_propensity_that_was_not_drawn_does_not_verify(
         rig.replayed(_fresh(rig))
 
 
-def test_users_of_the_holdout_and_those_over_quota_are_not_explored_upon(rigs: Any) -> None:
-    """Their answers are what everybody would get: the hold-out's stay uniform or the baseline, the rest by score."""
-    system = rigs.make_system(exploration=HALF, users={"contexts_per_period": 1}, lift={"holdout": 0.5})
+def test_users_who_are_shown_the_own_choice_and_those_over_quota_are_not_explored_upon(rigs: Any) -> None:
+    """Their answers are what everybody would get: the baseline's stay the baseline, the rest by score."""
+    system = rigs.make_system(exploration=HALF, users={"contexts_per_period": 1}, measurement={"baseline": 0.5})
     rig = rigs.LearnerRig(system)
     users = [f"user-{number}" for number in range(40)]
     for user in users:

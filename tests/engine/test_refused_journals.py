@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
-from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputRecord, InputSlice, OffChain, ReplayMismatch
 from hushstream.engine.state.published import PUBLIC_RING
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import Report
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from hushstream.systems.p2b.slots import Report
 
 
 def scripted(rigs):
@@ -162,7 +162,7 @@ def test_a_journal_of_another_key_role_or_partition_is_not_continued(rigs):
 
 
 def test_who_follows_models_takes_an_operators_note_for_no_foreign_record(rigs):
-    """`topics repair --note` wrote one, and the alert about foreign records fired once more by that."""
+    """`logs repair foreign` wrote one, and the alert about foreign records fired once more by that."""
     system = rigs.make_system()
     reader = ModelReader(system, 0, "private", system.form.model_record)
     note = Note(FOREIGN, ("models", 0), 1, 2)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hushstream.engine import release_parts
-from hushstream.engine.learner.model_parts import CONTENT, PartReader, Version
-from hushstream.engine.learner.models import OnChain
+from hushstream.engine.learner.model_parts import CONTENT, OnChain, PartReader, Version
 from hushstream.engine.records import PART, InputRecord, InputSlice
 from hushstream.engine.release_parts import MOST_PARTS, WHOLE_BYTES, BadPart, PartSets, parts_of, whole_digest
 from hushstream.schemas import codec
@@ -25,7 +24,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records_of(content: bytes) -> list[bytes]:
-    return parts_of(content, CONFIG, codec.encode)
+    return parts_of(content, CONFIG)
 
 
 def fields_of(content: bytes) -> list[dict[str, Any]]:
@@ -122,7 +121,7 @@ def version(number: int, content: bytes, log_time_ms: int = 50) -> Version:
     """A record of a model whose arrays are this content; whether it is on the chain is not asked here."""
     head = {"sequence": number, "epoch": 0, "inputs": [], "input_digest": bytes(16), "release_digest": bytes(16)}
     fields = {
-        "head": {**head, "edition": 1},
+        "head": head,
         "line": "private",
         "version": number,
         "cells": 1,
@@ -177,7 +176,7 @@ def test_parts_that_are_sent_again_after_a_crash_change_nothing() -> None:
 
 def test_what_is_no_part_of_this_deployment_is_passed_over() -> None:
     parts, reader = records_of(CONTENT_OF_THREE), PartReader(0, CONFIG)
-    others = parts_of(CONTENT_OF_THREE, bytes(16), codec.encode)
+    others = parts_of(CONTENT_OF_THREE, bytes(16))
     assert not whole(reader, [version(1, CONTENT_OF_THREE)], slice_of([b"no record", *others, *parts[:2]]))
     assert len(whole(reader, [], slice_of(parts[2:], low=6))) == 1
 

@@ -1,18 +1,21 @@
-"""One key and nonce for one content, ever; and what was sealed opens where it was sealed, and nowhere else."""
+"""What is stored is sealed under streams that nothing shares, and no output holds key material."""
 
 from __future__ import annotations
 
+import logging
 import os
 from itertools import combinations
 
 import pytest
 
-from hushstream.engine.state import sealed as sealed_storage
-from hushstream.engine.state.published import NAME_BYTES, StateSeal
-from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state import packed as sealed_storage
+from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state.published import NAME_BYTES, Assembly, Head, Part, StateSeal, state_hasher
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.slots import Report
 from storage import RING
 
 ZEROS = bytes(64)
@@ -75,6 +78,25 @@ def test_no_two_publications_of_a_state_and_no_two_parts_of_one_share_a_stream()
     assert all_differ(streams)
 
 
+def test_parts_join_only_to_the_state_whose_digest_the_head_has():
+    """Each part opens by itself; only the head's digest says that they are those of one state, in its order."""
+    whole = (b"one", b"two", b"three")
+
+    def joined(*contents: bytes, name: bytes = b"\1" * NAME_BYTES) -> tuple[bytes, str]:
+        hasher = state_hasher()
+        for content in whole:
+            hasher.update(content)
+        head = Head(0, 1, 1, 1, b"", b"", len(whole), sum(map(len, whole)), hasher.digest(), 0, [3])
+        gathered = Assembly(b"\1" * NAME_BYTES, head)
+        parts = [gathered.take(Part(name, number, content)) for number, content in enumerate(contents)]
+        return b"".join(parts), gathered.flaw
+
+    assert joined(*whole) == (b"onetwothree", "")
+    for other in ((b"one", b"two", b"thref"), whole[::-1], whole[:2], (*whole[:2], b"three.")):
+        assert joined(*other)[1]
+    assert joined(*whole, name=b"\2" * NAME_BYTES) == (b"", "expected 3 parts of a state, got 0 that belong together")
+
+
 def test_what_was_sealed_opens_there_and_nowhere_else():
     sealed = seal().writer("user", bytes(SALT_BYTES)).seal(b"content", b"ann")
     assert seal().open("user", sealed, b"ann") == b"content"
@@ -114,3 +136,96 @@ def test_a_file_opens_whole_or_not_at_all(monkeypatch):
 def test_a_salt_of_another_length_is_refused():
     with pytest.raises(Exception, match="expected 16 bytes, got 15"):
         seal().writer("user", bytes(15))
+
+
+EDGE = bytes(range(100, 132))
+SHUFFLER = bytes(range(200, 232))
+
+
+def forms(material):
+    hexed = material.hex()
+    return [
+        material[:12],
+        material[-12:],
+        hexed.encode()[:16],
+        hexed.upper().encode()[:16],
+        repr(material)[2:20].encode(),
+    ]
+
+
+@pytest.fixture
+def played(rigs):
+    edge, shuffler = rigs.Key(EDGE), rigs.Key(SHUFFLER)
+    learner = rigs.LearnerRig(key=edge)
+    for user in ("ann", "bob", "cyd", "dan"):
+        learner.interact(user, 3)
+    learner.put("contexts", b"junk")
+    learner.end_phase()
+    learner.fold()
+    relay = rigs.ShufflerRig(key=shuffler)
+    for output in learner.seen.releases("reports"):
+        relay.put("reports", output.value)
+    relay.slot(1, Report(1, 1, 1), config_digest=bytes(16))
+    relay.fold()
+    secrets = [EDGE, SHUFFLER, learner.machine.agents.user_key("ann").prf("probe")]
+    return learner, relay, secrets
+
+
+def test_no_output_journal_or_snapshot_holds_key_material(played):
+    learner, relay, _ = played
+    material = {"edge": forms(EDGE), "shuffler": forms(SHUFFLER)}
+    user_key = learner.machine.agents.user_key("ann")._material
+    material["user"] = forms(user_key)
+    for rig in (learner, relay):
+        values = [rig.genesis, *rig.journal, rig.machine.snapshot(), *(output.value for output in rig.seen.outputs)]
+        assert len(values) > 5
+        for name, found in material.items():
+            assert not any(form in value for form in found for value in values), name
+
+
+def test_no_representation_error_or_log_line_holds_key_material(rigs, played, caplog):
+    learner, relay, _ = played
+    texts = []
+    with caplog.at_level(logging.DEBUG):
+        for rig in (learner, relay):
+            texts += [repr(rig.machine), str(vars(rig.machine)), repr(rig.machine.__dict__)]
+            foreign = rigs.LearnerRig(key=rigs.seeded_key(3, "edge")).genesis
+            for action in (
+                lambda m=rig.machine, g=foreign: m.start(g),
+                lambda m=rig.machine: m.restore(b"x" * 40),
+                lambda m=rig.machine: m.genesis(b""),
+                lambda m=rig.machine, r=rig: m.replay(r.journal[0], []),
+            ):
+                with pytest.raises(HushstreamError) as caught:
+                    action()
+                texts.append(f"{caught.value!r} {caught.value}")
+        agent = learner.machine.agents.get("ann")
+        texts.append(f"{agent!r} {agent.dump()}")
+    texts.append(caplog.text)
+    for material in (EDGE, SHUFFLER):
+        assert not any(form.decode("latin-1") in text for form in forms(material) for text in texts)
+
+
+def test_report_ids_of_a_user_tell_nobody_who_they_are_without_the_edge_key(rigs):
+    ids = []
+    for key in (rigs.Key(EDGE), rigs.Key(SHUFFLER)):
+        rig = rigs.LearnerRig(key=key)
+        rig.interact("ann", 3)
+        rig.end_phase()
+        ids.append(rig.fold().slots[0].report_id)
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_release_under_a_seeded_key_says_that_it_is_not_private(rigs, seeded):
+    rig = rigs.ShufflerRig(key=rigs.seeded_key(1, "shuffler") if seeded else rigs.Key(SHUFFLER))
+    for number in range(4):
+        rig.slot(number)
+    seen = rig.fold()
+    records = [*seen.records("crowds", "Crowd"), *seen.records("ledger", "LedgerEntry")]
+    assert [record["private_as_stated"] for record in records] == [not seeded] * 2
+
+
+def test_a_seeded_run_says_that_it_is_not_private(rigs):
+    assert rigs.codec.decode(rigs.LearnerRig().genesis)[1]["reproducible"]
+    assert not rigs.codec.decode(rigs.LearnerRig(key=rigs.Key(EDGE)).genesis)[1]["reproducible"]

@@ -14,7 +14,7 @@ from hushstream.agents.worker.deployment import prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan, Played
+from hushstream.replay.studies.p2b.run import ClosedLoop, Plan, Played
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,

@@ -7,23 +7,21 @@ Partitions race; what is released, published and predicted must be the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
+from two_runners import decoded, require_recomputed
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.check.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.studies.bgt.baselines import baseline_of
-from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
-from hushstream.replay.studies.bgt.play import scored
-from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, Split, tastes
+from hushstream.replay.studies.bgt.play import baseline_of, scored
+from hushstream.replay.studies.bgt.run import RatingLoop, RatingsPlayed
+from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Split, tastes
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
 
@@ -55,14 +53,6 @@ async def run(tmp_path_factory: pytest.TempPathFactory) -> Both:
 
     direct, streamed = await asyncio.gather(on("direct"), on("stream"))
     return Both(system, split, direct, streamed)
-
-
-def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
-    for _, part in recording.logs.of_topic(topic):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == schema:
-                yield dict(fields)
 
 
 @pytest.mark.process
@@ -100,15 +90,13 @@ def test_models_and_predictions_are_the_same(run: Both) -> None:
 
 
 def test_what_both_leave_follows_from_their_logs(run: Both) -> None:
-    for recording in (run.direct, run.streamed):
-        found = verify(recording.logs, run.system, KEYS)
-        assert found.exit_code == 0, found
+    require_recomputed(run.system, KEYS, run.direct, run.streamed)
 
 
 def test_three_rounds_on_the_stream_are_better_than_each_device_alone(run: Both) -> None:
     """Seeded: no chance is in it."""
     world, truth = run.split.world, run.split.world.values[run.split.later]
     errors = [scored(found, truth)[0] for found in run.streamed.played.predicted]
-    local = baseline_of(world, "local", 11)[0]
+    local = baseline_of(world, "alone", 11)[0]
     print(f"rounds {errors}, local {local:.4f}")
     assert errors[-1] < errors[0] < local

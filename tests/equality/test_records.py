@@ -8,8 +8,6 @@ same.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from two_runners import decoded, require_changes_found, require_export_recomputed, require_recomputed
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.check.verify import verify, verify_export
-from hushstream.ops.export import export_copy
-from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
-from hushstream.replay.studies.pdol.play import isolated_labels
-from hushstream.replay.studies.pdol.run import records_per_phase
-from hushstream.replay.studies.pdol.worlds.records import RecordStream
-from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
+from hushstream.replay.studies.pdol.play import alone_labels
+from hushstream.replay.studies.pdol.run import RecordLoop, RecordsPlayed, records_per_phase
+from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
     GossipConfig,
@@ -86,14 +80,6 @@ async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     return await both(tmp_path_factory.mktemp(request.param), request.param)
 
 
-def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
-    for _, part in recording.logs.of_topic(topic):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == schema:
-                yield dict(fields)
-
-
 @pytest.mark.process
 def test_every_record_gets_the_same_prediction_at_the_same_version(run: Both) -> None:
     np.testing.assert_array_equal(run.direct.played.predicted, run.streamed.played.predicted)
@@ -134,7 +120,7 @@ def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run: Both) -> None:
     """Seeded: no chance is in it. Two counters of four nodes each, at epsilon 16."""
     labels = run.stream.rows.labels
     shared = np.mean(run.streamed.played.predicted == labels)
-    alone = np.mean(isolated_labels(run.stream, run.system.core.config.prediction.local_rate) == labels)
+    alone = np.mean(alone_labels(run.stream) == labels)
     print(f"shared {shared:.4f}, isolated {alone:.4f}, constant {run.stream.constant:.4f}")
     assert shared > alone > run.stream.constant
 
@@ -142,37 +128,15 @@ def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run: Both) -> None:
 # Recomputing.
 
 
-def test_a_live_stream_and_a_direct_run_verify(run: Both) -> None:
-    for recording in (run.direct, run.streamed):
-        found = verify(recording.logs, run.system, KEYS)
-        assert found.exit_code == 0, found
-        assert not found.findings
-
-
-def test_an_export_of_a_stream_verifies(run: Both, tmp_path: Path) -> None:
-    export_copy(run.streamed.logs, run.system, tmp_path / "export")
-    assert verify_export(tmp_path / "export", run.system, KEYS).exit_code == 0
-
-
-def with_records(logs: LogCopy, source: tuple[str, int], records: list[Any]) -> LogCopy:
-    part = logs.part(source)
-    return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both, tmp_path: Path) -> None:
+    require_recomputed(run.system, KEYS, run.direct, run.streamed)
+    require_export_recomputed(run.system, KEYS, run.streamed, tmp_path)
 
 
 @pytest.mark.parametrize("run", ["domains"], indirect=True)
 def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
-    logs = run.streamed.logs
-    sources = [
-        source for source, part in logs.parts.items() if part.records and not source[0].startswith(("marks-", "state-"))
-    ]
-    assert {topic for topic, _ in sources} == {"records", "predictions", "releases", "ledger", "models"}
-    for source in sources:
-        records = list(logs.part(source).records)
-        for index in {0, len(records) // 2, len(records) - 1}:
-            bent = bytearray(records[index].value)
-            bent[len(bent) // 2] ^= 1
-            changed = [*records[:index], records[index]._replace(value=bytes(bent)), *records[index + 1 :]]
-            assert verify(with_records(logs, source, changed), run.system, KEYS).exit_code == 1, (source, index)
+    there = {"records", "predictions", "releases", "ledger", "models"}
+    assert require_changes_found(run.system, KEYS, run.streamed.logs) == there
 
 
 # The form of the paper.
@@ -206,7 +170,4 @@ def test_nodes_of_the_papers_form_predict_and_send_the_same(gossip: Both) -> Non
 
 
 def test_the_papers_form_verifies(gossip: Both) -> None:
-    for recording in (gossip.direct, gossip.streamed):
-        found = verify(recording.logs, gossip.system, KEYS)
-        assert found.exit_code == 0, found
-        assert not found.findings
+    require_recomputed(gossip.system, KEYS, gossip.direct, gossip.streamed)

@@ -10,30 +10,21 @@ First form: what a live stream published is recomputed from its logs, role by ro
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from two_runners import decoded
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.replay.runners.direct import DirectDriver
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 
 pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["slot-sums"])]
-
-
-def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
-    for _, part in recording.logs.of_topic(topic):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == schema:
-                yield dict(fields)
 
 
 def decisions(recording: Any) -> dict[str, tuple[int, ...]]:

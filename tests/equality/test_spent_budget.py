@@ -7,21 +7,21 @@ reaches each shuffler in the order of the phases.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
+from two_runners import decoded
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.client.client import Client
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.check.verify import verify
-from hushstream.ops.spending.budget import EXHAUSTED, read
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.schemas import codec
@@ -83,14 +83,6 @@ async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[System, dict[s
     return system, dict(zip(("direct", "stream"), found, strict=True))
 
 
-def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
-    for _, part in recording.logs.of_topic(topic):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == schema:
-                yield dict(fields)
-
-
 def test_every_user_is_answered_in_every_phase(runs: Any) -> None:
     for recording in runs[1].values():
         assert recording.played == PHASES * USERS * ROUNDS
@@ -108,7 +100,7 @@ def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs:
 
 def test_windows_beyond_are_closed_and_withheld_and_cost_nothing(runs: Any) -> None:
     system, recordings = runs
-    price = system.promises.releases.epsilon_micro
+    price = system.guarantee().epsilon_micro
     found = []
     for recording in recordings.values():
         assert recording.counts["release_withheld"] == (PHASES - PAID) * SHUFFLERS

@@ -7,8 +7,6 @@ what is decided, released at the end of a phase and published as a model must be
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from two_runners import decoded, require_changes_found, require_export_recomputed, require_recomputed, with_records
 
 from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.check.verify import verify, verify_export
-from hushstream.ops.export import export_copy
-from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.ops.check.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play_parties
-from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
-from hushstream.replay.studies.pdap.run import PdapOptions, configured
-from hushstream.replay.studies.pdap.worlds.vendors import vendors
+from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, PdapPlayed, Visits, configured
+from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.schemas import codec
-from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 pytestmark = [
@@ -74,16 +69,6 @@ async def both(folder: Path, placement: str) -> Both:
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=PLACEMENTS)
 async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
     return await both(tmp_path_factory.mktemp(request.param), request.param)
-
-
-def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
-    """Records of a topic, of all vendors where each has one of its own."""
-    for (name, _), part in sorted(recording.logs.parts.items()):
-        if common_name(name) == topic:
-            for record in part.records:
-                kind, fields = codec.decode(record.value)
-                if kind == schema:
-                    yield dict(fields)
 
 
 def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
@@ -164,38 +149,24 @@ def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
 # Recomputing.
 
 
-def test_a_live_stream_and_a_direct_run_verify(run: Both) -> None:
-    for recording in (run.direct, run.stream):
-        found = verify(recording.logs, run.system, KEYS)
-        assert found.exit_code == 0, found
-        assert not found.findings
-
-
-def test_an_export_of_a_stream_verifies(run: Both, tmp_path: Path) -> None:
-    export_copy(run.stream.logs, run.system, tmp_path / "export")
-    assert verify_export(tmp_path / "export", run.system, KEYS).exit_code == 0
-
-
-def with_records(logs: LogCopy, source: tuple[str, int], records: list[Any]) -> LogCopy:
-    part = logs.part(source)
-    return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both, tmp_path: Path) -> None:
+    require_recomputed(run.system, KEYS, run.direct, run.stream)
+    require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
 def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
-    logs = run.stream.logs
-    # Marks say when a worker sent what: nothing to compute again. Whoever takes a partition up refuses altered ones.
-    sources = [
-        source for source, part in logs.parts.items() if part.records and not source[0].startswith(("marks-", "state-"))
-    ]
-    there = {"contexts", "clicks", "decisions", "outcomes", "forwards", "journal-counter", "releases", "ledger"}
-    assert {common_name(topic) for topic, _ in sources} == {*there, "models"}
-    for source in sources:
-        records = list(logs.part(source).records)
-        for index in {0, len(records) // 2}:
-            bent = bytearray(records[index].value)
-            bent[len(bent) // 2] ^= 1
-            changed = [*records[:index], records[index]._replace(value=bytes(bent)), *records[index + 1 :]]
-            assert verify(with_records(logs, source, changed), run.system, KEYS).exit_code == 1, (source, index)
+    there = {
+        "contexts",
+        "clicks",
+        "decisions",
+        "outcomes",
+        "forwards",
+        "journal-counter",
+        "releases",
+        "ledger",
+        "models",
+    }
+    assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
 
 def test_an_outcome_in_two_blocks_is_found(run: Both) -> None:

@@ -13,19 +13,28 @@ import numpy as np
 import pytest
 from published_forms import write_criteo, write_mediamill
 
-from hushstream.replay import registry as offers
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.replay import study as offers
 from hushstream.replay.datasets.dataset import AbsentDatasetError
-from hushstream.replay.experiments import catalogue, figures
-from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
-from hushstream.replay.experiments.experiment import Experiment, ExperimentError, Scale
-from hushstream.replay.experiments.findings import Description, Findings, write_findings
-from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
-from hushstream.replay.studies.p2b.experiments.paper import lines
-from hushstream.replay.studies.p2b.experiments.points import Line, Point, WorldSpec, over_seeds, play
+from hushstream.replay.experiments import figures
+from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, played, write
+from hushstream.replay.experiments.findings import (
+    EXPERIMENTS,
+    Curve,
+    Experiment,
+    ExperimentError,
+    Findings,
+    Scale,
+    document,
+)
+from hushstream.replay.report.sheet import Sheet
+from hushstream.replay.studies.p2b import experiments as p2b_curve
+from hushstream.replay.studies.p2b.experiments import lines
+from hushstream.replay.studies.p2b.play import Line, Point, WorldSpec, over_seeds, play
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 PNG = b"\x89PNG\r\n\x1a\n"
-SIMULATED = ("p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-modes")
+SIMULATED = ("p2b-fig3", "p2b-fig4", "p2b-fig5")
 
 
 def _point(users=400, **options) -> Point:
@@ -35,101 +44,80 @@ def _point(users=400, **options) -> Point:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """The outcome of a name, run once."""
-    folder = tmp_path_factory.mktemp("report")
-    return cache(lambda name: run_experiment(name, folder, quick=True))
+def findings_of():
+    """The findings of a name, played once."""
+    return cache(lambda name: played(find_experiment(name), quick=True))
 
 
-def test_the_papers_figures_and_the_modes_are_known_by_name():
+def test_the_papers_figures_and_those_that_pages_cite_are_known_by_name():
     known = list(known_experiments())
-    assert known[:5] == ["bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots"]
-    assert known[5:10] == ["colin-fig1a", "colin-fig1b", "colin-fig1c", "colin-lastfm", "colin-table1"]
-    assert known[10:15] == ["p2b-features", "p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6"]
-    assert known[15:19] == ["p2b-fig7", "p2b-forecast", "p2b-forgetting", "p2b-modes"]
-    assert known[19:24] == ["papers", "pdap-forms", "pdap-gp", "pdap-sharing", "pdap-table"]
-    figures_of_pdol = ["pdol-fig-epsilon", "pdol-fig-nodes", "pdol-fig-sparsity", "pdol-fig-topology"]
-    assert known[24:] == [*figures_of_pdol, "pdol-forms", "pdol-sharing"]
+    assert known[:6] == ["bgt-table", "colin-fig1", "colin-lastfm", "colin-table1", "intervals", "joining"]
+    assert known[6:13] == ["p2b-epsilon", "p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-fig7", "p2b-forecast"]
+    assert known[13:] == ["papers", "pdap-table", "pdol-figures"]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ExperimentError, match="colin-table1, p2b-features, p2b-fig3, p2b-fig4"):
+    with pytest.raises(ExperimentError, match="colin-table1, intervals, joining, p2b-epsilon, p2b-fig3"):
         find_experiment("p2b-fig9")
 
 
 @pytest.mark.parametrize("name", SIMULATED)
-def test_a_quick_run_writes_rows_targets_and_pictures(name, outcomes):
-    outcome = outcomes(name)
-    kinds = {path.suffix for path in outcome.files}
-    assert kinds == {".csv", ".json", ".png", ".html"}
-    assert outcome.findings.description.title in outcome.files[-1].read_text(encoding="utf-8")
-    rows = list(csv.DictReader(outcome.files[0].read_text(encoding="utf-8").splitlines()))
-    assert len(rows) == len(outcome.findings.rows)
-    for path in outcome.files:
-        if path.suffix == ".png":
-            assert path.read_bytes().startswith(PNG)
-    stored = json.loads(next(p for p in outcome.files if p.suffix == ".json").read_text(encoding="utf-8"))
+def test_a_quick_run_writes_rows_targets_and_pictures(name, findings_of, tmp_path):
+    experiment, findings = find_experiment(name), findings_of(name)
+    files = write(experiment, findings, tmp_path)
+    assert {path.suffix for path in files} == {".csv", ".json", ".png", ".html"}
+    assert experiment.title in files[-1].read_text(encoding="utf-8")
+    rows = list(csv.DictReader(files[0].read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == len(findings.rows)
+    assert all(path.read_bytes().startswith(PNG) for path in files if path.suffix == ".png")
+    stored = json.loads(next(path for path in files if path.suffix == ".json").read_text(encoding="utf-8"))
     assert {"name", "value", "unit", "target", "reached"} == set(stored["targets"][0])
     assert stored["description"]["source"].startswith("P2B (Malekzadeh et al. 2020)")
 
 
 @pytest.mark.parametrize("name", SIMULATED[1:])
-def test_a_run_names_worlds_seeds_guarantees_and_digests(name, outcomes):
-    described = outcomes(name).findings.describe()
+def test_a_run_names_worlds_seeds_guarantees_and_digests(name, findings_of):
+    described = document(find_experiment(name), findings_of(name))["description"]
     assert described["worlds"]
     assert described["seeds"]
     for deployment in described["deployments"]:
         assert len(deployment["digest"]) == 32
         assert deployment["guarantee"]["reproducible"]
-        assert deployment["guarantee"]["deployment"] == "hosted"
+        assert deployment["guarantee"]["mechanism"]["deployment"] == "hosted"
 
 
 @pytest.mark.parametrize("name", SIMULATED[1:])
-def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, outcomes):
-    findings = outcomes(name).findings
+def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, findings_of):
+    findings = findings_of(name)
     paper = [row for row in findings.rows if row.get("mode") == "paper"]
     assert paper
     assert all("NOT PRIVATE AS STATED" in row["marks"] and row["delta"] == 0.5 for row in paper)
-    assert any("NOT PRIVATE AS STATED" in line for line in figures.caption(findings.description))
+    assert any("NOT PRIVATE AS STATED" in line for _, line in figures.sources(find_experiment(name), findings))
     others = [row for row in findings.rows if row.get("mode") in ("slot-sums", "tuples")]
     assert all("AS STATED" not in row["marks"] for row in others)
 
 
-def test_figure_3_reaches_its_exact_targets(outcomes):
-    assert all(target.reached for target in outcomes("p2b-fig3").findings.targets)
+def test_figure_3_reaches_its_exact_targets(findings_of):
+    assert all(target.reached for target in findings_of("p2b-fig3").targets)
 
 
-def test_figure_3s_delta_falls_with_the_threshold_and_its_epsilon_never_lies_below_the_formula(outcomes):
-    for row in outcomes("p2b-fig3").findings.rows:
+def test_figure_3s_delta_falls_with_the_threshold_and_its_epsilon_never_lies_below_the_formula(findings_of):
+    for row in findings_of("p2b-fig3").rows:
         deltas = [row[f"delta_threshold_{threshold}"] for threshold in p2b_curve.THRESHOLDS]
         assert deltas == sorted(deltas, reverse=True)
         assert 0 <= row["epsilon"] - row["formula"] <= 1e-6
 
 
-def test_the_default_release_beats_cold_by_its_target(outcomes):
-    target = outcomes("p2b-modes").findings.targets[0]
-    assert target.target == "at least 2.5"
-    assert target.reached
-
-
-def test_a_threshold_on_whole_tuples_withholds_at_least_what_one_on_codes_does(outcomes):
-    rows = [row for row in outcomes("p2b-modes").findings.rows if row["part"] == "grid"]
-    for codes in (8, 32):
-        withheld = {row["mode"]: row["withheld_share"] for row in rows if row.get("codes") == codes}
-        assert withheld["slot-sums"] == 0.0
-        assert withheld["tuples"] >= withheld["paper"]
-
-
 @pytest.mark.slow_statistics
-def test_tmc2007_is_played_from_a_local_folder(tmp_path, monkeypatch):
+def test_tmc2007_is_played_from_a_local_folder(monkeypatch):
     import os
 
     given = os.environ.get("HUSHSTREAM_DATA")
     if not given:
         pytest.skip("HUSHSTREAM_DATA is not set: no folder with the real datasets")
     monkeypatch.delenv("HUSHSTREAM_DATA")
-    outcome = run_experiment("p2b-fig6", tmp_path, quick=True, data_dir=given)
-    cold = [row for row in outcome.findings.rows if row["condition"] == "cold" and row["plan"] == "one slot in a life"]
+    found = played(find_experiment("p2b-fig6"), quick=True, data_dir=given)
+    cold = [row for row in found.rows if row["condition"] == "cold" and row["plan"] == "one slot in a life"]
     assert cold[0]["reward"] < cold[-1]["reward"]
 
 
@@ -139,15 +127,14 @@ def test_figures_6_and_7_are_played_from_files_of_the_published_form(tmp_path, m
     monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
     write_mediamill(tmp_path / "mediamill", 1200)
     write_criteo(tmp_path / "criteo", 9000)
-    figure = run_experiment("p2b-fig6", tmp_path / "report", quick=True, data_dir=tmp_path)
-    assert {row["world"] for row in figure.findings.rows} == {"mediamill"}
-    assert figure.findings.description.settings[-1].startswith("TMC2007 is left out, as its files are absent: run")
-    assert {target.name.split(",")[0] for target in figure.findings.targets} == {"MediaMill"}
-    figure = run_experiment("p2b-fig7", tmp_path / "report", quick=True, data_dir=tmp_path)
-    codes = [row["codes"] for row in figure.findings.rows if row.get("mode") == "paper"]
+    figure = played(find_experiment("p2b-fig6"), quick=True, data_dir=tmp_path)
+    assert {row["world"] for row in figure.rows} == {"mediamill"}
+    assert figure.settings[-1].startswith("TMC2007 is left out, as its files are absent: run")
+    assert {target.name.split(",")[0] for target in figure.targets} == {"MediaMill"}
+    figure = played(find_experiment("p2b-fig7"), quick=True, data_dir=tmp_path)
+    codes = [row["codes"] for row in figure.rows if row.get("mode") == "paper"]
     assert codes == [32, 128, 32, 128]
-    assert all(row["reward"] > 0 for row in figure.findings.rows)
-    assert (tmp_path / "report" / "p2b-fig7.png").read_bytes().startswith(PNG)
+    assert all(row["reward"] > 0 for row in figure.rows)
 
 
 def test_figures_6_and_7_without_files_end_with_what_they_need(tmp_path, monkeypatch):
@@ -156,22 +143,17 @@ def test_figures_6_and_7_without_files_end_with_what_they_need(tmp_path, monkeyp
     with pytest.raises(
         AbsentDatasetError, match=r"give a local folder with train.txt by --data-dir or HUSHSTREAM_DATA"
     ):
-        run_experiment("p2b-fig7", tmp_path)
+        played(find_experiment("p2b-fig7"))
     with pytest.raises(
         AbsentDatasetError, match=r"p2b-fig6: expected tmc2007 or mediamill; .*give a local folder with med"
     ):
-        run_experiment("p2b-fig6", tmp_path)
-    assert not list(tmp_path.iterdir())
+        played(find_experiment("p2b-fig6"))
 
 
 def test_a_points_rows_hold_what_was_played():
     played = play(_point(), (0, 1, 2))
-    cold, nonprivate, sums, tuples = played.rows()
-    assert (cold["condition"], nonprivate["condition"], sums["condition"]) == (
-        "cold",
-        "warm_nonprivate",
-        "warm_private",
-    )
+    sums, tuples = played.rows()[2:]
+    assert [row["condition"] for row in played.rows()] == ["cold", "warm_nonprivate", "warm_private", "warm_private"]
     assert sums["reward"] == pytest.approx(played.means[:, 2].mean())
     assert sums["of_cold"] == pytest.approx((played.means[:, 2] / played.means[:, 0]).mean())
     assert sums["epsilon"] == 2.0
@@ -207,16 +189,35 @@ def test_an_interval_over_seeds_is_students():
     assert math.isnan(over_seeds(np.array([1.0]))[1])
 
 
-def test_the_same_findings_give_the_same_picture(outcomes):
-    findings = outcomes("p2b-fig4").findings
-    picture = find_experiment("p2b-fig4").pictures[0]
-    assert figures.render(picture, findings) == figures.render(picture, findings)
+def test_the_same_findings_give_the_same_picture(findings_of):
+    findings = findings_of("p2b-fig4")
+    experiment = find_experiment("p2b-fig4")
+    once, again = (figures.render(experiment.curves[0], experiment, findings) for _ in range(2))
+    assert once == again
+
+
+def test_a_row_without_a_place_on_the_axis_is_a_level_of_its_panel_and_one_of_no_panel_of_all():
+    rows = [{"world": world, "epsilon": epsilon, "gain": 1.0} for world in ("a", "b") for epsilon in (1.0, 2.0)]
+    rows += [{"world": "a", "epsilon": "none", "gain": 2.0}, {"gain": 3.0}]
+    curve = Curve(title="Gain", values=("gain",), across="epsilon", panels=("world",))
+    sheet = Sheet(800)
+    figures.draw(curve, rows, sheet)
+    drawn = [[float(line.get_ydata()[0]) for line in axes.get_lines()] for axes in sheet.figure.axes]
+    assert drawn == [[2.0, 3.0, 1.0], [3.0, 1.0]]
+
+
+def test_a_line_says_that_its_rows_are_not_private_and_what_epsilon_they_truly_have():
+    row = {"marks": f"{NOT_PRIVATE}; {REPRODUCIBLE}", "epsilon": 7.5, "delta": 0.0}
+    assert figures.warning([{"marks": REPRODUCIBLE}]) == ""
+    assert figures.warning([row, {**row, "epsilon": 9.0}]) == f"{NOT_PRIVATE}: true epsilon 7.5 to 9"
+    assert figures.warning([{**row, "delta": 1.0}]) == NOT_PRIVATE
 
 
 def test_numbers_that_do_not_exist_are_null_in_json(tmp_path):
-    described = Description("nothing", "Nothing", "nowhere", (), (), ())
-    paths = write_findings(Findings(described, [{"reward": 1.0, "reward_low": float("nan")}], []), tmp_path)
-    assert json.loads(paths[2].read_text(encoding="utf-8"))["rows"] == [{"reward": 1.0, "reward_low": None}]
+    nothing = Experiment("nothing", "Nothing", "nowhere", lambda scale, progress: found, ())
+    found = Findings([{"reward": 1.0, "reward_low": float("nan")}], [], (), (), ())
+    paths = write(nothing, found, tmp_path)
+    assert json.loads(paths[1].read_text(encoding="utf-8"))["rows"] == [{"reward": 1.0, "reward_low": None}]
 
 
 def _offer(monkeypatch, value):
@@ -224,18 +225,18 @@ def _offer(monkeypatch, value):
         def load(self):
             return value
 
-    found = [Offered("extra", "extra:extra", catalogue.EXPERIMENTS.group)]
-    monkeypatch.setattr(offers, "entry_points", lambda group: found if group == catalogue.EXPERIMENTS.group else [])
+    found = [Offered("extra", "extra:extra", EXPERIMENTS.group)]
+    monkeypatch.setattr(offers, "entry_points", lambda group: found if group == EXPERIMENTS.group else [])
 
 
 def test_another_packages_experiment_is_found_by_its_entry_point(monkeypatch):
-    extra = Experiment("extra", "Extra", lambda scale, progress: p2b_curve.run(Scale(True)), ())
+    extra = Experiment("extra", "Extra", "", lambda scale, progress: p2b_curve.fig3(Scale(True)), ())
     _offer(monkeypatch, extra)
     assert known_experiments()["extra"] is extra
 
 
 def test_two_experiments_of_one_name_are_refused(monkeypatch):
-    _offer(monkeypatch, Experiment("p2b-fig3", "Other", lambda scale, progress: p2b_curve.run(Scale(True)), ()))
+    _offer(monkeypatch, Experiment("p2b-fig3", "Other", "", lambda scale, progress: p2b_curve.fig3(Scale(True)), ()))
     with pytest.raises(ExperimentError, match="two packages"):
         known_experiments()
 

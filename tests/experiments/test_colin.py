@@ -12,30 +12,38 @@ import pytest
 
 from hushstream.counting import Concentrated, PureEpsilon
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.experiments.figures import Picture, render
-from hushstream.replay.studies.colin.experiments import figures as colin_figures
-from hushstream.replay.studies.colin.experiments import plots as colin_plots
-from hushstream.replay.studies.colin.experiments import table1 as colin_table1
-from hushstream.replay.studies.colin.experiments.grid import DP_ALGORITHMS, canonical, play_tasks
-from hushstream.replay.studies.colin.experiments.mechanisms import (
+from hushstream.replay.experiments.catalogue import find_experiment
+from hushstream.replay.experiments.figures import render
+from hushstream.replay.experiments.findings import Findings, table
+from hushstream.replay.studies.colin import experiments as colin_figures
+from hushstream.replay.studies.colin import experiments as colin_table1
+from hushstream.replay.studies.colin.play import (
     BETTER,
     CALIBRATIONS,
+    DP_ALGORITHMS,
     PAPER,
     SOUND_PAPER_TREE,
     CalibrationError,
     Exposure,
+    Task,
+    Tuning,
+    WorldSetting,
+    canonical,
+    exposure_for,
     find_calibration,
     guarantee_of,
     levels_of,
+    noised_rewards,
     paper_true_epsilon,
     plan_for,
+    play,
+    play_tasks,
+    raw_noise,
+    stage_of,
 )
-from hushstream.replay.studies.colin.experiments.noise import noised_rewards, raw_noise
-from hushstream.replay.studies.colin.experiments.play import Task, Tuning, WorldSetting, exposure_for, play, stage_of
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
-from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
-from hushstream.systems.colin.relation import Relation
+from hushstream.systems.colin.relation import Relation, TextbookCollaborative
 
 pytestmark = pytest.mark.slow
 
@@ -292,7 +300,7 @@ def _rows(world: WorldSetting) -> list[dict]:
     block = colin_table1.Block("table", "uniform", 3, world.events, CALIBRATIONS, (1.0, 2.0))
     rows = [
         {"part": "table", "variant": "uniform", "d": 3, "calibration": "none", "algorithm": name, "noise_at": ""}
-        for name in ("random", "LinUCB", "CoLin", "GOBLin")
+        for name in ("random", "alone", "CoLin", "GOBLin")
     ]
     for calibration in CALIBRATIONS:
         for algorithm in DP_ALGORITHMS:
@@ -320,8 +328,6 @@ class TestTable:
             assert REPRODUCIBLE in row["marks"]
             if row["calibration"] == PAPER:
                 assert row["epsilon"] > 2 * row["epsilon_asked"]
-        of_paper = [row for row in rows if row["calibration"] == PAPER]
-        assert f"{NOT_PRIVATE}: true epsilon" in colin_plots.calibration_label(of_paper)
 
     def test_targets_are_judged_by_the_figures(self):
         rows = _rows(_world())
@@ -341,28 +347,22 @@ class TestTable:
     def test_a_picture_and_a_terminal_table_can_be_drawn_from_rows(self):
         from rich.console import Console
 
-        from hushstream.replay.experiments.catalogue import find_experiment
-        from hushstream.replay.experiments.findings import Description
-
         rows = _rows(_world())
-        described = Description("colin-table1", "Title", "source", ("colin/uniform",), (0, 1), ())
-        findings = colin_table1.TableFindings(described, rows, colin_table1.targets(rows))
+        experiment = find_experiment("colin-table1")
+        findings = Findings(rows, colin_table1.targets(rows), ("colin/uniform",), (0, 1), ())
         console = Console(width=160, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
-        console.print(findings.table())
+        console.print(table(experiment, findings))
         text = console.export_text()
         assert NOT_PRIVATE in text
         assert "colin/uniform" in text
-        picture = find_experiment("colin-table1").pictures[0]
-        assert render(picture, findings) == render(picture, findings)
+        once, again = (render(experiment.curves[0], experiment, findings) for _ in range(2))
+        assert once == again
 
 
 def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():
     plot = colin_figures.Plot(
-        "small",
-        "Small",
-        "nowhere",
         ("colin/uniform",),
-        (({"users": 4}, lambda seed: _world(40, seed)),),
+        (({"part": "time", "users": 4}, lambda seed: _world(40, seed)),),
         (0,),
         {"regret": lambda one: one.regret, "error": lambda one: one.error},
         over_time=True,
@@ -373,9 +373,9 @@ def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():
     assert all(calibrations.count(key) == 5 * 40 for key in colin_figures.SHOWN)
     of_paper = [row for row in findings.rows if row["calibration"] == PAPER]
     assert all(NOT_PRIVATE in row["marks"] and row["epsilon"] > 2 * colin_figures.EPSILON for row in of_paper)
-    for draw in (colin_plots.draw_regret, colin_plots.draw_error):
-        png = render(Picture("Small", draw), findings)
-        assert png.startswith(b"\x89PNG")
+    experiment = find_experiment("colin-fig1")
+    for curve in experiment.curves[:2]:
+        assert render(curve, experiment, findings).startswith(b"\x89PNG")
 
 
 def test_a_small_grid_is_played_and_names_its_variant():
@@ -383,7 +383,7 @@ def test_a_small_grid_is_played_and_names_its_variant():
     findings = colin_table1.play_blocks([colin_table1.Block("table", "masked", 3, 40, few, (1.0,))], (3,))
     assert len(findings.rows) == 4 + 2 * 5
     assert {row["variant"] for row in findings.rows} == {"masked"}
-    assert "colin/masked" in findings.description.worlds[0]
+    assert "colin/masked" in findings.worlds[0]
     paired = [row["regret"] for row in findings.rows if row["calibration"] == "local-reward"]
     assert paired[1:3] == paired[3:]
     assert all(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -11,12 +9,10 @@ import numpy as np
 import pytest
 
 from hushstream.features.kinds import Outcome
-from hushstream.replay.experiments.catalogue import run_experiment
-from hushstream.replay.studies.p2b.experiments import feature_play
-from hushstream.replay.studies.p2b.experiments.feature_play import Line, Task, play
-from hushstream.replay.studies.p2b.experiments.new_item import play_new_item
+from hushstream.replay.experiments.findings import Scale
+from hushstream.replay.studies.p2b.features import Line, Task, play, play_new_item, preferred, run_features
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, MixedTable
-from hushstream.systems.p2b.edge.candidates import Candidates
+from hushstream.systems.p2b.edge.agent import Candidates
 
 
 def test_a_visit_follows_from_seed_user_and_round_alone():
@@ -52,7 +48,7 @@ def test_slots_hold_what_candidates_choose():
     pattern, chance, rng = [0, 1, 0, 1], 0.8, np.random.default_rng(0)
     users = 40_000
     clicks = np.tile(np.array(pattern)[:, None], (1, users))
-    vectors = feature_play.preferred(clicks, rng.random((users, 2)), chance)
+    vectors = preferred(clicks, rng.random((users, 2)), chance)
     counted: Counter[int | None] = Counter()
     for _ in range(users):
         kept: Candidates[int] = Candidates()
@@ -86,16 +82,12 @@ def test_a_new_item_takes_nothing_from_others_before_a_window_has_it():
 
 @pytest.mark.sweep
 @pytest.mark.slow
-def test_a_quick_run_writes_rows_and_pictures(tmp_path):
-    outcome = run_experiment("p2b-features", tmp_path, quick=True)
-    assert {path.suffix for path in outcome.files} == {".csv", ".json", ".png", ".html"}
-    rows = list(csv.DictReader((tmp_path / "p2b-features.csv").read_text(encoding="utf-8").splitlines()))
+def test_a_quick_run_has_every_form_beside_learners_alone():
+    found = run_features(Scale(quick=True))
     new = {f"new item, window {number}" for number in (1, 2, 3)}
-    assert {row["form"] for row in rows} == {"cold", "non-private", "linear sums", "codes"} | new
-    assert all(row["marks"] and row["gain_low"] for row in rows if row["form"] in new)
-    for row in (one for one in rows if one["form"] not in new):
-        assert (row["kept"] != "") == (row["form"] in ("linear sums", "codes"))
-        assert (row["marks"] != "") == (row["kept"] != "")
-    stored = json.loads((tmp_path / "p2b-features.json").read_text(encoding="utf-8"))
-    assert all(one["guarantee"]["reproducible"] for one in stored["description"]["deployments"])
-    assert {one["guarantee"]["epsilon"] for one in stored["description"]["deployments"]} == {1.0}
+    assert {row["form"] for row in found.rows} == {"cold", "non-private", "linear sums", "codes"} | new
+    assert all(row["marks"] and "gain_low" in row for row in found.rows if row["form"] in new)
+    for row in (one for one in found.rows if one["form"] not in new):
+        private = row["form"] in ("linear sums", "codes")
+        assert private == ("kept" in row) == ("joined" in row) == bool(row["marks"])
+    assert all(one.guarantee.reproducible and one.guarantee.epsilon_micro == 1_000_000 for one in found.deployments)

@@ -13,15 +13,8 @@ from hushstream.client.client import Client
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.p2b.experiments.population_run import (
-    CONDITIONS,
-    PopulationError,
-    interval,
-    run_population,
-    run_systems,
-)
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.p2b.play import CONDITIONS, PopulationError, interval, run_population, run_systems
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
@@ -30,7 +23,7 @@ from hushstream.systems.p2b.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
@@ -142,7 +135,7 @@ def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
 def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
     world, system = _world(seed=1), P2BSystem.fitted(_config())
     whole = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
-    monkeypatch.setattr("hushstream.replay.studies.p2b.experiments.population_run.CHUNK_USERS", 37)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.play.CHUNK_USERS", 37)
     parts = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
     for condition in CONDITIONS:
         np.testing.assert_array_equal(whole.rewards[condition], parts.rewards[condition])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.features.errors import BadDeclaration, BadRows, BadValue, FeatureError
+from hushstream.features.checks import BadDeclaration, BadRows, BadValue, FeatureError
 from hushstream.features.kinds import KINDS, Outcome
 from hushstream.features.reference import kind_rows
 from hushstream.features.schema import FeatureSchema, declare
@@ -339,6 +339,12 @@ def test_a_schema_is_declared_again_from_its_canonical_form():
     again = declare(json.loads(SCHEMA.canonical)["features"])
     assert again == SCHEMA
     assert again.digest == SCHEMA.digest
+
+
+def test_the_digest_is_computed_once(monkeypatch):
+    """It was written out as JSON at every fold of a learner."""
+    monkeypatch.setattr(json, "dumps", lambda *given, **settings: pytest.fail("computed anew"))
+    assert SCHEMA.digest == SCHEMA.digest
 
 
 def test_the_digest_of_a_known_declaration_stays():

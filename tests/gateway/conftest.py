@@ -22,19 +22,20 @@ import pytest
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.declare.conversation import conversation_of, reader_of_requests
-from hushstream.engine.declare.declaration import System
-from hushstream.gateway.gateway import Gateway, kafka_log
+from hushstream.engine.declare.declaration import System, conversation_of, reader_of_requests
+from hushstream.gateway.listening import Endpoints
+from hushstream.gateway.server import Gateway, kafka_log
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import Running, started
+from hushstream.replay.runners.stream import free_port
 from hushstream.schemas import codec
 from patience import Patience, patience
 
-QUICK = ("--session-timeout", "3", "--gather", "0")
+QUICK = ("--gather", "0")
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "p2b": {
@@ -87,14 +88,19 @@ class Answer:
 class Caller:
     """Calls a gateway as an application does."""
 
-    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
-        self.session, self.base = session, base
+    def __init__(self, session: aiohttp.ClientSession, base: str, zone_port: int = 0) -> None:
+        self.session, self.base, self.zone_port = session, base, zone_port
 
     async def post(self, path: str, body: Any = None, **options: Any) -> Answer:
         return await self.call("POST", path, **({} if body is None else {"json": body}), **options)
 
     async def get(self, path: str, **options: Any) -> Answer:
         return await self.call("GET", path, **options)
+
+    async def zone_metrics(self) -> str:
+        """What the operator of the applications' zone may read."""
+        async with self.session.get(f"http://127.0.0.1:{self.zone_port}/metrics") as response:
+            return await response.text()
 
     async def call(self, method: str, path: str, **options: Any) -> Answer:
         async with self.session.request(method, self.base + path, **options) as response:
@@ -128,11 +134,12 @@ class Place:
         """A gateway in this process."""
         made = GatewaySettings(**{"port": 0, "party": self.party, "answer_seconds": 30.0, **settings})
         log = kafka_log(self.broker.bootstrap, self.prefix, Security(), self.system, self.party)
+        endpoints = Endpoints(zone_port=free_port())
         async with (
-            Gateway(system=self.system, settings=made, log=log) as gateway,
+            Gateway(system=self.system, settings=made, log=log, endpoints=endpoints) as gateway,
             aiohttp.ClientSession() as session,
         ):
-            yield Caller(session, f"http://127.0.0.1:{gateway.port}")
+            yield Caller(session, f"http://127.0.0.1:{gateway.port}", endpoints.zone_port or 0)
 
     @contextlib.asynccontextmanager
     async def gateway_process(

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from hushstream.gateway.http_server import REMEMBERED_CALLERS, Rate, UserRates
+from hushstream.gateway.problems import Problem
 from patience import patience
 
 pytestmark = pytest.mark.slow
@@ -43,7 +45,7 @@ async def test_without_a_learner_the_baseline_comes_marked_and_feedback_on_it_is
         asked = {"event_id": "e2", "user": "bob", "context": ASKED["context"]}
         nothing = await caller.post("/v1/decide", asked)
         assert (nothing.status, nothing.code, nothing.headers["Retry-After"]) == (503, "no-answer", "1")
-        assert b'hushstream_gateway_unlogged_total{call="decide",role="gateway"}' in (await caller.get("/metrics")).body
+        assert 'hushstream_edge_gateway_unlogged_total{call="decide",role="gateway"}' in await caller.zone_metrics()
 
         # Somebody is there again: what is asked again is decided, and then feedback counts.
         async with place.worker():
@@ -96,6 +98,47 @@ async def test_a_caller_may_ask_so_often_and_a_batch_counts_whole(gateways: Any,
         assert (refused.status, refused.code, refused.headers["Retry-After"]) == (429, "too-many-requests", "1")
         alive = await caller.get("/healthz")
         assert (alive.status, alive.body) == (200, b"alive"), "probes are no calls"
+
+
+async def test_a_user_may_ask_so_often_and_feedback_moves_no_refusal_of_a_request(gateways: Any, tmp_path: Any) -> None:
+    """Requests and feedback of a user are counted apart, also in a batch; and nobody is named."""
+    limits = {"user_requests_per_second": 0.01, "user_burst": 4, "answer_seconds": 0.2}
+    async with gateways.placed("pdap", tmp_path / "d") as place, place.gateway(**limits) as caller:
+
+        async def codes(call: str, count: int, **changes: Any) -> list[str]:
+            asked = [{**ASKED, "event_id": f"{call}-{n}", **changes} for n in range(count)]
+            told = [{"event_id": f"x{n}", "user": "ann", "item": 0, "reward": 1.0, **changes} for n in range(count)]
+            answers = await caller.post(f"/v1/{call}/batch", {"requests": asked if call == "decide" else told})
+            return [one.get("code", "") for one in answers.json["answers"]]
+
+        assert (await codes("reward", 7)).count("too-many-requests") == 3
+        assert (await codes("decide", 3)).count("too-many-requests") == 0, "feedback took none of it"
+        assert (await codes("decide", 3, user="bob")).count("too-many-requests") == 0
+        assert (await codes("decide", 3)).count("too-many-requests") == 2
+        refused = await caller.post("/v1/decide", {**ASKED, "event_id": "last"})
+        assert (refused.status, refused.code, refused.headers["Retry-After"]) == (429, "too-many-requests", "1")
+        assert b"ann" not in refused.body
+        metrics = await caller.zone_metrics() + (await caller.get("/metrics")).body.decode()
+        assert '"ann"' not in metrics
+
+
+def test_no_more_users_are_remembered_than_fit() -> None:
+    rate = Rate(1.0, 1, clock=lambda: 0.0)
+    rate.take((False, "often"), 1)
+    for number in range(REMEMBERED_CALLERS + 10):
+        rate.take((False, f"user-{number}"), 1)
+        with pytest.raises(Problem):
+            rate.take((False, "often"), 1)
+    assert len(rate._buckets) == REMEMBERED_CALLERS
+
+
+def test_however_much_feedback_comes_a_request_is_refused_as_without_it() -> None:
+    users = UserRates(1.0, 1, clock=lambda: 0.0)
+    users.take(False, "often")
+    for number in range(REMEMBERED_CALLERS + 10):
+        users.take(True, f"event-{number}")
+    with pytest.raises(Problem):
+        users.take(False, "often")
 
 
 async def test_while_the_log_is_away_everybody_gets_an_answer_and_no_queue_grows(gateways: Any, tmp_path: Any) -> None:

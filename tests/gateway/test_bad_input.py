@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 from patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -47,6 +47,12 @@ BODIES = [
     (b"\xff\xfe", "malformed-json"),
     (b'{"event_id": "\\ud800"}', "malformed-json"),
     (b"[" * 2000, "malformed-json"),
+    (body()[:-1] + b', "user": "bob"}', "malformed-json"),
+    (body()[:-1] + b', "\\u0075ser": "bob"}', "malformed-json"),
+    (body(event_id="a\nb"), "invalid-request"),
+    (body(event_id="a\r"), "invalid-request"),
+    (body(event_id="a\u2028b"), "invalid-request"),
+    (body(user="a\nb"), "invalid-request"),
     (b"[]", "invalid-request"),
     (b"null", "invalid-request"),
     (body(event_id=...), "invalid-request"),
@@ -237,7 +243,7 @@ async def test_who_goes_away_leaves_nothing_behind(caller: Any, gateways: Any) -
         writer.transport.abort()
 
     async def idle() -> bool:
-        return b'in_flight{role="gateway"} 0.0' in (await caller.get("/metrics")).body
+        return 'in_flight{role="gateway"} 0.0' in await caller.zone_metrics()
 
     await gateways.until(idle)
     assert (await caller.post("/v1/decide", {**ASKED, "event_id": "after"})).status == 200
@@ -247,7 +253,10 @@ async def test_nothing_that_was_asked_is_in_a_log_or_a_metric(place: Any, gatewa
     port = free_port()
     async with (
         place.gateway_process(
-            port, options=("--log-level", "debug"), body_bytes=BODY_BYTES, idle_seconds=0.5
+            port,
+            options=("--log-level", "debug", "--zone-metrics-port", str(zone := free_port())),
+            body_bytes=BODY_BYTES,
+            idle_seconds=0.5,
         ) as process,
         gateways.calling(port) as caller,
     ):
@@ -258,11 +267,13 @@ async def test_nothing_that_was_asked_is_in_a_log_or_a_metric(place: Any, gatewa
         answer = await caller.post("/v1/decide", {**ASKED, "event_id": f"{SECRET}-2"})
         assert answer.status == 200, answer.body
         await caller.post("/v1/reward", {"event_id": f"{SECRET}-2", "reward": 1.0})
-        metrics = (await caller.get("/metrics")).body.decode()
+        public = (await caller.get("/metrics")).body.decode()
+        async with caller.session.get(f"http://127.0.0.1:{zone}/metrics") as page:
+            zones = await page.text()
     log = process.log.read_text(encoding="utf-8")
     assert "listens at" in log
     assert SECRET not in log
     assert "Traceback" not in log
-    assert SECRET not in metrics
-    assert 'call="decide",code="bad-context"' in metrics
-    assert "reward" not in metrics, "how much was rewarded is for the zone alone"
+    assert SECRET not in public + zones
+    assert 'call="decide",code="bad-context"' in zones
+    assert "reward" not in public, "how much was rewarded is for the zone alone"

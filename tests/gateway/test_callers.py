@@ -1,4 +1,4 @@
-"""Whom a gateway answers: tokens, certificates, web sites; and what it refuses to be told."""
+"""Who may call a gateway, and what is written down of a call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.declare.declaration import conversation_of
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.callers import LOOK_SECONDS, TokensFile
 from hushstream.gateway.settings import GatewaySettings, read_gateway
+from hushstream.ops.access import Principals, rules_of
+from hushstream.schemas.errors import HushstreamError
 
 GOOD, OTHER = "shop-token-" + "a" * 32, "shop-token-" + "b" * 32
 
@@ -204,3 +208,30 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path: Any) -> None:
     _issued(tmp_path, "b")
     with pytest.raises(ConfigurationError, match="expected PEM that fits together"):
         server_context(GatewaySettings(certificate_file=tmp_path / "a.pem", key_file=tmp_path / "b.key"))
+
+
+@pytest.mark.parametrize("name", ["colin", "pdap", "pdol", "bgt"])
+def test_a_gateway_may_do_what_applications_do_and_nobody_is_one_unnamed(
+    gateways: Any, tmp_path: Any, name: str
+) -> None:
+    system = prepare(tmp_path / "d", parse_config(gateways.CONFIGURATIONS[name]), gateways.INPUTS.get(name))
+    party = gateways.PARTY.get(name, "")
+    own = f".{party}" if party else ""
+    rules = rules_of(system, "d.", Principals.of([f"gateway{own}=User:web"]))
+    of = {
+        who: {(rule.kind, rule.name, rule.operation) for rule in rules if rule.principal == f"User:{who}"}
+        for who in ("web", f"client{own}")
+    }
+    talked = conversation_of(system, party)
+    written = {("topic", f"d.{topic}", "Write") for topic in (talked.requests, *talked.feedback)}
+    assert of["web"] == {*written, ("topic", f"d.{talked.answers}", "Read")}
+    assert of["web"] <= of[f"client{own}"]
+    unnamed = rules_of(system, "d.", Principals.of())
+    assert not [rule for rule in unnamed if "gateway" in rule.principal]
+
+
+def test_of_a_party_that_there_is_not_there_is_no_gateway(gateways: Any, tmp_path: Any) -> None:
+    system = prepare(tmp_path / "d", parse_config(gateways.CONFIGURATIONS["pdap"]))
+    for name in ("gateway", "gateway.west"):
+        with pytest.raises(HushstreamError, match="expected one of its parties"):
+            rules_of(system, "d.", Principals.of([f"{name}=User:web"]))

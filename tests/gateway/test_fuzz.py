@@ -16,7 +16,7 @@ import pytest
 
 from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.openapi import document
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from browser import browser, chromium
 from hushstream.agents.worker.deployment import parse_config, prepare
-from hushstream.client import Client, UnknownArm
+from hushstream.client import Client, Item, UnknownArm
 from hushstream.gateway.conversation import decisions
 from hushstream.gateway.conversation.decisions import (
     DecisionAnswers,
@@ -19,11 +22,15 @@ from hushstream.gateway.conversation.decisions import (
     RewardTold,
     ShownTold,
 )
+from hushstream.gateway.listening import Endpoints
 from hushstream.gateway.problems import Problem, problem_of
+from hushstream.gateway.server import Gateway
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.errors import HushstreamError
+from patience import Patience
 from recordings import KEYS, Loop
 
+MANY = 2000
 VALUES: dict[str, Any] = {
     "system": "p2b",
     "deployment": "named",
@@ -34,13 +41,16 @@ VALUES: dict[str, Any] = {
 }
 
 
-def answered(folder: Path, play: Callable[[DecisionAnswers, Any], Awaitable[None]], **settings: Any) -> None:
-    loop = Loop(prepare(folder, parse_config(VALUES), keys=KEYS))
+def answered(
+    folder: Path, play: Callable[[DecisionAnswers, Any], Awaitable[None]], features: Any = None, **settings: Any
+) -> None:
+    items = VALUES["items"] | ({} if features is None else {"features": features})
+    loop = Loop(prepare(folder, parse_config({**VALUES, "items": items}), keys=KEYS))
 
     async def run() -> None:
         async with Client(loop.log_of(), rules=loop.system.requests) as client:
             await client.items.add("boots", "Winter boots")
-            made = DecisionAnswers(loop.log_of(), loop.system, GatewaySettings(**settings), 1)
+            made = DecisionAnswers(loop.log_of(), loop.system, GatewaySettings(**settings))
             async with made as answers:
                 await play(answers, client)
 
@@ -64,6 +74,159 @@ def test_answers_and_feedback_name_items_by_id(tmp_path: Path) -> None:
                 await answers.decide(asked(f"c{wrong}", items=[wrong]))
 
     answered(tmp_path, play)
+
+
+def test_many_items_are_sent_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that follow one another would cost a round trip each."""
+    monkeypatch.setattr("hushstream.client.items.MOST_BYTES_OF_CHANGES", 1)
+    waiting: list[int] = []
+
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        append = client.items._log.append
+
+        async def counted(*record: Any) -> int:
+            waiting.append(max(waiting, default=0) + 1)
+            await asyncio.sleep(0)
+            assert max(waiting) == 2
+            return await append(*record)
+
+        monkeypatch.setattr(client.items._log, "append", counted)
+        assert await client.items.add_all([Item("socks"), Item("tent")]) == 3
+
+    answered(tmp_path, play)
+    assert len(waiting) == 2
+
+
+OPERATOR = "operator-" + "t" * 32
+
+
+@contextlib.asynccontextmanager
+async def operated(folder: Path, capacity: int) -> AsyncIterator[str]:
+    """The address of a gateway with an operator, of a shop whose items have a colour."""
+    features = {"colour": {"kind": "category", "vocabulary": ["blue", "green"]}}
+    items = {"capacity": capacity, "named": True, "features": features}
+    shop = prepare(folder / "d", parse_config({**VALUES, "items": items}), keys=KEYS)
+    tokens = folder / "operators"
+    tokens.write_text(f"owner {OPERATOR}", encoding="utf-8")
+    tokens.chmod(0o600)
+    settings = GatewaySettings(port=0, operators_file=tokens, answer_seconds=60)
+    async with Gateway(system=shop, settings=settings, log=Loop(shop).log_of(), endpoints=Endpoints()) as gateway:
+        yield f"http://127.0.0.1:{gateway.port}"
+
+
+def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> None:
+    """Thousands at once; whatever of it cannot be taken, nothing of it is; and nobody else may."""
+    many = [{"item": f"i{number}", "title": f"Item {number}"} for number in range(MANY)]
+
+    async def run() -> None:
+        async with operated(tmp_path, MANY) as base, aiohttp.ClientSession(base) as session:
+
+            async def change(expected: int, body: Any, token: str = OPERATOR) -> Any:
+                headers = {"Authorization": f"Bearer {token}"}
+                async with session.post("/v1/catalogue", json=body, headers=headers) as answer:
+                    assert answer.status == expected
+                    return await answer.json()
+
+            async def told(body: Any) -> list[int]:
+                return list((await change(200, body)).values())
+
+            assert (await change(403, {"items": many}, "x" * 40))["code"] == "not-an-operator"
+            assert await told({"items": many}) == [1, MANY, 0, 0, 0, 0]
+            assert await told({"items": many}) == [1, 0, 0, 0, 0, MANY]
+            assert (await change(422, {"items": [{"item": "one more"}]}))["code"] == "catalogue-full"
+            assert await told({"items": [{**many[0], "title": "New"}], "retire": ["i1", "i2"]}) == [2, 0, 1, 0, 2, 0]
+            assert await told({"items": many[1:2], "retire": ["i2"]}) == [3, 0, 0, 1, 0, 1]
+            refused = ({"items": many[:1] * 2}, {"items": many[:1], "retire": ["i0"]}, {"retire": ["nothing"]})
+            for body in (
+                *refused,
+                {"items": [{"item": "a\u2028b"}]},
+                {"items": [{"item": "x", "features": {"size": 3}}]},
+            ):
+                assert (await change(422, {"retire": ["i3"], **body}))["code"] == "bad-item"
+            red = await change(422, {"items": [{**many[0], "features": {"colour": "red"}}]})
+            assert red["detail"].startswith(
+                "colour: expected a value of its vocabulary (`items.features`), got another"
+            )
+            async with session.get("/v1/catalogue") as answer:
+                found = await answer.json()
+            assert found["version"] == 3
+            assert found["items"][0] == {"item": "i0", "title": "New", "features": {}, "offered": True, "since": 2}
+            assert [one["item"] for one in found["items"] if not one["offered"]] == ["i2"]
+
+    asyncio.run(run())
+
+
+_OFFERED = """(() => {
+  const put = (id, text) => { document.getElementById(id).value = text; };
+  put("item", "boots"); put("name", "Winter boots"); put("features", '{"colour": "blue"}');
+  document.getElementById("put").requestSubmit();
+})()"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
+async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -> None:
+    async with operated(tmp_path, 3) as base, browser(tmp_path / "profile") as tab:
+
+        async def says(text: str, name: str = "status") -> None:
+            waiting = Patience(60.0)
+            while text not in (said := str(await tab.evaluate(f"document.getElementById('{name}').textContent"))):
+                assert not waiting.over, said
+                await asyncio.sleep(0.05)
+
+        await tab.visit(f"{base}/catalogue")
+        await tab.evaluate(_OFFERED)
+        await says("The caller may not change the catalogue")
+        await tab.evaluate(f"document.getElementById('token').value = '{OPERATOR}'")
+        await tab.evaluate(_OFFERED)
+        await says("boots: offered since version 1.")
+        await says("bootsWinter bootscolour: blueoffered since version 1Retire", "items")
+        await tab.evaluate("document.querySelector('[aria-label=\"Retire: boots\"]').click()")
+        await says("boots: retired since version 2.")
+        await says("0 items are offered; version 2 of the catalogue", "version")
+        await tab.evaluate("document.querySelector('[aria-label=\"Offer again: boots\"]').click()")
+        await says("offered since version 3Retire", "items")
+
+
+def test_a_request_that_names_a_retired_item_is_answered_from_the_others_and_says_so(tmp_path: Path) -> None:
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        await client.items.put([Item("socks"), Item("tent")])
+        assert (await answers.decide(asked("a", items=["socks", "tent"]))).retired == ()
+        await client.items.retire("tent")
+        await answers._client.items.refresh()
+        found = await answers.decide(asked("b", items=["tent", "socks"]))
+        assert (found.item, found.policy, found.retired) == ("socks", "model", ("tent",))
+        slate = RankAsked(event_id="c", user="ann", context={"country": "fr"}, items=["tent", "socks"])
+        ranked = await answers.rank(slate)
+        assert ([one.item for one in ranked.ranked], ranked.retired) == (["socks"], ("tent",))
+
+    answered(tmp_path, play)
+
+
+def test_a_value_outside_of_its_vocabulary_is_answered_and_named(tmp_path: Path) -> None:
+    """But not repeated: nobody would see that a new country is none of the declared ones."""
+
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        visit = {"event_id": "a", "user": "ann", "context": {"country": "Utopia"}}
+        found = await answers.decide(DecisionAsked(**visit))
+        assert (found.policy, found.unknown) == ("model", ("country",))
+        assert (await answers.rank(RankAsked(**visit | {"event_id": "b"}))).unknown == ("country",)
+        assert (await answers.decide(asked("c"))).unknown == ()
+
+    answered(tmp_path, play)
+
+
+def test_an_item_that_comes_by_itself_leaves_out_what_is_not_declared(tmp_path: Path) -> None:
+    declared = {"colour": {"kind": "category", "vocabulary": ["blue"]}, "size": {"kind": "number", "range": [0, 9]}}
+
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        await answers.offer("hat", {"colour": "red", "size": 3})
+        await client.items.refresh()
+        assert client.items.find("hat").features == {"size": 3}
+        with pytest.raises(Problem, match="bad-item"):
+            await answers.offer("cap", {"size": "big"})
+
+    answered(tmp_path, play, features=declared)
 
 
 def test_a_new_item_is_listed_and_a_retired_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

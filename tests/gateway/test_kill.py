@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from hushstream.client import records
-from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.declare.declaration import DECISIONS
 from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.devices import calls as devices
 from hushstream.gateway.openapi import document

@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -22,7 +24,7 @@ from hushstream.gateway.personalizer.protocol import RequestFeatures, still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import read_gateway
 from hushstream.systems.p2b.configuration import configuration_digest
-from hushstream.systems.p2b.guarantee.promise import release_guarantee
+from hushstream.systems.p2b.guarantee import release_guarantee
 from patience import patience
 
 HERE = Path(__file__).parent
@@ -41,6 +43,8 @@ ITEMS = {
 DECLARED = {"features": FEATURES, "items": ITEMS, "release": {"form": "features"}}
 ACTIONS = ("news", "sports", "films")
 SETTINGS = {"user_feature": "User.id"}
+LONGEST = 256 * "é"
+"""An id as long as the retired service took them."""
 
 ASKED = {
     "contextFeatures": [{"User": {"id": "ann", "country": "fr", "age": 31}}, {"weather": "rain"}],
@@ -136,11 +140,26 @@ BAD = [
     ({"actions": [{"id": "cars"}]}, 400, "unknown-item"),
     ({"excludedActions": list(ACTIONS)}, 400, "invalid-request"),
     ({"eventId": ""}, 400, "invalid-request"),
+    ({"eventId": "e" * 257}, 400, "invalid-request"),
+    ({"eventId": "two\nlines"}, 400, "invalid-request"),
+    ({"actions": [{"id": "a" * 257}]}, 400, "invalid-request"),
+    ({"actions": [{"id": "a" * 256}]}, 400, "unknown-item"),
+    ({"actions": [{"id": ""}]}, 400, "invalid-request"),
+    ({"actions": [{"id": "news", "features": "sport"}]}, 400, "invalid-request"),
+    ({"actions": "news"}, 400, "invalid-request"),
+    ({"actions": None}, 400, "invalid-request"),
+    ({"excludedActions": "news"}, 400, "invalid-request"),
+    ({"contextFeatures": [{"User": {"id": "ann", "age": float("nan")}}]}, 400, "bad-context"),
     ({"deferActivation": "yes"}, 400, "invalid-request"),
     ({"contextFeatures": [{"User": {"id": "ann", "country": ["fr"]}}]}, 400, "bad-context"),
     ({"contextFeatures": [{"User": {"id": "ann", "age": "old"}}]}, 400, "bad-context"),
     ({"contextFeatures": [{"age": 31}]}, 400, "bad-context"),
     ({"contextFeatures": {"age": 31}}, 400, "invalid-request"),
+    ({"contextFeatures": [{"User": {"id": "ann"}}, {"User": {"id": "bob"}}]}, 400, "bad-context"),
+    ({"contextFeatures": [{"User": {"id": "ann"}, "User.id": "bob"}]}, 400, "bad-context"),
+    ({"contextFeatures": [{"User": {"id": "ann"}}, {"User": {"id": "ann"}}]}, 400, "bad-context"),
+    ({"contextFeatures": [{"User": {"id": "ann\nbob"}}]}, 400, "bad-context"),
+    ({"contextFeatures": [{"User": {"id": "ann\r"}}]}, 400, "bad-context"),
 ]
 
 
@@ -161,8 +180,36 @@ async def test_without_a_learner_the_first_action_comes_and_feedback_on_it_is_re
         "eventId": "page",
         "slots": [{"id": "top", "rewardActionId": "news"}, {"id": "side", "rewardActionId": "sports"}],
     }
-    metrics = (await alone.get("/metrics", headers={"Authorization": f"Bearer {KEY}"})).body
-    assert b'hushstream_gateway_unlogged_total{call="multislot_rank",role="gateway"} 2.0' in metrics
+    metrics = await alone.zone_metrics()
+    assert 'hushstream_edge_gateway_unlogged_total{call="multislot_rank",role="gateway"} 2.0' in metrics
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_paths_and_keys_are_taken_as_the_retired_service_took_them(alone: Any) -> None:
+    """An endpoint ends in a slash, cases of a path did not count, and a key without a value was as one left out."""
+    paths = ("//personalizer/v1.0/rank", "/Personalizer/V1.0/Rank", "/personalizer/v1.0/rank/", "///PERSONALIZER/rank")
+    for number, path in enumerate(paths):
+        asked = {**ASKED, "eventId": f"Spelled-{number}", "deferActivation": None, "excludedActions": None}
+        answer = await alone.post(path, asked, headers=HEADERS)
+        assert (answer.status, answer.json["eventId"]) == (201, f"Spelled-{number}"), path
+    bare = {
+        "actions": [
+            {"id": "news", "features": None},
+            {"id": "sports", "features": []},
+            {"id": "films", "features": [{}]},
+        ]
+    }
+    ann = [{"User": {"id": "ann"}}]
+    for body in ({**bare, "eventId": None}, {**bare, "deferActivation": None}, {"actions": [{"id": "news"}]}):
+        for more in ({}, {"excludedActions": []}, {"unknownKey": 1}):
+            answer = await alone.post(rank_path(0), {**body, "contextFeatures": ann, **more}, headers=HEADERS)
+            assert (answer.status, answer.json["rewardActionId"]) == (201, "news"), body
+    told = await alone.post("//Personalizer/v1.0/Events/Spelled-0/Reward", {"value": 1}, headers=HEADERS)
+    assert told.json["error"]["innerError"]["code"] == "not-logged", "the id of an event keeps its case"
+    for path in ("//personalizer", "/personalizer//rank", "/personalizer/"):
+        unknown = await alone.post(path, ASKED, headers={**HEADERS, "Authorization": f"Bearer {KEY}"})
+        assert unknown.status == 404, path
 
 
 @pytest.mark.slow
@@ -188,6 +235,7 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
     paths = {
         "/personalizer/v1.0/events/nobody/reward": (404, "ResourceNotFound"),
         f"/personalizer/v1.0/events/{'e' * 200}/reward": (404, "ResourceNotFound"),
+        f"/personalizer/v1.0/events/{'e' * 300}/activate": (404, "ResourceNotFound"),
         "/personalizer/multislot/events/nobody/activate": (404, "ResourceNotFound"),
         "/personalizer/v1.0/configurations/service": (404, "ResourceNotFound"),
     }
@@ -202,6 +250,22 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
     assert (await alone.get(rank_path(1), headers=HEADERS)).status == 405
     beyond = await alone.post("/personalizer/v1.0/events/alone/reward", {"value": 2}, headers=HEADERS)
     assert beyond.json["error"]["details"][0]["target"] == "/value"
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_one_user_may_ask_so_often(place: Any, tokens: Path) -> None:
+    limits = {"user_requests_per_second": 0.01, "user_burst": 2, "answer_seconds": 0.2}
+    async with place.gateway(tokens_file=tokens, personalizer=SETTINGS, **limits) as caller:
+        asked = {**ASKED, "slots": SLOTS}
+        bob = {**ASKED, "contextFeatures": [{"User": {"id": "bob"}}]}
+        paths = [(rank_path(1), ASKED), (rank_path(1, True), asked), (rank_path(0), ASKED), (rank_path(0), bob)]
+        answers = [await caller.post(path, body, headers=HEADERS) for path, body in paths]
+        assert [answer.status for answer in answers] == [201, 201, 429, 201]
+        assert answers[2].json["error"]["code"] == "TooManyRequests"
+        told = "/personalizer/v1.0/events/nobody/activate"
+        codes = [(await caller.post(told, headers=HEADERS)).status for _ in range(3)]
+        assert codes == [404, 404, 429], "feedback is counted by itself"
 
 
 @pytest.mark.slow
@@ -247,11 +311,18 @@ async def test_actions_become_items_while_there_is_room(gateways: Any, tmp_path:
             wrong = {**ASKED, "actions": [{"id": "cars", "features": [{"kind": ["a", "b"]}]}]}
             refused = await caller.post(rank_path(1), wrong, headers=HEADERS)
             assert (refused.status, refused.json["error"]["innerError"]["code"]) == (400, "bad-item")
-            more = [{"id": name, "features": [{"kind": "cars", "wheels": 4}]} for name in ("cars", "boats")]
+            more = [{"id": name, "features": [{"kind": "cars", "wheels": 4}]} for name in (LONGEST, "boats")]
             full = await caller.post(rank_path(0), {**ASKED, "actions": more}, headers=HEADERS)
             assert (full.status, full.json["error"]["innerError"]["code"]) == (400, "catalogue-full")
             offered = {one.item: dict(one.features) for one in await client.items.list() if one.offered}
-            assert offered == {name: {"kind": name} for name in ("news", "sports", "cars")}
+            (added,) = offered.keys() - set(ACTIONS)
+            assert offered == {added: {"kind": "cars"}, "news": {"kind": "news"}, "sports": {"kind": "sports"}}
+            assert re.fullmatch("action-[0-9a-f]{32}", added)
+            again = await caller.post(rank_path(0), {**ASKED, "actions": more[:1], "eventId": LONGEST}, headers=HEADERS)
+            assert (again.json["rewardActionId"], again.json["eventId"]) == (LONGEST, LONGEST)
+            slots = {"slots": [{"id": LONGEST, "baselineAction": LONGEST}], "eventId": f"{LONGEST[1:]}p"}
+            page = await caller.post(rank_path(0, True), {**ASKED, "actions": more[:1], **slots}, headers=HEADERS)
+            assert page.json["slots"] == [{"id": LONGEST, "rewardActionId": LONGEST}]
 
 
 def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> None:
@@ -269,7 +340,7 @@ def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> No
     digests = {configuration_digest(parse_config({**values, **one}), b"") for one in said}
     assert len(digests) == len(said), "records of one are no records of another"
     assert not alone.lifetime.counted
-    assert "which nobody counts" in alone.sentence()
+    assert "nobody counts how many" in alone.sentence()
     assert any("the promise to a person covers one event" in one for one in alone.not_protected)
     with pytest.raises(ConfigurationError, match=r"slot\.after_interactions: expected 1"):
         parse_config({**values, "users": {"events": True}})
@@ -329,6 +400,15 @@ async def test_a_rank_is_a_decision_its_activation_shows_it_and_rewards_are_mapp
     await post("/personalizer/v1.0/events/two/activate")
     await post("/personalizer/v1.0/events/two/activate")
     assert len(await told("two")) == 1
+
+    of_before = len(await place.rows("clicks", "Feedback"))
+    for event in (125 * "e", 129 * "e", 256 * "e", LONGEST):
+        long = await post(rank_path(1), {**ASKED, "eventId": event, "deferActivation": True}, 201)
+        assert long["eventId"] == event
+        await post(f"/personalizer/v1.0/events/{quote(event)}/reward", {"value": 0.5})
+    rows = (await place.rows("clicks", "Feedback"))[of_before:]
+    assert [row["reward"] for row in rows] == 4 * [0.75]
+    assert len({row["event_id"] for row in rows}) == 4
 
     page = {**ASKED, "slots": SLOTS, "eventId": "three", "deferActivation": True}
     # Twice at once and once more later: one page.

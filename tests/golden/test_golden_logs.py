@@ -39,6 +39,7 @@ ROUNDED = {
     "p2b": {"decisions", "models", "learner", "aggregator"},
     "colin": {"decisions", "models", "learner", "aggregator"},
     "p2b-declared-devices": {"statements"},
+    "pdol-node": {"predictions", "node"},
     "bgt": {"ratings", "predictions", "models", "rounds", "rater", "aggregator"},
     "bgt-devices": {"statements", "updates", "dead-letters-shuffler", "journal-collector", "collector"},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +12,7 @@ from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.client import Client
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.systems.p2b.system import declare
 
 ROUNDS = 3
@@ -32,7 +31,7 @@ class Played:
             work = role_work(role.name, system, KeySource(seed=3))
             labels = Labels(
                 role.name, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
-                count, work.reporting.roles, work.reporting.schema_generation,
+                count, work.reporting.roles,
                 work.reporting.private_work, work.reporting.private_lag, work.reporting.scope_classes,
             )  # fmt: skip
             self.metrics[role.name] = Metrics(labels, work.reporting.reason_of, work.reporting.figures_of)
@@ -74,15 +73,14 @@ class Played:
 
 @pytest.fixture
 def played(rigs: Any) -> Callable[..., Played]:
-    """Play so many users, those in ``silent`` without a click, and one record that is refused."""
+    """Play so many users who click, and one record that is refused."""
 
-    async def live(deployment: Played, users: int, silent: Collection[int]) -> None:
+    async def live(deployment: Played, users: int) -> None:
         async def one(client: Client, user: int) -> None:
             for number in range(ROUNDS):
                 name = f"user-{user}"
                 decision = await client.decide(f"{name}:{number}", name, rigs.point(number), timeout=5)
-                if user not in silent:
-                    await client.reward(decision.event_id, name, decision.arm, 1.0)
+                await client.reward(decision.event_id, name, decision.arm, 1.0)
 
         async with Client(DirectEventLog(deployment.log, deployment.driver, 1)) as client:
             for user in range(users):
@@ -90,9 +88,9 @@ def played(rigs: Any) -> Callable[..., Played]:
             await client.end_phase(0)
             deployment.log.append("contexts", 0, b"no record at all")
 
-    def play(users: int, silent: Collection[int] = (), **system: Any) -> Played:
+    def play(users: int, **system: Any) -> Played:
         deployment = Played(declare(rigs.make_system(**system)))
-        asyncio.run(live(deployment, users, silent))
+        asyncio.run(live(deployment, users))
         return deployment
 
     return play

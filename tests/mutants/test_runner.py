@@ -101,31 +101,6 @@ def test_a_crash_is_no_verdict(runner, capsys, repository, tmp_path, new, by):
     assert "0 of 1 mutants are caught." in told.out
 
 
-def test_a_share_is_the_same_for_one_commit_and_another_for_the_next(runner):
-    mutants = [runner.Mutant(str(number), "file", "old", "new", "tests/x") for number in range(40)]
-    shares = {of: runner.chosen(mutants, (), 10, of) for of in ("one", "two", "three")}
-    assert shares["one"] == runner.chosen(mutants, (), 10, "one")
-    assert all(len(share) == 10 for share in shares.values())
-    assert shares["one"] != shares["two"] != shares["three"]
-    seen = {mutant.name for number in range(60) for mutant in runner.chosen(mutants, (), 10, str(number))}
-    assert len(seen) == 40, "all are tried within some commits"
-
-
-def test_names_choose_and_unknown_ones_are_refused(runner):
-    mutants = [runner.Mutant(name, "file", "old", "new", "tests/x") for name in ("a", "b")]
-    assert [mutant.name for mutant in runner.chosen(mutants, ["b"], None, "")] == ["b"]
-    with pytest.raises(runner.BadMutant, match="got c"):
-        runner.chosen(mutants, ["c"], None, "")
-
-
-@pytest.mark.parametrize("line", ["a = { file = 'x', old = 'y', new = 'z' }", "a = 1"])
-def test_a_line_with_other_keys_is_refused(runner, tmp_path, line):
-    path = tmp_path / "mutants.toml"
-    path.write_text(line, encoding="utf-8")
-    with pytest.raises(runner.BadMutant, match="expected file, old, new and by"):
-        runner.read_list(path)
-
-
 def test_every_line_of_the_list_fits_the_code(runner):
     """So that it cannot rot between two runs of it: each text stands where it says, and what it names is there."""
     for mutant in runner.read_list():

@@ -20,19 +20,18 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
-    LiftConfig,
+    MeasurementConfig,
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 
 USERS, ROUNDS, DIMENSION = 40, 6, 4
@@ -108,7 +107,7 @@ def configuration(name: str) -> P2BConfig:
         encoder=EncoderConfig(codes=4),
         slot=SlotConfig(after_interactions=3, lifetime_slots=2, settle_seconds=0.02),
         release=ReleaseConfig(epsilon=1.0, window_slots=8),
-        lift=LiftConfig(holdout=0.2, every_seconds=0.02),
+        measurement=MeasurementConfig(own=0.2, baseline=0.2, every_seconds=0.02),
         partitions=PartitionConfig(learner=2, shuffler=2),
     )
 

@@ -7,25 +7,28 @@ from typing import Any
 
 import pytest
 
+from hushstream.agents.worker.deployment import parse_config
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import role_of
-from hushstream.engine.devices.recipients import Recipients
-from hushstream.ops.access.acl_rules import (
+from hushstream.engine.devices.sealing import Recipients
+from hushstream.ops.access import (
     Enforced,
     Principals,
     Rule,
     access_differences,
     accounts_of,
+    duty_names,
     missing,
+    rights_of,
     rules_of,
 )
-from hushstream.ops.access.grants import duty_names, rights_of
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.system import declare
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import KIND, declare
 
 PREFIX = "small."
 
@@ -191,6 +194,17 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
     for duty in set(duty_names()) - duties:
         with pytest.raises(HushstreamError, match=f"got {duty}"):
             rights_of(duty, system)
+
+
+@pytest.mark.parametrize(("from_requests", "held"), [(False, {"Read"}), (True, {"Read", "Write"})])
+def test_a_gateway_reads_the_items_and_adds_some_only_where_requests_name_new_ones(
+    from_requests: bool, held: set[str]
+) -> None:
+    items = {"capacity": 3, "named": True, "from_requests": from_requests}
+    features = {"age": {"kind": "number", "range": [16, 96]}}
+    values = {"deployment": "shop", "expected_slots": 100, "features": features, "release": {"form": "features"}}
+    system = KIND.assemble(parse_config({**values, "items": items}), Artefacts("here", {}))
+    assert rights_of("gateway", system)["items"] == held
 
 
 def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related: Any) -> None:

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from hushstream.broker import EmbeddedBroker
-from hushstream.ops.access import acls
-from hushstream.ops.access.acl_rules import Principals
+from hushstream.ops import access as acls
+from hushstream.ops.access import Principals
 from hushstream.ops.connection import Connection
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -21,15 +21,14 @@ from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.records import InputRecord, TopicPartition
-from hushstream.ops.audit import auditor as audit
-from hushstream.ops.audit.auditor import Auditor
-from hushstream.ops.audit.sample import Sampling, detection, power
+from hushstream.ops.check import follow as audit
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
+from hushstream.ops.check.follow import Auditor, Sampling, detection, power
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 

@@ -12,18 +12,18 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord
+from hushstream.ops import budget
+from hushstream.ops.budget import EXHAUSTED, INCOMPLETE
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
-from hushstream.ops.spending import budget
-from hushstream.ops.spending.budget import EXHAUSTED, INCOMPLETE
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.lift import lift_guarantee
+from hushstream.systems.p2b.lift import lift_guarantee, required_lift
+from hushstream.systems.p2b.slots import Report
 from hushstream.systems.p2b.system import declare as declare_p2b
 
 WIDE = BudgetConfig(50.0, 1e-6)
@@ -49,14 +49,14 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     found = budget.read(deployment.copy, deployment.system)
     windows = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger"))
     lifts = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger-edge"))
-    promised = deployment.system.promises.releases
+    promised = deployment.system.guarantee()
     assert found.ok
     assert found.exit_code == 0
     assert found.by_mechanism == {"slot-sums": windows, "lift": lifts}
     assert sum(one.scope.startswith("window/") for one in found.charges) == windows
     said = found.as_json()
-    assert said["units"][0]["spent"] == said["units"][0]["promised"]
-    assert said["units"][0]["promised"]["epsilon_micro"] == promised.epsilon_micro
+    assert said["units"][0]["spent"] == said["units"][0]["price"]
+    assert said["units"][0]["price"]["epsilon_micro"] == promised.epsilon_micro
     assert said["lifetime"]["units"] == 2
     assert said["lifetime"]["epsilon_micro"] == promised.lifetime.cost.epsilon_micro == 2 * promised.epsilon_micro
     assert f"{windows} by slot-sums" in found.as_text()
@@ -64,8 +64,8 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
 
 def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its_own(deployment: Any) -> None:
     found = accounts(budget.read(deployment.copy, deployment.system))
-    life = deployment.system.promises.releases.lifetime.cost
-    price = lift_guarantee(deployment.system.config.lift, 1).cost
+    life = deployment.system.guarantee().lifetime.cost
+    price = lift_guarantee(*required_lift(deployment.system.config)).cost
     for partition in (0, 1):
         slots, lift = found[f"deployment/{partition}"], found[f"deployment-lift/{partition}"]
         assert (slots.spent, slots.limit, slots.left, slots.entries) == (life, life, Cost(0), 1)
@@ -77,15 +77,15 @@ def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its
     assert "(0, 0)" not in text
     assert "1 of 1 paid, as planned" in text
     assert "paid for 1 release, 1 made" in text
-    assert f"One person in a whole life, 2 units on each device: {deployment.system.promises.phrase()}.\n" in text
+    assert f"One person in a whole life, 2 units on each device: {deployment.system.guarantee().phrase()}.\n" in text
     assert "window/0/0 " not in text
 
 
 def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deployment: Any) -> None:
     """The largest delta of a lift beside the price of a slot read as an overspend."""
     found = budget.read(deployment.copy, deployment.system)
-    slot = deployment.system.promises.releases.price
-    of_lift = lift_guarantee(deployment.system.config.lift, 1)
+    slot = deployment.system.guarantee().price
+    of_lift = lift_guarantee(*required_lift(deployment.system.config))
     user = of_lift.price
     assert slot != user
     assert [(one.spent, one.price) for one in found.units] == [(slot, slot), (user, user)]
@@ -256,7 +256,7 @@ def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rig
         assert (account.entries, account.left) == (min(count, 3), Cost(0))
         deployed = accounts(found)["deployment/0"]
         assert deployed.limit.epsilon_micro == 50_000_000
-        assert deployed.left == WIDE.limit - rig.system.promises.releases.lifetime.cost
+        assert deployed.left == WIDE.limit - rig.system.guarantee().lifetime.cost
         assert found.as_json()["exhausted"] == (["epoch/0/0"] if code else [])
         assert ("Exhausted: epoch/0/0: its price pays for no more than 3 releases." in found.as_text()) == bool(code)
 
@@ -302,7 +302,7 @@ def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_h
     deployed = accounts(found)["deployment/0"]
     assert deployed.entries == fits
     assert deployed.spent.fits(limit.limit)
-    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.promises.releases.cost
+    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.guarantee().cost
     assert deployed.mechanism == name
     last = found.charges[-1]
     assert (last.spent, last.scope) == (Cost(0), f"epoch/0/{fits + 1}/renewal/{fits + 1}")
@@ -321,7 +321,7 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
         rig.end_phase()
         rig.fold()
     found = budget.read(copy_of("ledger", *rigs), declare_colin(system))
-    price = system.promises.releases.price
+    price = system.guarantee().price
     assert found.exit_code == 0
     for partition in (0, 1):
         deployed = accounts(found)[f"deployment/{partition}"]
@@ -331,8 +331,8 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
 
 def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(rigs: Any) -> None:
     limit = BudgetConfig(8.0, 1e-6, lift=0.25)
-    lift = {"holdout": 0.4, "epsilon": 2.0, "decisions_per_user": 5, "every_seconds": 120.0, "releases": 2}
-    system = rigs.make_system(lift=lift, budget=limit)
+    lift = {"own": 0.4, "epsilon": 2.0, "decisions_per_user": 5, "every_seconds": 120.0, "releases": 2}
+    system = rigs.make_system(measurement=lift, budget=limit)
     rig = rigs.LearnerRig(system)
     codes = []
     for phase in range(3):
@@ -354,7 +354,7 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
     found = budget.read(copy, declare_p2b(rig.system))
     assert found.ok
-    assert accounts(found)["deployment/0"].spent == rig.system.promises.releases.lifetime.cost
+    assert accounts(found)["deployment/0"].spent == rig.system.guarantee().lifetime.cost
     renewed = {**turned, "debit": {**turned["debit"], "scope": "epoch/0/1/renewal/1"}}
     parts[-1] = codec.encode("LedgerEntry", renewed)
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
@@ -389,7 +389,7 @@ def test_of_parties_with_ledgers_of_their_own_each_line_says_whose_it_is() -> No
         parts[topic, 0] = whole([InputRecord(0, 1, codec.encode("LedgerEntry", entry))])
     found = budget.read(LogCopy(parts), system)
     assert [one.party for one in found.charges] == [one.party for one in found.deployments] == ["north", "south"]
-    assert [one["party"] for one in found.as_json()["spent"]] == ["north", "south"]
+    assert [one["party"] for one in found.as_json()["charges"]] == ["north", "south"]
     for name in ("north", "south"):
         assert [line.split()[1].split("/")[0] for line in found.as_text().splitlines() if line.startswith(name)] == [
             "deployment",

@@ -14,9 +14,8 @@ from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
-from hushstream.ops.check.joined import NotOneLog, joined
 from hushstream.ops.check.verify import verify
-from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
+from hushstream.ops.log_copy import LogCopy, NotOneLog, PartitionCopy, joined, whole
 
 SYSTEMS = ("p2b", "colin", "pdap", "pdol", "bgt")
 

@@ -21,10 +21,10 @@ from hushstream.ops.decision_table import MAPPING, TABLE, decision_table
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.replay.logged.evaluate import policy_values
 from hushstream.replay.logged.log import LoggedDataset
-from hushstream.replay.logged.mapping import load_mapping
+from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.model_file import ExportedFeatures
+from hushstream.systems.p2b.models import ExportedFeatures
 from hushstream.systems.p2b.system import declare
 from recordings import KEYS, Loop
 
@@ -163,7 +163,7 @@ def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rig
     rig = live(rigs, 1, 48)
     table = decision_table(logs_of(rig), declare(rig.system))
     table.write(tmp_path / "own")
-    mapping = load_mapping(tmp_path / "own" / MAPPING)
+    mapping = table_mapping(tmp_path / "own" / MAPPING)
     assert mapping.data == "internal"
     assert (tmp_path / "own" / MAPPING).read_text(encoding="utf-8").startswith("# INTERNAL, NOT PRIVATE")
     (read,) = list(stream_table(tmp_path / "own" / TABLE, mapping))
@@ -183,9 +183,9 @@ def started_from(*items: str) -> dict[str, tuple[str, str]]:
     if not items:
         return {}
     schema, paid = declare_features(COUNTRY), {"epsilon_micro": 1, "delta_units": "0"}
-    about = {"deployment": "before", "version": 1, "slots": 9.0, "reward_variance": 0.2}
+    about = {"deployment": "before", "private_as_stated": True, "version": 1, "slots": 9.0, "reward_variance": 0.2}
     means = np.full((len(items), schema.cells + 1), 0.1)
-    paid_twice = {"paid": {"which": paid, "took_part": paid}}
+    paid_twice = {"paid": {"which": paid, "zero_out": paid}}
     model = ExportedFeatures({**about, **paid_twice}, items, (), schema, means, means)
     return {"start": ("model.json", model.as_json().decode())}
 
@@ -240,7 +240,7 @@ def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(
     assert counted[2] > 0
     assert counted[3] > 0
     table.write(tmp_path / "table")
-    mapping = load_mapping(tmp_path / "table" / MAPPING)
+    mapping = table_mapping(tmp_path / "table" / MAPPING)
     assert (mapping.arms, mapping.eligible_separator) == (("a|1", "b", "c"), "\x1f")
     rows = list(stream_table(tmp_path / "table" / TABLE, mapping))
     seen = {tuple(np.flatnonzero(mask).tolist()) for part in rows for mask in part.eligible}

@@ -1,4 +1,4 @@
-"""Erasing a user of a collaborative deployment: tombstone, export, and `verify` of each role."""
+"""Erasing a user of a collaborative deployment: deletion request, export, and `verify` of each role."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_waits
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.colin.system import declare
 
@@ -80,14 +79,14 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def played(related: Any, mode: str) -> Played:
-    """Three rounds before the tombstone, and two after it."""
+    """Three rounds before the deletion request, and two after it."""
     played = Played(related, mode)
     for _ in range(3):
         played.round()
     return played
 
 
-def test_the_tombstone_reaches_whoever_holds_their_rewards_and_what_stays_and_waits_is_said(
+def test_the_deletion_reaches_whoever_holds_their_rewards_and_what_stays_and_waits_is_said(
     played: Played, mode: str
 ) -> None:
     done = played.forget()
@@ -141,7 +140,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
     played.forget()
     played.round()
     export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
-    # Of three rounds before the tombstone their context, two clicks, and where it travels their reward.
+    # Of three rounds before the deletion request their context, two clicks, and where it travels their reward.
     assert erase_export(tmp_path / "copy", played.system, CANARY) == 3 * (4 if mode == "server" else 3)
     logs = open_export(tmp_path / "copy")
     assert [record.value == ERASED for record in logs.part(("contexts", 0)).records] == 3 * [True, False, False] + 4 * [
@@ -164,4 +163,4 @@ def test_rewards_taken_out_without_an_erasure_after_them_are_a_change(related: A
     found = verify(cut, played.system, KEYS, ("counter",))
     assert found.totals[Status.CHANGED] > 0
     assert not found.totals[Status.ERASED]
-    assert "no tombstone says why" in str(found.findings[0])
+    assert "no deletion request says why" in str(found.findings[0])

@@ -16,15 +16,14 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.resume import plan
+from hushstream.ops.logs.inputs import plan
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import load_ring, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.slots import Report, pack
 from hushstream.systems.p2b.system import declare
 
 
@@ -207,6 +206,6 @@ async def test_an_input_is_the_one_that_was_folded_whatever_key_its_newest_journ
     turn(folder, "shuffler")
     async with EmbeddedBroker() as broker:
         connection = await on_a_broker(worker, broker)
-        planned = asyncio.to_thread(plan, connection, worker.system, worker.keys, ("reports", 0), 1200)
+        planned = plan(connection, worker.system, worker.keys, ("reports", 0), 1200)
         with pytest.raises(HushstreamError, match="got the log that was folded"):
             await planned

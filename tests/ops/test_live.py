@@ -1,9 +1,10 @@
-"""The same against a broker: topics, copies, export and verify."""
+"""Whether a deployment may run live, and whether its topics are as they are declared."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,26 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
+from aiokafka.errors import for_code
 
-from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
+from hushstream.agents.errors import AccessDenied, BrokerUnreachable, PartitionCountWrong, TopicMissing
 from hushstream.agents.security import Security
+from hushstream.agents.worker.preflight import Kept, loss_warnings
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import topics
+from hushstream.ops.budget import budget_topics
+from hushstream.ops.budget import read as read_budget
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verified_topics, verify, verify_export, verify_live
-from hushstream.ops.connection import BrokerRefused, Connection
-from hushstream.ops.export import export, export_async, open_export
-from hushstream.ops.live import Pause, copy_async
-from hushstream.ops.spending.budget import budget_topics
-from hushstream.ops.spending.budget import read as read_budget
+from hushstream.ops.connection import BrokerRefused, Connection, guard_code
+from hushstream.ops.export import export_async, open_export
+from hushstream.ops.log_copy import Pause, copy_async
+from hushstream.ops.topics import Existing, differences, plan
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.system import KIND as COLIN
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import KIND as P2B
+from hushstream.systems.p2b.system import declare
 
 QUICK = Pause(moment_seconds=0.05, within_seconds=1.0)
 
@@ -193,19 +201,19 @@ async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: 
     with pytest.raises(TopicMissing, match=r"expected topic half\.contexts, there is none"):
         await copy_async(connection, counts, pause=QUICK)
     async with connection.admin("create topics") as admin:
-        await admin.create_topics([NewTopic("half.clicks", 3, 1)])
+        await admin.create_topics([NewTopic("half.clicks", 1, 1)])
     await topics.apply_async(connection, deployment.system)
-    with pytest.raises(PartitionCountWrong, match=r"topic half\.clicks: expected 2 partitions, found 3"):
+    with pytest.raises(PartitionCountWrong, match=r"topic half\.clicks: expected 2 partitions, found 1"):
         await copy_async(connection, counts, pause=QUICK)
 
 
 def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
     connection = Connection("127.0.0.1:1", "any.", timeout_seconds=1.0)
     for attempt in (
-        lambda: topics.check(connection, deployment.system),
-        lambda: topics.apply(connection, deployment.system),
-        lambda: topics.describe(connection, deployment.system),
-        lambda: export(connection, deployment.system, tmp_path / "none"),
+        lambda: asyncio.run(topics.check_async(connection, deployment.system)),
+        lambda: asyncio.run(topics.apply_async(connection, deployment.system)),
+        lambda: asyncio.run(topics.describe_async(connection, deployment.system)),
+        lambda: asyncio.run(export_async(connection, deployment.system, tmp_path / "none")),
     ):
         with pytest.raises(
             BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1 answered \(.*: nobody listens there"
@@ -213,3 +221,118 @@ def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -
             attempt()
         assert "\n" not in str(absent.value)
     assert not (tmp_path / "none").exists()
+
+
+TOPICS = {topic.name: topic for kind in (P2B, COLIN) for topic in kind.topics}
+GOOD = {name: Existing(2, topic.settings()) for name, topic in TOPICS.items()}
+
+
+def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> None:
+    config = replace(
+        deployment.system.config, partitions=replace(deployment.system.config.partitions, learner=7, shuffler=3)
+    )
+    counts = declare(P2BSystem.of(config, deployment.system.core.encoder.lattice, public_dataset=True)).partitions
+    assert counts["contexts"] == counts["decisions"] == counts["dead-letters-edge"] == 7
+    assert counts["reports"] == counts["ledger"] == counts["journal-shuffler"] == 3
+    assert counts["crowds"] == counts["models"] == counts["interactions"] == 2
+
+
+def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
+    counts = declare(P2BSystem.of(deployment.system.config, deployment.system.core.encoder.lattice)).partitions
+    assert "interactions" not in counts
+    assert counts["crowds"] == counts["models"] == 1
+
+
+def test_a_plan_holds_what_is_missing_and_nothing_else(deployment: Any) -> None:
+    there = {name: found for name, found in GOOD.items() if name not in ("ledger", "models")}
+    wanted = plan(deployment.system, there, "d.")
+    assert [(new.topic, new.name, new.partitions) for new in wanted] == [
+        ("models", "d.models", 2),
+        ("ledger", "d.ledger", 2),
+    ]
+    assert wanted[1].settings["retention.ms"] == "-1"
+    assert not plan(deployment.system, GOOD, "d.")
+
+
+def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
+    assert not differences(deployment.system, GOOD, "d.")
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ("cleanup.policy", "compact"),
+        ("retention.ms", "1000"),
+        ("retention.bytes", "1000000"),
+        ("message.timestamp.type", "CreateTime"),
+        ("max.message.bytes", "1000"),
+        ("unclean.leader.election.enable", "true"),
+    ],
+)
+def test_every_other_setting_is_named_with_both_values(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["reports"].settings(), what: found}
+    (one,) = differences(deployment.system, {**GOOD, "reports": Existing(2, settings)}, "d.")
+    assert (one.topic, one.name, one.what, one.found) == ("reports", "d.reports", what, found)
+    assert one.expected == TOPICS["reports"].settings()[what]
+    assert f"topic d.reports: expected {what} {one.expected}, found {found}; set it with" in str(one)
+    assert str(one).endswith(f"--alter --topic d.reports --add-config {what}={one.expected}`")
+
+
+@pytest.mark.parametrize(("what", "found"), [("segment.bytes", "1073741824"), ("segment.ms", "604800000")])
+def test_a_journal_whose_trimmed_bytes_stay_on_disk_is_named(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["decisions"].settings(), what: found}
+    (one,) = differences(deployment.system, {**GOOD, "decisions": Existing(2, settings)}, "d.")
+    assert (one.topic, one.what, one.found) == ("decisions", what, found)
+
+
+@pytest.mark.parametrize(("what", "found"), [("cleanup.policy", "delete"), ("retention.ms", "7776000000")])
+def test_marks_that_are_not_kept_for_good_by_key_are_named(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["marks-edge"].settings(), what: found}
+    (one,) = differences(deployment.system, {**GOOD, "marks-edge": Existing(2, settings)}, "d.")
+    assert (one.topic, one.what, one.found) == ("marks-edge", what, found)
+
+
+def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deployment: Any) -> None:
+    safe = {
+        name: replace(found, settings={**found.settings, "min.insync.replicas": "2"}) for name, found in GOOD.items()
+    }
+    assert not differences(deployment.system, safe, "d.", least_in_sync=2)
+    assert not differences(deployment.system, GOOD, "d.", least_in_sync=1)
+    found = differences(deployment.system, GOOD, "d.", least_in_sync=2)
+    assert {one.topic for one in found} == {topic.name for topic in deployment.system.topics if topic.lasting}
+    assert {(one.what, one.expected, one.found) for one in found} == {("min.insync.replicas", "2 or more", "1")}
+
+
+def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) -> None:
+    there = {name: found for name, found in GOOD.items() if name != "crowds"}
+    there["clicks"] = Existing(5, TOPICS["clicks"].settings())
+    found = differences(deployment.system, there, "d.")
+    assert [(one.topic, one.what, one.expected, one.found.split()[0]) for one in found] == [
+        ("clicks", "partitions", "2", "5"),
+        ("crowds", "topic", "to exist", "none"),
+    ]
+
+
+def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_they_are_safe() -> None:
+    safe = [Kept("a", 3, 2), Kept("b", 5, 3)]
+    assert loss_warnings(safe) == ()
+    found = loss_warnings([*safe, Kept("d", 3, 1), Kept("c", 3, 1), Kept("e", 2, 2)])
+    assert [line.partition(":")[0] for line in found] == ["topics c, d", "topics e"]
+    assert "found 3 and 1" in found[0]
+    assert "found 2 and 2" in found[1]
+    assert all("--replication 3 --min-insync 2" in line for line in found)
+    lasting = {name for name, topic in TOPICS.items() if topic.lasting}
+    assert lasting == {
+        "decisions", "journal-shuffler", "journal-counter", "models", "items", "ledger", "ledger-edge", "lift",
+        "marks-edge", "marks-shuffler", "marks-counter",
+        "state-learner", "state-shuffler", "state-counter", "state-aggregator",
+    }  # fmt: skip
+
+
+def test_a_missing_right_is_told_from_another_refusal() -> None:
+    guard_code("create topic x", 0, None, for_code)
+    for code in (29, 31):
+        with pytest.raises(AccessDenied, match="create topic x: the broker's access rules forbid it"):
+            guard_code("create topic x", code, None, for_code)
+    with pytest.raises(BrokerRefused, match="create topic x: InvalidReplicationFactorError, too few brokers"):
+        guard_code("create topic x", 38, "too few brokers", for_code)

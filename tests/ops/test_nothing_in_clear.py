@@ -14,7 +14,7 @@ from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.roles import role_work
-from hushstream.engine.state.sealed import StorageSeal
+from hushstream.engine.state.packed import StorageSeal
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds

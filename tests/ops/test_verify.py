@@ -11,16 +11,16 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import generate_keys, key_path
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.system import declare
 from hushstream.systems.p2b.topics import TOPICS
@@ -33,7 +33,7 @@ P2B_TOPICS = tuple(
     if "marks" not in topic.name and topic.name not in ("items", "model-parts", "statements")
 )
 """Marks follow from no log: the roles read them, and verify does not. Items of this deployment are numbers, and its
-models are whole; `tests/ops/test_verify_items.py` and `tests/systems/p2b/machines/test_release_parts.py` have
+models are whole; `tests/ops/test_verify_items.py` and `tests/systems/p2b/machines/test_aggregator.py` have
 others."""
 
 CASES: list[tuple[str, str, tuple[str, ...]]] = [
@@ -288,7 +288,7 @@ def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
 def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) -> None:
     # The first decision of a cold learner: every arm has the same score.
     journal = deployment.log.slice("decisions", 0, 0).records
-    # Nobody in the hold-out: there no score decides.
+    # Nobody who is shown the own choice: there no score decides.
     at = next(at for at in range(1, len(journal)) if codec.decode(journal[at].value)[1]["policies"][:1] == b"\0")
     copy = _first_decision(deployment, lambda arm: (arm + 1) % 5, at)
     result = verify(copy, deployment.system, deployment.keys, ("learner",))

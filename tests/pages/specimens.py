@@ -5,39 +5,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from hushstream.ops.statement.statement import Section, Statement
-from hushstream.replay.bench.rows import at_least, at_most
-from hushstream.replay.experiments.catalogue import findings_page
-from hushstream.replay.experiments.figures import Picture
-from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.logged.gains import Gain, Gains
-from hushstream.replay.logged.intervals import Interval
-from hushstream.replay.quickstart.page import page_html
+from hushstream.ops.statement import Section, Statement
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Claim, Guarantee, Lifetime
+from hushstream.replay.demo.page import page_html
+from hushstream.replay.demo.page import policy as page_policy
+from hushstream.replay.experiments.catalogue import page as experiment_page
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings
+from hushstream.replay.experiments.rows import at_least, at_most
+from hushstream.replay.logged.evaluate import Interval
+from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains
 from hushstream.replay.report.models import model_page
-from hushstream.replay.report.replayed import page
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.report.statement import statement_page
-from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
-from hushstream.replay.studies.bgt.report import present as bgt_shown
-from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow
-from hushstream.replay.studies.colin.report import present as colin_shown
-from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
-from hushstream.replay.studies.p2b.evaluation.page import evaluation_page
-from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
-from hushstream.replay.studies.p2b.report.page import run_page
-from hushstream.replay.studies.p2b.report.plots import plots
-from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, ComparisonArm, RunResult
-from hushstream.replay.studies.p2b.report.summaries import summarise
-from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
-from hushstream.replay.studies.pdap.report import present as pdap_shown
-from hushstream.replay.studies.pdol.play import Accuracy
-from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
-from hushstream.replay.studies.pdol.report import present as pdol_shown
+from hushstream.replay.report.parts import Comparison, RoleCheck, statement_page
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, page
+from hushstream.replay.result import Headline
+from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow, evaluation_page
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, reached_text, reward_figures
 
 NAMES = ("results.json", "figures.csv", "picture.png")
 DIGEST = "018dbbf12c2a1711938c4169a0651d66"
@@ -52,46 +40,29 @@ THROUGHPUT = {
     "peak_memory_bytes_learner": 181_400_000.0,
 }
 COUNTS = {"decided": 60_000, "reward_taken": 58_211, "release": 36, "records_releases": 37}
+CLAIM = Claim(693_148, "up to constants", "a paper")
 ENVIRONMENT = {"python": "3.11.2", "numpy": "2.2.0", "cores": 2}
 
 
-def guarantee(**changes: Any) -> StatedGuarantee:
-    """As one slot of a person has it."""
+def guarantee(**changes: Any) -> Guarantee:
+    """As one slot of a person has it, and twelve in their life."""
     values = {
-        "epsilon_micro": 1_000_000,
-        "delta_units": 0,
-        "relation": "null-slot: one slot is there, or a null in its place",
+        "mechanism": "discrete Laplace noise on the sums of each cell",
+        "relation": "zero-out: one slot is there, or a null in its place",
         "unit": "one slot of one user",
-        "replace_one": {"epsilon_micro": 2_000_000, "delta_units": 0},
-        "public_participation": False,
-        "lifetime": {
-            "epsilon_micro": 12_000_000,
-            "delta_units": 0,
-            "exchange": {"epsilon_micro": 24_000_000, "delta_units": 0},
-        },
+        "cost": Cost(1_000_000),
+        "replace_one": Cost(2_000_000),
+        "lifetime": Lifetime(12, 1, Cost(12_000_000), Cost(24_000_000)),
+        "sensitivity": 1,
+        "norm": "L1",
+        "zone": "shuffler",
         "deployment": "hosted",
+        "truncation_units": 0,
+        "not_protected": ("that a user contributes, and when their slots arrive",),
+        "conditions": ("the shuffler's key stays in its zone", "no user contributes more than 12 slots"),
         "reproducible": True,
-        "private_as_stated": True,
-        "phrase": (
-            "nothing promised, as the noise comes from a seed; under a secret key at most e^24 about which of two "
-            "things one person did, e^12 about whether they took part at all"
-        ),
-        "odds": [["of one slot of theirs", 0.731], ["of their whole life", 0.99999]],
-        **changes,
     }
-    return StatedGuarantee(
-        values,
-        (
-            "Nobody learns more than a factor e^1 from all that this deployment releases about one slot of a person.",
-            "What is released does not depend on who contributes beyond what is stated.",
-            "Mechanism: discrete Laplace noise on the sums of each cell",
-            "Unit: one slot of one user, which holds at most one interaction of theirs",
-            "Delta: 0, as the noise has no bound that it could break",
-            "Condition: the shuffler's key stays in its zone",
-            "Condition: no user contributes more than 12 slots",
-            "Not protected: that a user contributes, and when their slots arrive",
-        ),
-    )
+    return Guarantee(**(values | changes))
 
 
 COMMON: Mapping[str, Any] = {
@@ -110,130 +81,80 @@ COMMON: Mapping[str, Any] = {
 def p2b() -> str:
     """A replay of the main system with every picture."""
     rng = np.random.default_rng(7)
-    conditions, rows = {}, []
-    for name, chance in zip(CONDITIONS, (0.12, 0.5, 0.44), strict=True):
-        rising = chance + np.linspace(0.0, 0.3 if name == "cold" else 0.1, 12)
-        conditions[name], of_condition = summarise(name, (rng.random((300, 12)) < rising).astype(np.float64))
-        rows += of_condition
-    exact = rng.poisson(30, (2, 80))
-    noised = exact + rng.integers(-6, 7, (2, 80))
-    cells = tuple(CellRow(i // 4, i % 4, *(int(v) for v in (*exact[:, i], *noised[:, i]))) for i in range(80))
-    own = {"counts": {"slot": 1400, "rewarded": 32_000}, "system": "p2b", "dataset": "synthetic"}
+    rewards = {
+        name: (rng.random((300, 12)) < chance + np.linspace(0.0, 0.3 if name == "cold" else 0.1, 12)).astype(np.float64)
+        for name, chance in zip(CONDITIONS, (0.12, 0.5, 0.44), strict=True)
+    }
+    rows, curve = reward_figures(rewards)
+    own = {"counts": {"slot": 1400, "rewarded": 32_000}, "dataset": "synthetic"}
     result = RunResult(
         **{**COMMON, **own},
-        public_dataset=True,
-        release_mode="slot-sums",
-        sampling=1.0,
-        conditions=conditions,
-        rows=tuple(rows),
-        cells=cells,
-        comparison_arm=ComparisonArm("not-private", guarantee(private_as_stated=False)),
+        system="p2b",
+        title="p2b on synthetic",
+        facts={"release mode": "slot-sums", "sampling": 1.0},
+        reached=reached_text(rewards, None),
+        rows=rows,
+        curve=curve,
+        unprotected={CONDITION_NAMES["warm_nonprivate"]: f"{NOT_PRIVATE}; deployment not-private"},
+        beside={"not-private": guarantee(private_as_stated=False, claimed=CLAIM)},
     )
-    return run_page(result, plots(result), NAMES)
+    return page(result, NAMES)
 
 
 def live() -> str:
     """A live run, which shows no figure of content."""
     own = {"counts": {"slot": 1400}, "seed": None, "privacy": guarantee(reproducible=False)}
+    rows, curve = reward_figures({})
     result = RunResult(
         **{**COMMON, **own},
         system="p2b",
+        title="p2b on shop",
         dataset="shop",
-        public_dataset=False,
-        release_mode="slot-sums",
-        sampling=0.5,
-        marks=("SHORT RUN",),
-    )
-    return run_page(result, plots(result), NAMES)
-
-
-def colin() -> str:
-    """A collaborative replay."""
-    events = range(200, 6001, 200)
-    rows = tuple(RegretRow(n, 40 * math.log1p(n / 400), 0.031 * n) for n in events)
-    result = CollaborativeResult(
-        **COMMON,
-        dataset="colin (uniform)",
-        algorithm="colin",
-        mechanism="negative-digit",
-        noise_at="server",
-        users=100,
+        facts={"release mode": "slot-sums", "sampling": 0.5},
         rows=rows,
-        mean_reward=0.4375,
-        comparison=Comparison(0.599, 0.531, 0.667),
-    )
-    return page(colin_shown(result), NAMES)
-
-
-def pdap() -> str:
-    """A replay of vendors."""
-    vendors = tuple(
-        VendorRow(f"vendor-{place}", visits, shared, alone, 120 * place, 90 + 40 * place)
-        for place, (visits, shared, alone) in enumerate(((1700, 0.61, 0.48), (1650, 0.57, 0.5), (1650, 0.52, 0.53)))
-    )
-    curve = tuple(
-        CurveRow(n, 0.34 + 0.22 * (1 - math.exp(-n / 1500)), 0.35 + 0.15 * (1 - math.exp(-n / 900)))
-        for n in (500, 750, 1125, 1688, 2532, 3798, 5000)
-    )
-    result = PdapResult(
-        **COMMON,
-        dataset="vendors (synthetic)",
-        placement="serving",
-        vendors=vendors,
         curve=curve,
-        comparison=Comparison(1.127, 1.098, 1.156),
+        remarks=("This is a live run: rewards are exact figures on content and are not shown.",),
+        public=False,
     )
-    return page(pdap_shown(result), NAMES)
+    return page(result, NAMES)
 
 
-def pdol() -> str:
-    """A replay of labelled records."""
-    rows = tuple(
-        AccuracyRow(n, 0.5 + 0.31 * (1 - math.exp(-n / 2500)), 0.5 + 0.24 * (1 - math.exp(-n / 4000)))
-        for n in range(1, 20_001, 400)
-    )
-    result = PdolResult(
+def vendors() -> str:
+    """A replay of vendors: many columns, and a short curve."""
+    at = (500, 750, 1125, 1688, 2532, 3798, 5000)
+    named = [("vendor", ""), ("visits", ",d"), ("click_rate", ".1%"), ("alone", ".1%"), ("gain_points", "+.1f")]
+    result = RunResult(
         **COMMON,
-        dataset="tmc2007",
-        form="digit-tree sums, predicted by the published model",
-        nodes=16,
-        domains=4,
-        records=20_000,
-        rows=rows,
-        accuracy=Accuracy(0.79, 0.81),
-        isolated=Accuracy(0.7, 0.73),
-        constant=0.66,
-        comparison=Comparison(1.129, 1.117, 1.141),
-    )
-    return page(pdol_shown(result), NAMES)
-
-
-def bgt() -> str:
-    """A replay of ratings in three rounds."""
-    result = BgtResult(
-        **COMMON,
-        dataset="ml-100k",
-        users=943,
-        items=1682,
-        ratings=80_000,
-        judged=20_000,
-        slot_bytes=2068,
-        baselines={
-            "constant": (0.2812, 0.71, 0.5),
-            "local": (0.2604, 0.74, 0.61),
-            "local with features": (0.2561, 0.75, 0.63),
-            "user and item bias": (0.2358, 0.77, 0.68),
-        },
-        rounds=(
-            RoundRow(0, "items", 0.2443, 0.76, 0.66),
-            RoundRow(1, "pairs", 0.2431, 0.76, 0.66),
-            RoundRow(2, "factors", 0.2424, 0.77, 0.67),
+        system="pdap",
+        title="P-DAP on vendors (synthetic): one counter",
+        dataset="vendors (synthetic)",
+        facts={"placement": "serving", "gain in points": 5.91},
+        headline=Headline("click rate, shared over vendors alone with exact clicks", 1.127, 1.098, 1.156),
+        rows=RunRows(
+            "Click rate of the users of each vendor, and the same if it used only its own items and exact clicks.",
+            tuple(Column(*one) for one in [*named, ("sent", ",d"), ("received", ",d")]),
+            tuple(
+                (f"vendor-{place}", visits, shared, alone, 100 * (shared - alone), 120 * place, 90 + 40 * place)
+                for place, (visits, shared, alone) in enumerate(
+                    ((1700, 0.61, 0.48), (1650, 0.57, 0.5), (1650, 0.52, 0.53))
+                )
+            ),
         ),
-        factors=2,
-        ratio=1.31,
-        comparison=Comparison(0.947, 0.941, 0.952),
+        curve=RunCurve(
+            name="clicks",
+            title="Click rate over the run",
+            caption="Click rate of all answers so far, shared and apart.",
+            what="Click rate of all answers so far",
+            across="visits, all vendors",
+            at=at,
+            lines={
+                "shared": tuple(0.34 + 0.22 * (1 - math.exp(-n / 1500)) for n in at),
+                "vendors alone": tuple(0.35 + 0.15 * (1 - math.exp(-n / 900)) for n in at),
+            },
+        ),
+        warnings=("INTERNAL, NOT PRIVATE",),
     )
-    return page(bgt_shown(result), NAMES)
+    return page(result, NAMES)
 
 
 def evaluation() -> str:
@@ -243,12 +164,12 @@ def evaluation() -> str:
         for place, estimator in enumerate(("replay", "ips", "snips", "dr")):
             given = None if (policy, estimator) == ("popular", "replay") else value + 0.002 * place
             within = None if given is None else Interval(given - 0.006, given + 0.006)
-            few = () if given else ("12 effective rows are below 20: no value is given",)
+            few = () if given else ("an effective sample size of 12 is below 20: no value is given",)
             rows.append(PolicyRow(policy, estimator, given, within, 812.0, 33_000, 4_100, 9.5, few))
-    judged = tuple(
-        Gain(policy, 0.05 + gain, gain, Interval(gain - 0.005, gain + 0.005))
-        for policy, gain in (("warm_nonprivate", 0.013), ("warm_private", 0.008), ("cold", -0.008))
-    )
+    differences = {
+        name: (gain, Interval(gain - 0.005, gain + 0.005)) for name, gain in ((LOGGING, 0.008), (OWN, 0.016))
+    }
+    rewards = {LOGGING: 0.05, "cold": 0.042, "warm_nonprivate": 0.063, "warm_private": 0.058}
     found = Evaluation(
         log="shop.csv",
         runner="direct",
@@ -259,7 +180,15 @@ def evaluation() -> str:
         contributors=7_000,
         users=10_000,
         policies=tuple(rows),
-        gains=Gains(0.05, 23_000, judged, {"popular": (12.0, 3)}, (0.921, Interval(0.862, 0.98))),
+        gains=Gains(
+            "warm_private",
+            23_000,
+            rewards,
+            {**differences, SINGLE: None},
+            Comparison(0.762, 0.601, 0.94),
+            (0.001, Interval(-0.002, 0.004)),
+            {"popular": (12.0, 3)},
+        ),
         privacy=guarantee(),
         counts={"decided": 60_000},
         seconds=14.25,
@@ -283,22 +212,30 @@ def experiment() -> str:
             for mode, best in (("slot-sums", 0.9), ("tuples", 0.7), ("paper", 0.75)):
                 for codes in (16, 64, 256, 1024):
                     reward = _reward(level * (best - 0.06 * abs(math.log2(codes / 64)) * 4 / math.log10(users)))
-                    stated = {"mode": mode, "private_as_stated": mode != "paper"}
+                    stated = {"mode": mode, "marks": NOT_PRIVATE * (mode == "paper"), "epsilon": 0.69, "delta": 0.5}
                     rows.append({**spread, **reward, **stated, "condition": "warm_private", "codes": codes})
-    described = Description(
-        "p2b-modes",
-        "Three releases side by side",
-        "Malekzadeh et al. 2020, Section 4",
-        ("synthetic (gap 2)", "synthetic (gap 8)"),
-        (0, 1, 2, 3, 4),
-        ("Users have 10 interactions each.", "Each contributes one slot."),
-    )
     targets = [
         at_least("slot-sums over cold at 100,000 users", [2.25], "times", 2.0),
         at_most("slot-sums below non-private", [12.5], "%", 10.0),
     ]
-    picture = Picture("Three releases: reward against the number of codes", draw_modes)
-    return findings_page(Findings(described, rows, targets), (picture,), NAMES)
+    curve = Curve(
+        title="Three releases: reward against the number of codes",
+        values=("reward",),
+        across="codes",
+        by=("condition", "mode"),
+        panels=("world", "users"),
+        log="x",
+    )
+    found = Findings(
+        rows,
+        targets,
+        worlds=("synthetic (gap 2)", "synthetic (gap 8)"),
+        seeds=range(5),
+        settings=("Users have 10 interactions each.", "Each contributes one slot."),
+    )
+    source = "Malekzadeh et al. 2020, Section 4"
+    played = Experiment("p2b-codes", "Three releases side by side", source, lambda scale, progress: found, (curve,))
+    return experiment_page(played, found, NAMES)
 
 
 def _reward(mean: float) -> dict[str, float]:
@@ -311,8 +248,8 @@ def statement() -> str:
     found = Statement(
         deployment="shop",
         config_digest=DIGEST,
-        sentence=guarantee().sentence,
-        odds=tuple(guarantee().odds),
+        sentence=guarantee().sentence(),
+        odds=guarantee().odds(),
         verdict="Private as stated: one slot of one user pays epsilon 1, one person in a whole life epsilon 12",
         marks=("REPRODUCIBLE, NOT PRIVATE",),
         warning="for one person as a whole nothing is promised; only single rewards are protected",
@@ -371,43 +308,70 @@ def model() -> str:
     return model_page(found, "shop")
 
 
-def quickstart() -> str:
-    """The live page of a quickstart, as it draws a state in which the learner was killed once."""
-    bins = range(60)
+def demo() -> str:
+    """The page of the live demo, as it draws a state in which the learner was killed once."""
+    rates = [0.2 + 0.15 * (1 - math.exp(-n / 3)) for n in range(8)]
     state = {
         "seconds": 120.0,
-        "bin_seconds": 2.0,
-        "series": [
-            {"t": 2.0 * n, "model": None if 30 <= n < 34 else 0.1 + 0.6 * (1 - math.exp(-n / 12)), "holdout": [0.3, 4]}
-            for n in bins
-        ],
+        "devices": False,
+        "gateway": "http://127.0.0.1:8766",
         "visitors": 1830,
-        "answers": {"model": 15_120, "baseline": 1_640, "no_learner": 96},
-        "version": 31,
-        "published": {"crowds": 31},
-        "learned": [
-            {"feature": "country", "value": "it", "item": "sunglasses", "chance": 0.31, "sure": True},
-            {"feature": "interests", "value": "reading", "item": "novel", "chance": 0.42, "sure": True},
-            {"feature": "hour", "value": "14:00", "item": "running shoes", "chance": 0.22, "sure": False},
-        ],
-        "budget": {
-            "paid": [{"epsilon": "1", "mechanism": "linear-sums"}, {"epsilon": "0.5", "mechanism": "lift"}],
-            "releases": {"linear-sums": 31, "lift": 12},
-            "limits": [{"limit": "1", "unit": "all slots of one user"}, {"limit": "0.5", "unit": "one user"}],
+        "answered": 15_120,
+        "alone": 96,
+        "figures": {
+            "windows": 31,
+            "version": 31,
+            "segments": [
+                {"cell": "country: it", "item": "sunglasses", "reward": 0.31, "sure": 0.98},
+                {"cell": "interests: reading", "item": "novel", "reward": 0.42, "sure": 1.0},
+                {"cell": "hour: about 16:00", "item": "running shoes", "reward": 0.22, "sure": 0.55},
+            ],
+            "lift": {
+                "groups": {
+                    "model": {"shown": "the shared private model", "rate": 0.34, "ci95": 0.02},
+                    "baseline": {"shown": "the application's own choice", "rate": 0.21, "ci95": 0.04},
+                    "own": {"shown": "own learning without the shared model", "rate": 0.26, "ci95": 0.05},
+                },
+                "shared_private_model_over": {
+                    "baseline": {"difference": 0.13, "ci95": 0.05, "decisions_more": 0},
+                    "own": {"difference": 0.08, "ci95": 0.06, "decisions_more": 0},
+                },
+            },
+            "spent": {
+                "releases": 43,
+                "charged": [{"epsilon": 1, "mechanism": "linear-sums"}, {"epsilon": 0.5, "mechanism": "lift"}],
+                "limits": [{"epsilon": 1, "unit": "all slots of one user"}, {"epsilon": 0.5, "unit": "one user"}],
+            },
         },
+        "curve": [
+            {
+                "t": 15.0 * n,
+                "groups": {
+                    "model": {"rate": rate, "ci95": 0.2 / n},
+                    "baseline": {"rate": 0.2, "ci95": 0.3 / n},
+                    "own": {"rate": 0.25, "ci95": 0.3 / n},
+                },
+            }
+            for n, rate in enumerate(rates)
+            if n
+        ],
         "learner": {"state": "running", "away_seconds": 4.1, "verified": {"equal": 2_814}, "equal": True},
         "killed_at": [60.0],
-        "promised": guarantee().sentence,
+        "promised": guarantee().sentence(),
         "trouble": "",
-        "tools": "--deployment quickstart/deployment --bootstrap 127.0.0.1:41873",
-        "folder": "quickstart",
+        "tools": "--deployment demo/deployment --bootstrap 127.0.0.1:41873",
+        "configuration": "demo/demo.yaml",
     }
-    asks = "\nlook();\n"
-    assert asks in page_html()
-    return page_html().replace(asks, f"\nshow({json.dumps(state)});\n")
+    gateway = state["gateway"]
+    asks = '<script src="/figures.js" defer></script>\n<script src="/visit.js" type="module"></script>\n'
+    drawn = files("hushstream.replay.demo").joinpath("figures.js").read_text(encoding="utf-8")
+    assert asks in page_html(gateway)
+    assert 'addEventListener("load", look);' in drawn
+    drawn = drawn.replace('addEventListener("load", look);', f"show({json.dumps(state)});")
+    inline = page_policy(gateway).replace("'self'", "'unsafe-inline'", 1)
+    return page_html(gateway).replace(asks, f"<script>{drawn}</script>\n").replace(page_policy(gateway), inline)
 
 
 SPECIMENS: Mapping[str, Callable[[], str]] = {
-    one.__name__: one
-    for one in (p2b, live, colin, pdap, pdol, bgt, evaluation, experiment, statement, model, quickstart)
+    one.__name__: one for one in (p2b, live, vendors, evaluation, experiment, statement, model, demo)
 }

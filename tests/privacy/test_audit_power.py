@@ -8,9 +8,16 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
+from hushstream.privacy.audits.audit import (
+    attack_power,
+    balanced_rates,
+    lower_confidence,
+    reaching,
+    setting_of,
+    size_power,
+    upper_confidence,
+)
 from hushstream.privacy.audits.laws import Family, gamma_sizes, gaussian_curve, laplace_pair, pure
-from hushstream.privacy.audits.power import attack_power, balanced_rates, reaching, setting_of, size_power
 
 FALSE_ALARM = 1e-6
 CLAIM = 1.0

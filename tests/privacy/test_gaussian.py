@@ -23,8 +23,8 @@ from hushstream.privacy.mechanisms import gaussian
 from hushstream.privacy.mechanisms.gaussian import (
     discrete_gaussian,
     discrete_gaussian_joint,
-    gaussian_residue,
     gaussian_tables,
+    gaussian_truncation,
     gaussian_variance,
     gaussian_variance_for,
 )
@@ -198,7 +198,7 @@ def test_proposals_are_whole_numbers_that_sum_to_all_words_and_never_fall_short(
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), VARIANCES)
-def test_the_residue_bounds_the_mass_beyond_the_reach(numerator, denominator):
+def test_the_truncation_bounds_the_mass_beyond_the_reach(numerator, denominator):
     tables = gaussian_tables(numerator, denominator)
     reach = len(tables.weights) << tables.offset_bits
     with mpmath.workprec(400):
@@ -207,7 +207,7 @@ def test_the_residue_bounds_the_mass_beyond_the_reach(numerator, denominator):
         # An upper sum over steps for the tail, a lower one (the integral) for the normaliser.
         beyond = sum(step * mpmath.exp(-(mpmath.mpf(x) ** 2) / (2 * variance)) for x in range(reach, 3 * reach, step))
         mass = 2 * beyond / max(mpmath.mpf(1), mpmath.sqrt(2 * mpmath.pi * variance))
-        stated = gaussian_residue(numerator, denominator)
+        stated = gaussian_truncation(numerator, denominator)
         assert mass / 2 <= mpmath.mpf(stated.numerator) / stated.denominator
     assert stated < Fraction(1, 1 << 100)
 

@@ -13,13 +13,13 @@ from scipy import stats
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms import k_norm
-from hushstream.privacy.mechanisms.gaussian import gaussian_reach, gaussian_residue
+from hushstream.privacy.mechanisms.gaussian import gaussian_reach, gaussian_truncation
 from hushstream.privacy.mechanisms.k_norm import (
     discrete_k_norm_joint,
     k_norm_guarantee,
     k_norm_reach,
-    k_norm_residue,
     k_norm_tables,
+    k_norm_truncation,
     k_norm_variance,
 )
 from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace
@@ -48,7 +48,7 @@ def _mixture(tables, squared, dimension):
 
 
 @pytest.mark.parametrize(("scale", "dimension"), [((7, 2), 1), ((3, 1), 2), ((4, 1), 5)])
-def test_the_mixture_is_the_k_norm_law_to_within_its_residue(scale, dimension):
+def test_the_mixture_is_the_k_norm_law_to_within_its_truncation(scale, dimension):
     """Ratios of probabilities at lattice points against e^(-length/s): the normaliser cancels."""
     tables = k_norm_tables(*scale, dimension)
     with mpmath.workprec(300):
@@ -56,7 +56,7 @@ def test_the_mixture_is_the_k_norm_law_to_within_its_residue(scale, dimension):
         base = _mixture(tables, 1, dimension) * mpmath.exp(rate)
         for squared in (4, 9, 25, 64):
             expected = base * mpmath.exp(-rate * mpmath.sqrt(squared))
-            assert abs(_mixture(tables, squared, dimension) - expected) < float(tables.residue) * base
+            assert abs(_mixture(tables, squared, dimension) - expected) < float(tables.truncation) * base
 
 
 def test_the_price_of_a_shift_is_the_stated_one():
@@ -76,14 +76,14 @@ def test_the_price_of_a_shift_is_the_stated_one():
 
 
 @pytest.mark.parametrize(("scale", "dimension"), [((1, 4), 3), ((1, 1), 25), ((2**35, 3), 25), ((2**33, 1), 250)])
-def test_the_residue_is_negligible_and_covers_the_gaussians_own(scale, dimension):
+def test_the_truncation_is_negligible_and_covers_the_gaussians_own(scale, dimension):
     tables = k_norm_tables(*scale, dimension)
-    assert dimension * k_norm.GAUSSIAN_RESIDUE <= k_norm_residue(*scale, dimension) < Fraction(1, 1 << 80)
+    assert dimension * k_norm.GAUSSIAN_TRUNCATION <= k_norm_truncation(*scale, dimension) < Fraction(1, 1 << 80)
     assert list(tables.thresholds) == sorted(set(tables.thresholds))
     assert tables.thresholds[0] > 0
     assert tables.thresholds[-1] < 1 << 128
     for variance in tables.variances[:: max(1, len(tables.variances) // 4)]:
-        assert gaussian_residue(variance.numerator, variance.denominator) <= k_norm.GAUSSIAN_RESIDUE
+        assert gaussian_truncation(variance.numerator, variance.denominator) <= k_norm.GAUSSIAN_TRUNCATION
 
 
 @pytest.mark.parametrize("dimension", [2, 25])
@@ -204,12 +204,12 @@ def test_an_impossible_scale_or_dimension_is_refused(stream, arguments, said):
         discrete_k_norm(stream(), *arguments)
 
 
-def test_a_vector_promises_its_epsilon_and_the_residue_in_delta():
+def test_a_vector_promises_its_epsilon_and_the_truncation_in_delta():
     promise = k_norm_guarantee("0.5", 1 << 32, 25, vectors=3)
     assert promise.epsilon_micro == 500_000
     assert promise.replace_one.epsilon_micro == 1_000_000
     assert promise.lifetime.cost.epsilon_micro == 1_500_000
-    assert 1 <= promise.residue_units == promise.delta_units <= promise.lifetime.cost.delta_units < 1 << 20
+    assert 1 <= promise.truncation_units == promise.delta_units <= promise.lifetime.cost.delta_units < 1 << 20
     for wrong in ({"epsilon": 0}, {"sensitivity": 0}, {"dimension": 0}, {"vectors": 0}):
         with pytest.raises(BadNoise, match="expected"):
             k_norm_guarantee(**{"epsilon": 1, "sensitivity": 8, "dimension": 2, **wrong})

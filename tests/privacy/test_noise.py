@@ -1,5 +1,6 @@
-"""The sampler against its exact law. Streams are seeded: a test that passes once passes always; the stated
-false-alarm rates are those of the choice of the seed, the powers are computed in the tests themselves."""
+"""Noise: addresses, discrete Laplace and the table that it is looked up in."""
+
+from __future__ import annotations
 
 import bisect
 import decimal
@@ -28,9 +29,9 @@ from hushstream.privacy.mechanisms.noise import (
     discrete_laplace,
     laplace_scale,
     laplace_variance,
-    residue,
+    truncation,
 )
-from hushstream.privacy.mechanisms.tables import laplace_tables
+from hushstream.privacy.mechanisms.tables import ThresholdLookup, laplace_tables
 
 FALSE_ALARM = 1e-6
 SCALES = [(1, 1), (3, 10), (7, 3), (256, 1), (5000, 1)]
@@ -245,9 +246,9 @@ def _mean_size(numerator, denominator):
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), [*SCALES, (10**12, 7), (1, 100)])
-def test_the_residue_bounds_the_distance_of_the_table_law_from_the_exact_one(numerator, denominator):
+def test_the_truncation_bounds_the_distance_of_the_table_law_from_the_exact_one(numerator, denominator):
     """Sum over the values that a digit can take, in decimal arithmetic: an independent computation."""
-    stated = residue(numerator, denominator)
+    stated = truncation(numerator, denominator)
     tables = laplace_tables(numerator, denominator)
     assert 0 < stated < Fraction(1, 2**54)
     with decimal.localcontext(decimal.Context(prec=80)):
@@ -324,3 +325,33 @@ def test_a_stream_shows_no_key_and_does_not_leave_the_process(key, stream):
     with pytest.raises(PrivacyError, match="pickle"):
         pickle.dumps(one)
     assert one.reproducible
+
+
+ENTRY = 1 << 50
+LAST = 2**64 - 1
+THRESHOLDS = {
+    "none": [],
+    "the ends of the words": [0, LAST],
+    "the ends of entries": [ENTRY - 1, ENTRY, 5 * ENTRY, 5 * ENTRY + 1, LAST - ENTRY, LAST - ENTRY + 1],
+    "several in one entry, and equal ones": [7 * ENTRY + 1, 7 * ENTRY + 1, 7 * ENTRY + 9, 8 * ENTRY - 1],
+    "a digit, little by little": laplace_tables(10**9, 1).digits[0].tolist(),
+    "a digit, all in the last entries": laplace_tables(8, 1).digits[0].tolist(),
+    "random": np.sort(np.random.default_rng(1).integers(0, LAST, 300, dtype=np.uint64)).tolist(),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_every_word_has_passed_as_many_thresholds_as_a_search_finds(name):
+    thresholds = THRESHOLDS[name]
+    edges = [0, LAST, *thresholds, *range(0, LAST, 97 * ENTRY)]
+    random = np.random.default_rng(2).integers(0, LAST, 2_000, dtype=np.uint64).tolist()
+    words = [word for edge in edges for word in (edge - 1, edge, edge + 1) if 0 <= word <= LAST] + random
+    expected = [bisect.bisect_right(thresholds, word) for word in words]
+    lookup = ThresholdLookup(np.array(thresholds, dtype=np.uint64))
+    counts = lookup.passed(np.array(words, dtype=np.uint64))
+    assert counts.dtype == np.int64
+    assert counts.tolist() == expected
+    for few in (0, 1, 255, 256):
+        assert lookup.passed(np.array(words[:few], dtype=np.uint64)).tolist() == expected[:few]
+    apart = np.repeat(np.array(words, dtype=np.uint64), 3)[::3]
+    assert lookup.passed(apart).tolist() == expected

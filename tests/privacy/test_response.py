@@ -1,9 +1,10 @@
-"""Responses and local rewards against their exact laws. Streams are seeded: a test that passes once passes always;
-the stated false-alarm rates are those of the choice of the seed."""
+"""Mechanisms on devices: randomised response, exact coins and the exponential mechanism."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import opendp.prelude as dp
 import pytest
@@ -11,10 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hushstream.privacy.bounds import exp_above, exp_below
+from hushstream.privacy.conversions import exp_above, exp_below
 from hushstream.privacy.errors import BadAmount, BadGuarantee, BadNoise
-from hushstream.privacy.mechanisms.response import RandomisedResponse, _multiply_high
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms.exponential import (
+    exponential_choice,
+    exponential_guarantee,
+    exponential_truncation,
+    exponential_weights,
+)
+from hushstream.privacy.mechanisms.noise import (
+    COIN_ONE,
+    KeyedStream,
+    bernoulli,
+    choice,
+    coin_probability,
+    permutation,
+    probability_units,
+)
 from hushstream.privacy.mechanisms.rewards import LocalReward, _thresholds
+from hushstream.privacy.mechanisms.tuples import RandomisedResponse, _multiply_high
 
 FALSE_ALARM = 1e-6
 ONE = 1 << 64
@@ -126,7 +143,7 @@ def test_a_number_of_categories_without_a_response_is_refused(wrong):
 def test_a_response_promises_pure_epsilon_for_every_pair_of_values():
     promise = RandomisedResponse.of(3, "0.5").guarantee(responses=4, devices=2)
     assert promise.cost == promise.replace_one
-    assert (promise.epsilon_micro, promise.delta_units, promise.residue_units) == (500_000, 0, 0)
+    assert (promise.epsilon_micro, promise.delta_units, promise.truncation_units) == (500_000, 0, 0)
     assert promise.lifetime.cost.epsilon_micro == 8 * 500_000
     assert promise.zone == promise.deployment == "edge"
 
@@ -198,5 +215,166 @@ def test_a_local_reward_promises_its_epsilon_once_for_each_reward():
         assert promise.epsilon_micro == 1_000_000
         assert promise.lifetime.cost.epsilon_micro == 10_000_000
         assert (promise.delta_units == 0) == (law == "response")
-        assert promise.delta_units == promise.residue_units < 1 << 30
+        assert promise.delta_units == promise.truncation_units < 1 << 30
         assert promise.replace_one == promise.cost
+
+
+def test_a_probability_rounds_up_to_the_coin_that_is_thrown():
+    assert probability_units("0.5") == 2**63
+    assert probability_units(0) == 0
+    assert probability_units(1) == COIN_ONE
+    assert 0 < coin_probability(probability_units("0.1")) - Fraction(1, 10) < Fraction(1, 2**64)
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(BadNoise, match="from 0 to 1"):
+            probability_units(wrong)
+
+
+@pytest.mark.parametrize("probability", ["0.001", "0.25", "0.5", "0.9"])
+def test_coins_fall_true_with_their_probability(stream, probability):
+    """Exact binomial test on 100,000 coins, false alarm 1e-6.
+
+    A coin off by a tenth of p is caught with power above 0.999 from p = 0.25 on (16 sigma against 4.9).
+    """
+    drawn = int(bernoulli(stream(), probability_units(probability), 100_000).sum())
+    assert stats.binomtest(drawn, 100_000, float(probability)).pvalue > FALSE_ALARM
+
+
+def test_certain_coins_are_certain(stream):
+    assert bernoulli(stream(), COIN_ONE, 1000).all()
+    assert not bernoulli(stream(), 0, 1000).any()
+    for units in (-1, COIN_ONE + 1):
+        with pytest.raises(BadNoise, match="0 to 2"):
+            bernoulli(stream(), units, 1)
+
+
+def test_one_more_slot_changes_no_earlier_coin(stream):
+    longer = bernoulli(stream(), 2**63, 101)
+    assert longer[:100].tolist() == bernoulli(stream(), 2**63, 100).tolist()
+
+
+def test_choices_are_in_range_and_even(stream):
+    """Chi-square over 6,000 choices of 6, false alarm 1e-6; a side at 1/4 is caught with power > 0.999."""
+    one = stream()
+    drawn = [choice(one, 6) for _ in range(6000)]
+    assert set(drawn) == set(range(6))
+    assert stats.chisquare(np.bincount(drawn)).pvalue > FALSE_ALARM
+    assert choice(one, 1) == 0
+    assert 0 <= choice(one, 2**63) < 2**63
+    for below in (0, -1, 2**63 + 1):
+        with pytest.raises(BadNoise, match="choice: expected"):
+            choice(one, below)
+
+
+def test_every_order_is_as_likely_as_another(stream):
+    """Chi-square over 12,000 orders of 4 things, false alarm 1e-6; an order that never comes is caught."""
+    one = stream()
+    orders = [tuple(permutation(one, 4).tolist()) for _ in range(12_000)]
+    counts = [orders.count(order) for order in sorted(set(orders))]
+    assert len(counts) == 24
+    assert stats.chisquare(counts).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 1000])
+def test_an_order_holds_each_position_once(stream, size):
+    order = permutation(stream(), size)
+    assert order.dtype == np.int64
+    assert sorted(order.tolist()) == list(range(size))
+
+
+def test_known_answers_stay_the_same_for_ever(stream):
+    one = stream()
+    assert np.packbits(bernoulli(one, 2**62, 64)).tobytes().hex() == "c00430000010040a"
+    assert [choice(one, 1000) for _ in range(3)] == [586, 553, 466]
+    assert permutation(one, 8).tolist() == [0, 2, 1, 3, 5, 6, 7, 4]
+
+
+def test_another_key_throws_other_coins(stream, address):
+    other = bernoulli(KeyedStream(seeded_key(8, "shuffler"), address), 2**63, 256)
+    # Equal streams would agree everywhere; unrelated ones do so in 200 of 256 with probability under 1e-19.
+    assert int((other == bernoulli(stream(), 2**63, 256)).sum()) < 200
+
+
+utilities = st.lists(st.integers(-(1 << 40), 1 << 40), min_size=1, max_size=20).map(np.array)
+small = st.lists(st.integers(-20, 20), min_size=2, max_size=8)
+
+
+@given(utilities, st.integers(1, 10**9), st.integers(1, 1000))
+def test_the_weights_are_the_exact_law_to_within_the_truncation(values, micro, sensitivity):
+    weights = exponential_weights(values, micro, sensitivity)
+    with mpmath.workprec(400):
+        rate = mpmath.mpf(micro) / (2 * sensitivity * 10**6)
+        exact = [mpmath.exp(rate * (int(value) - int(values.max()))) for value in values]
+        distance = (
+            sum(abs(w / mpmath.mpf(sum(weights)) - e / sum(exact)) for w, e in zip(weights, exact, strict=True)) / 2
+        )
+        truncation = exponential_truncation(len(values))
+        assert distance <= mpmath.mpf(truncation.numerator) / truncation.denominator
+    assert min(weights) >= 1
+
+
+@given(small, st.data(), st.integers(10_000, 5_000_000), st.integers(1, 5))
+def test_no_choice_is_more_than_e_to_the_epsilon_likelier_on_a_neighbour(values, data, micro, sensitivity):
+    moves = data.draw(st.lists(st.integers(-sensitivity, sensitivity), min_size=len(values), max_size=len(values)))
+    one = exponential_weights(np.array(values), micro, sensitivity)
+    other = exponential_weights(np.array(values) + np.array(moves), micro, sensitivity)
+    limit = exp_above(Fraction(micro, 10**6))
+    for mine, theirs in zip(one, other, strict=True):
+        ours, base = Fraction(mine, sum(one)), Fraction(theirs, sum(other))
+        assert ours <= limit * (base + exponential_truncation(len(values))) + exponential_truncation(len(values))
+
+
+def test_choices_follow_the_exact_law(key, address):
+    """Chi-square over 5,000 choices, false alarm 1e-6; twice the epsilon is refused by the same test."""
+    values, count = np.array([0, 3, 5, 5, 9]), 5_000
+    drawn = [
+        exponential_choice(KeyedStream(key, replace(address, node=(node,))), values, 1, 2) for node in range(count)
+    ]
+    observed = np.bincount(drawn, minlength=5)
+    p_values = []
+    for epsilon in (1, 2):
+        law = np.exp(epsilon * values / 4)
+        p_values.append(stats.chisquare(observed, count * law / law.sum()).pvalue)
+    assert p_values[0] > FALSE_ALARM > p_values[1]
+
+
+def test_known_choices_stay_the_same_on_every_machine_and_version(key, address):
+    values = np.arange(10) * 3
+    drawn = [exponential_choice(KeyedStream(key, replace(address, node=(n,))), values, "0.5", 3) for n in range(12)]
+    assert drawn == [9, 1, 8, 9, 7, 4, 6, 7, 7, 9, 6, 7]
+
+
+def test_only_differences_of_utilities_matter_and_the_best_wins_at_large_epsilon(stream):
+    values = np.array([5, 1 << 62, 7])
+    assert exponential_choice(stream(), values, 100, 1) == 1
+    assert exponential_weights(np.array([3, 9]), 10**6, 2) == exponential_weights(np.array([-6, 0]), 10**6, 2)
+    extremes = exponential_weights(np.array([-(1 << 63), (1 << 63) - 1]), 1, 1)
+    assert extremes[0] == 1
+    assert extremes[1] >= 1 << 128
+
+
+@pytest.mark.parametrize(
+    ("values", "epsilon", "sensitivity", "said"),
+    [
+        (np.array([], dtype=np.int64), 1, 1, "candidates"),
+        (np.array([1.0]), 1, 1, "int64"),
+        (np.array([[1]]), 1, 1, "shape"),
+        (np.array([1]), 0, 1, "epsilon"),
+        (np.array([1]), 1001, 1, "epsilon"),
+        (np.array([1]), 1, 0, "sensitivity"),
+        (np.array([1]), 1, 1.5, "sensitivity"),
+    ],
+)
+def test_an_impossible_choice_is_refused(stream, values, epsilon, sensitivity, said):
+    with pytest.raises(BadNoise, match=said):
+        exponential_choice(stream(), values, epsilon, sensitivity)
+
+
+def test_a_choice_promises_its_epsilon_and_twice_that_between_two_reports():
+    promise = exponential_guarantee(100, "0.25", 2, choices=4)
+    assert promise.epsilon_micro == 250_000
+    assert promise.replace_one.epsilon_micro == 500_000
+    assert promise.lifetime.cost.epsilon_micro == 1_000_000
+    # Far below one unit of 2^-80, which is the smallest delta that is not zero.
+    assert promise.delta_units == promise.truncation_units == 1
+    with pytest.raises(BadNoise, match="choices"):
+        exponential_guarantee(100, 1, 1, choices=0)

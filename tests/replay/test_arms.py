@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import load
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.studies.p2b.report.results import RunResult
+from hushstream.replay.report.replayed import RunResult
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 
 SMALL = {"world": {"users": 60, "rounds": 3, "dimension": 4, "arms": 4}, "config": {"encoder": {"codes": 4}}}
@@ -29,7 +29,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
 def test_under_random_keys_the_private_deployment_is_private_as_stated(live):
     folder, result = live
     assert result.marks == ()
-    assert load(folder).promises.releases.unnoised == ()
+    assert load(folder).guarantee().unnoised == ()
     assert not load(folder).public_dataset
     assert "interactions" not in load(folder).partitions
     assert all(name != "records_interactions" for name in result.counts)
@@ -39,16 +39,20 @@ def test_under_random_keys_the_private_deployment_is_private_as_stated(live):
 def test_what_is_without_privacy_is_a_deployment_of_its_own_and_says_so(live):
     folder, result = live
     beside = load(folder / "not-private")
-    assert beside.config.deployment == result.comparison_arm.deployment == "replay-not-private"
-    assert beside.promises.releases.unnoised == ("interactions", "models")
-    assert result.comparison_arm.privacy.marks == (NOT_PRIVATE, REPRODUCIBLE)
+    assert [beside.config.deployment] == [*result.beside] == ["replay-not-private"]
+    assert beside.guarantee().unnoised == ("interactions", "models")
+    assert result.beside["replay-not-private"].marks == (NOT_PRIVATE, REPRODUCIBLE)
+    assert result.label.endswith(f"shared, NOT PRIVATE: {NOT_PRIVATE}; {REPRODUCIBLE}; deployment replay-not-private")
 
 
 def test_the_first_lines_give_what_was_reached_its_price_and_whether_it_pays(live):
     _, result = live
     first, second = result.answers
-    assert first.startswith(f"{100 * result.kept.ratio:.0f} % of what a model without privacy earns")
-    assert "about one person" in first or "one person did" in first
+    private, cold, exact = (row["mean_reward"] for row in result.rows.plain)
+    assert f"mean reward from {cold:.3f} (own learning only) to {private:.3f}; without privacy it would be" in first
+    assert f"would be {exact:.3f} (an additive model" in first
+    assert result.headline.ratio == ("is kept" in first)
+    assert "about one person" in first or "user-level epsilon" in first
     assert "REPRODUCIBLE" not in first
     assert "seed" not in first
     assert second == result.payoff.sentence
@@ -61,4 +65,4 @@ def test_a_seed_makes_the_run_again_and_is_marked(tmp_path):
     assert (
         json.loads((tmp_path / "one" / "public-dataset.json").read_text(encoding="utf-8"))["non_private_arm"] is False
     )
-    assert one.rows[0] == two.rows[0], "cold users meet the same world and coins"
+    assert one.rows["own learning only"] == two.rows["own learning only"], "they meet the same world and coins"

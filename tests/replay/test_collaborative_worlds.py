@@ -7,18 +7,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushstream.replay.catalogue.known_worlds import known_worlds
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue.worlds import known_worlds, make_world
 from hushstream.replay.datasets.dataset import DatasetError
-from hushstream.replay.studies.colin.worlds.lastfm import cluster_people, friendships_between, lastfm_world
-from hushstream.replay.studies.colin.worlds.lastfm_data import Listening, number, read_lastfm
-from hushstream.replay.studies.colin.worlds.related import (
+from hushstream.replay.studies.colin.worlds import (
     CollaborativeWorld,
+    Listening,
+    cluster_people,
+    colin,
     columns_to_one,
+    friendships_between,
+    lastfm_world,
+    number,
     pick_without_replacement,
+    read_lastfm,
+    relate,
     unit_rows,
 )
-from hushstream.replay.studies.colin.worlds.uniform import colin, relate
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import WorldError
 

@@ -1,19 +1,32 @@
-"""Datasets by name: found, checked, described; a wrong or absent file is said to be so."""
+"""Datasets: where files are looked for, and how they are fetched, checked and copied."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from hushstream.replay import registry as offers
+from hushstream.replay import study as offers
 from hushstream.replay.datasets import store
-from hushstream.replay.datasets.builtin import BUILTIN
+from hushstream.replay.datasets.builtin import BUILTIN, find_dataset, known_datasets
 from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
-from hushstream.replay.datasets.registry import find_dataset, known_datasets
-from hushstream.replay.datasets.store import cache_folder, inspect, list_datasets, locate
+from hushstream.replay.datasets.store import (
+    Transfer,
+    cache_folder,
+    fetch,
+    fetch_dataset,
+    inspect,
+    list_datasets,
+    locate,
+)
 
 
 def _summarise(folder: Path):
@@ -36,7 +49,7 @@ def toy(monkeypatch) -> Dataset:
         folders=("toy", "toy-files"),
         summarise=_summarise,
     )
-    monkeypatch.setattr("hushstream.replay.datasets.registry.BUILTIN", (*BUILTIN, dataset))
+    monkeypatch.setattr("hushstream.replay.datasets.builtin.BUILTIN", (*BUILTIN, dataset))
     return dataset
 
 
@@ -164,3 +177,283 @@ def test_an_unreadable_checksum_target_is_named(tmp_path):
 def test_the_real_files_are_the_published_ones(data_folder, name, expected):
     summary = inspect(name, data_folder)
     assert {key: summary[key] for key in expected} == expected
+
+
+CONTENT = bytes(range(256)) * 2048
+QUICK = Transfer(attempts=3, timeout_seconds=5.0, pause_seconds=0.0)
+
+
+@dataclass
+class Site:
+    """What the server offers, how it misbehaves, and what it was asked.
+
+    Attributes:
+        pages: content by path.
+        drop_after: bytes after which each of the next answers is cut, first answer first.
+        ranges: whether Range is honoured.
+        statuses: error statuses of the next answers.
+        asked: the Range header of each request, None without one.
+    """
+
+    pages: dict[str, bytes] = field(default_factory=dict)
+    drop_after: list[int] = field(default_factory=list)
+    ranges: bool = True
+    statuses: list[int] = field(default_factory=list)
+    asked: list[str | None] = field(default_factory=list)
+    address: str = ""
+
+
+def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            site.asked.append(asked)
+            if site.statuses:
+                self.send_error(site.statuses.pop(0))
+                return
+            if self.path not in site.pages:
+                self.send_error(404)
+                return
+            whole, start = site.pages[self.path], 0
+            if asked is not None and site.ranges:
+                start = int(asked.removeprefix("bytes=").rstrip("-"))
+                if start >= len(whole):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(whole) - 1}/{len(whole)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(whole) - start))
+            self.end_headers()
+            part = whole[start:]
+            if site.drop_after:
+                part = part[: site.drop_after.pop(0)]
+            self.wfile.write(part)
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test output clean."""
+
+    return Handler
+
+
+@pytest.fixture
+def site(monkeypatch) -> Iterator[Site]:
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    site = Site()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    site.address = f"http://127.0.0.1:{server.server_address[1]}"
+    yield site
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _file(path: str, content: bytes, **where: str) -> DatasetFile:
+    return DatasetFile(path, hashlib.sha256(content).hexdigest(), len(content), **where)
+
+
+def _dataset(*files: DatasetFile, archive_url: str | None = None) -> Dataset:
+    return Dataset(
+        name="toy",
+        description="made up",
+        licence="none",
+        page="here",
+        files=files,
+        archive_url=archive_url,
+        verified=False,
+        note="made up",
+        folders=("toy",),
+        summarise=lambda folder: {},
+    )
+
+
+@pytest.fixture
+def single(site) -> Dataset:
+    site.pages["/rows.bin"] = CONTENT
+    return _dataset(_file("deep/rows.bin", CONTENT, url=f"{site.address}/rows.bin"))
+
+
+def _fetch(dataset: Dataset, dest: Path, data_dir: Path | None = None, transfer: Transfer = QUICK) -> Path:
+    return fetch_dataset(dataset, dest=dest, data_dir=data_dir, progress=None, transfer=transfer)
+
+
+def _left(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_file_is_fetched_once_and_progress_is_told(site, single, tmp_path):
+    told: list[tuple[str, int, int | None]] = []
+
+    def progress(name: str, have: int, total: int | None) -> None:
+        told.append((name, have, total))
+
+    folder = fetch_dataset(single, dest=tmp_path, data_dir=None, progress=progress, transfer=QUICK)
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+    assert _left(tmp_path) == {"toy/deep/rows.bin"}
+    assert told[-1] == ("rows.bin", len(CONTENT), len(CONTENT))
+    assert [have for _, have, _ in told] == sorted(have for _, have, _ in told)
+    _fetch(single, tmp_path)
+    assert site.asked == [None]
+
+
+def test_a_dropped_connection_is_taken_up_where_it_ended(site, single, tmp_path):
+    site.drop_after = [100_000, 50_000]
+    folder = _fetch(single, tmp_path)
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+    assert site.asked == [None, "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_later_call_goes_on_from_what_an_earlier_one_left(site, single, tmp_path):
+    site.drop_after = [70_000] * 3
+    with pytest.raises(DatasetError, match=r"not loaded after 3 attempts: the connection ended \d+ bytes early"):
+        _fetch(single, tmp_path)
+    assert _left(tmp_path) == {"toy/deep/rows.bin.part"}
+    folder = _fetch(single, tmp_path)
+    assert site.asked[-1] == "bytes=210000-"
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_is_read_from_the_start(site, single, tmp_path):
+    site.ranges = False
+    site.drop_after = [100_000]
+    folder = _fetch(single, tmp_path)
+    assert site.asked == [None, "bytes=100000-"]
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+
+
+def test_a_part_that_is_already_too_long_is_thrown_away(site, single, tmp_path):
+    part = tmp_path / "toy" / "deep" / "rows.bin.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(CONTENT + b"more")
+    folder = _fetch(single, tmp_path)
+    assert site.asked == [f"bytes={len(CONTENT) + 4}-", None]
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_is_an_error_and_leaves_no_file(site, single, tmp_path):
+    site.pages["/rows.bin"] = CONTENT[:-1] + b"!"
+    with pytest.raises(DatasetError, match=r"expected sha256 \w{64}, got \w{64}; the file was removed"):
+        _fetch(single, tmp_path)
+    assert _left(tmp_path) == set()
+
+
+def test_a_wrong_file_in_place_is_replaced_by_the_right_one_only(site, single, tmp_path):
+    target = tmp_path / "toy" / "deep" / "rows.bin"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"old")
+    site.pages["/rows.bin"] = b"also wrong"
+    with pytest.raises(DatasetError, match="expected 524288 bytes, got 10"):
+        _fetch(single, tmp_path)
+    assert target.read_bytes() == b"old"
+    site.pages["/rows.bin"] = CONTENT
+    _fetch(single, tmp_path)
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_refusal_is_told_at_once_and_a_server_fault_is_tried_again(site, single, tmp_path):
+    site.statuses = [503]
+    _fetch(single, tmp_path / "first")
+    assert len(site.asked) == 2
+    site.statuses = [403]
+    with pytest.raises(DatasetError, match="the server answered 403"):
+        _fetch(single, tmp_path / "second")
+    assert len(site.asked) == 3
+    site.statuses = [500, 502, 503]
+    with pytest.raises(DatasetError, match="not loaded after 3 attempts: the server answered 503"):
+        _fetch(single, tmp_path / "third")
+
+
+def test_an_absent_server_is_told_without_a_traceback_of_sockets(single, tmp_path):
+    # Port 9 of loopback (discard) has no listener here; the connection is refused.
+    gone = _dataset(replace(single.files[0], url="http://127.0.0.1:9/rows.bin"))
+    with pytest.raises(DatasetError, match=r"not loaded after 2 attempts: .*refused"):
+        _fetch(gone, tmp_path, transfer=Transfer(attempts=2, timeout_seconds=2.0, pause_seconds=0.0))
+
+
+@pytest.fixture
+def archive(site) -> Dataset:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("inner/a.txt", b"alpha" * 1000)
+        packed.writestr("inner/b.txt", b"beta")
+        packed.writestr("inner/unwanted.txt", b"no")
+        packed.writestr("../escape.txt", b"no")
+    site.pages["/all.zip"] = buffer.getvalue()
+    return _dataset(
+        _file("a.txt", b"alpha" * 1000, member="inner/a.txt"),
+        _file("sub/b.txt", b"beta", member="inner/b.txt"),
+        archive_url=f"{site.address}/all.zip",
+    )
+
+
+def test_only_the_members_that_are_needed_leave_an_archive(site, archive, tmp_path):
+    site.drop_after = [60]
+    folder = _fetch(archive, tmp_path)
+    assert _left(tmp_path) == {"toy/a.txt", "toy/sub/b.txt"}
+    assert (folder / "a.txt").read_bytes() == b"alpha" * 1000
+    assert site.asked == [None, "bytes=60-"]
+
+
+def test_an_archive_that_lacks_or_changed_a_member_is_refused(site, archive, tmp_path):
+    absent = _dataset(_file("c.txt", b"gamma", member="inner/c.txt"), archive_url=archive.archive_url)
+    with pytest.raises(DatasetError, match=r"expected a member inner/c\.txt"):
+        _fetch(absent, tmp_path)
+    longer = _dataset(_file("b.txt", b"betas", member="inner/b.txt"), archive_url=archive.archive_url)
+    with pytest.raises(DatasetError, match=r"inner/b\.txt: expected 5 bytes, got 4"):
+        _fetch(longer, tmp_path)
+    other = _dataset(_file("b.txt", b"BETA", member="inner/b.txt"), archive_url=archive.archive_url)
+    with pytest.raises(DatasetError, match=r"expected sha256 .*; the file was removed"):
+        _fetch(other, tmp_path)
+    site.pages["/all.zip"] = b"<html>please log in</html>"
+    with pytest.raises(DatasetError, match="expected a whole zip archive, got something else"):
+        _fetch(archive, tmp_path)
+    assert _left(tmp_path) == set()
+
+
+def test_a_local_folder_takes_the_place_of_the_publisher(site, single, tmp_path, monkeypatch):
+    source = tmp_path / "data" / "toy" / "deep" / "rows.bin"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(CONTENT)
+    folder = _fetch(single, tmp_path / "by-option", data_dir=tmp_path / "data")
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+    monkeypatch.setenv("HUSHSTREAM_DATA", str(tmp_path / "data"))
+    folder = _fetch(single, tmp_path / "by-variable")
+    assert (folder / "deep" / "rows.bin").read_bytes() == CONTENT
+    assert site.asked == []
+
+
+def test_a_wrong_local_file_is_refused_and_kept(single, tmp_path):
+    source = tmp_path / "data" / "toy" / "deep" / "rows.bin"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(b"mine")
+    with pytest.raises(DatasetError, match="expected 524288 bytes, got 4"):
+        _fetch(single, tmp_path / "dest", data_dir=tmp_path / "data")
+    assert source.read_bytes() == b"mine"
+    assert _left(tmp_path / "dest") == set()
+
+
+def test_what_has_no_files_or_no_name_cannot_be_fetched(tmp_path):
+    with pytest.raises(DatasetError, match="is simulated: there is nothing to fetch"):
+        fetch("synthetic", tmp_path)
+    with pytest.raises(DatasetError, match="unknown dataset"):
+        fetch("mars", tmp_path)
+
+
+def test_real_files_pass_from_a_local_folder_into_the_cache(data_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = fetch("ml-100k", data_dir=data_folder)
+    assert folder == tmp_path / "hushstream" / "datasets" / "ml-100k"
+    assert _left(folder) == {"u.data", "u.genre", "u.item", "u.user"}
+
+
+def test_an_archive_damaged_inside_is_refused(site, archive, tmp_path):
+    damaged = bytearray(site.pages["/all.zip"])
+    first_name_ends = damaged.index(b"inner/a.txt") + len(b"inner/a.txt")
+    damaged[first_name_ends : first_name_ends + 8] = b"\xff" * 8
+    site.pages["/all.zip"] = bytes(damaged)
+    with pytest.raises(DatasetError, match="expected a whole zip archive"):
+        _fetch(archive, tmp_path)
+    assert not {name for name in _left(tmp_path) if not name.endswith(".part")}

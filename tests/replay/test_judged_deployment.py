@@ -15,12 +15,12 @@ from hushstream.agents.worker.deployment import load, prepare, read_config, read
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.confirmation import FROM_ROWS, without_marks
 from hushstream.features.schema import declare
-from hushstream.replay.logged.drafts.deployment import draft_deployment
+from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
-from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
+from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
 from hushstream.schemas.errors import HushstreamError
 
 ROWS, USERS = 1500, 250
@@ -51,7 +51,7 @@ def place(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     polars.DataFrame(_table()).write_csv(folder / "log.csv")
     (folder / "map.yaml").write_text(draft_mapping(folder / "log.csv") + "uniform: true\n", encoding="utf-8")
-    (folder / "shop.yaml").write_text(draft_deployment(folder / "log.csv", "shop"), encoding="utf-8")
+    (folder / "shop.yaml").write_text(shop_of_log(folder / "log.csv", "shop").text(), encoding="utf-8")
     return folder
 
 
@@ -99,13 +99,14 @@ def test_a_log_is_judged_under_the_very_configuration(judged, place):
     for name in ("arms", "context", "release", "named_items", "expected_items", "click_rate", "exploration"):
         assert getattr(replayed, name) == getattr(config, name)
     assert replayed.slot.after_interactions == config.slot.after_interactions
-    assert replayed.lift.holdout == 0
+    assert not replayed.measurement.counts
     assert {row.policy for row in judged.policies} == {
-        *("cold", "warm_private", "random", "popular", "non-private", "logged")
+        *("cold", "warm_private", "random", "popular", "non-private", "nonlinear", "logged")
     }
     assert {check.status for check in judged.verify.values()} == {"equal"}
-    assert judged.privacy.values["epsilon"] == 1.0
-    assert judged.verdict.startswith("The private start, “warm, private”, earns ")
+    assert judged.privacy.epsilon_micro == 1_000_000
+    assert judged.verdict.startswith({"deploy": "Deploy: ", "no gain shown": "No gain is shown: "}[judged.gains.advice])
+    assert judged.gains.left is not None
 
 
 def test_contributors_are_shown_what_was_logged_and_each_of_them_sends_a_slot(judged):
@@ -126,20 +127,22 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
         f"hushstream prepare {place / 'shop.yaml'} shop/",
         "hushstream items add bag hat pen --deployment shop/",
         "deployment: shop",
-        judged.next_steps.forecast.verdict,
     ):
         assert said in page[last:]
+    advised = judged.gains.advice == "deploy"
+    assert ("The log does not advise to deploy this" in page[last:]) == (not advised)
+    assert advised or "beat no learning" not in page + judged.ending, "no forecast beside a log that shows no gain"
     assert "hushstream worker aggregator --deployment shop/" in judged.ending
     document = json.loads(json.dumps(judged.as_json(), allow_nan=False))
     assert document["deploy"]["unconfirmed"] == list(judged.next_steps.unconfirmed)
-    assert document["deploy"]["plan"]["system"] == "p2b"
+    assert (document["deploy"]["plan"] is not None) == advised
 
 
 _OF_DEVICES = {
     "kind": "edge",
     "items": {"capacity": 3},
     "slot": {"after_interactions": 6, "sealed": True},
-    "holdout": {},
+    "measurement": {},
 }
 """A whole deployment whose learners are on devices: its slots are sealed, its items numbered."""
 
@@ -178,14 +181,14 @@ MAPPING = {"arm": "offer", "arms": list(ITEMS), "reward": "bought"}
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("old", "line 3, column age: expected a number, got another value"),
-        ("inf", "line 3, column age: expected a finite number, got another value"),
+        ("old", "line 3, column age: expected a number such as 1234.5"),
+        ("1e999", "line 3, column age: expected a finite number, got another value"),
     ],
 )
 def test_a_cell_that_is_no_value_of_its_feature_is_named_by_row_and_column_never_shown(tmp_path, cell, message):
     path = tmp_path / "log.csv"
     path.write_text(f"age,offer,bought\n30,bag,1\n{cell},hat,0\n", encoding="utf-8")
-    mapping = parse_mapping({**MAPPING, "features": {"age": {"kind": "number", "range": [16, 96]}}}, "here")
+    mapping = table_mapping({**MAPPING, "features": {"age": {"kind": "number", "range": [16, 96]}}})
     with pytest.raises(LogError, match=message) as raised:
         list(stream_table(path, mapping))
     assert cell not in str(raised.value).replace("finite", "")
@@ -200,7 +203,7 @@ def test_rows_become_what_an_application_would_tell_and_what_a_learner_sees(tmp_
     }
     path = tmp_path / "log.csv"
     path.write_text("age,member,hour,likes,offer,bought\n25,yes,13:30,art;tea,bag,1\n,,7,,hat,0\n", encoding="utf-8")
-    (log,) = stream_table(path, parse_mapping({**MAPPING, "features": declared}, "here"))
+    (log,) = stream_table(path, table_mapping({**MAPPING, "features": declared}))
     assert log.visits.tolist() == [
         {"age": 25.0, "member": True, "hour": "13:30", "likes": ["art", "tea"]},
         {"age": None, "member": None, "hour": 7.0, "likes": None},
@@ -219,17 +222,17 @@ def test_rows_become_what_an_application_would_tell_and_what_a_learner_sees(tmp_
     ("changes", "message"),
     [
         ({"context": ["age"]}, "context: expected none beside declared features, got some"),
-        ({"features": {"age": {"kind": "size"}}}, "here: features"),
+        ({"features": {"age": {"kind": "size"}}}, "mapping: features"),
     ],
 )
 def test_a_mapping_that_declares_features_wrongly_is_refused(changes, message):
     declared = {"age": {"kind": "number", "range": [0, 100]}}
     with pytest.raises(LogError, match=message):
-        parse_mapping({**MAPPING, "features": declared, **changes}, "here")
+        table_mapping({**MAPPING, "features": declared, **changes})
 
 
 def test_a_mapping_of_a_judged_deployment_declares_nothing_itself():
     schema = declare({"age": {"kind": "number", "range": [0, 100]}})
-    assert parse_mapping(MAPPING, "here", schema).columns == ("age", "offer", "bought")
+    assert table_mapping(MAPPING, schema).columns == ("age", "offer", "bought")
     with pytest.raises(LogError, match="features: expected none, as the deployment declares them"):
-        parse_mapping({**MAPPING, "features": {"age": {"kind": "boolean"}}}, "here", schema)
+        table_mapping({**MAPPING, "features": {"age": {"kind": "boolean"}}}, schema)

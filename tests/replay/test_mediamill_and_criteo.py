@@ -1,4 +1,4 @@
-"""MediaMill and Criteo's log from made files of the published forms: what is read, dealt, and refused."""
+"""Public logs that are read into worlds: Mediamill, Criteo and the Open Bandit Dataset, ARFF and histograms."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from published_forms import CATEGORIES, NUMBERS, arff_head, arff_rows, criteo_rows, write_criteo, write_mediamill
 
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.datasets.dataset import AbsentDatasetError, DatasetError
-from hushstream.replay.datasets.fetch import fetch
-from hushstream.replay.datasets.store import inspect, list_datasets, locate
+from hushstream.replay.datasets.store import fetch, inspect, list_datasets, locate
+from hushstream.replay.logged.log import LogError, load_obd
+from hushstream.replay.worlds.arff import read_sparse_binary
 from hushstream.replay.worlds.criteo import read_impressions, shown, weights
+from hushstream.replay.worlds.draws import on_grid
 from hushstream.replay.worlds.multilabel import MultiLabelWorld, deal, read_mediamill
 from hushstream.replay.worlds.world import WorldError
 
@@ -253,3 +257,146 @@ def test_what_is_expected_where_is_said(tmp_path, monkeypatch):
         locate("criteo", tmp_path)
     with pytest.raises(AbsentDatasetError, match=r"mediamill-train.arff is missing .or, instead, mediamill.arff.$"):
         locate("mediamill", tmp_path)
+
+
+HEADER = """@relation made-up
+
+@attribute red {0,1}
+@attribute 'dark blue' {0, 1}
+@ATTRIBUTE green {0,1}
+@data
+"""
+
+
+def _read(tmp_path, text: str, encoding: str = "utf-8"):
+    path = tmp_path / "table.arff"
+    path.write_bytes(text.encode(encoding))
+    return read_sparse_binary(path)
+
+
+def test_rows_are_read_with_comments_blank_rows_and_a_byte_order_mark(tmp_path):
+    table = _read(tmp_path, "% note\n" + HEADER + "{0 1,2 1}\n\n{}\n% more\n{1 0,2 1}\n", "utf-8-sig")
+    assert table.names == ("red", "dark blue", "green")
+    assert table.values.tolist() == [[True, False, True], [False] * 3, [False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER + "{0 1\n", "line 7: expected a sparse row"),
+        (HEADER + "{}\n1,0,1\n", "line 8: expected a sparse row"),
+        (HEADER + "{0 2}\n", "line 7: expected a sparse row"),
+        (HEADER + "{-1 1}\n", "line 7: expected a sparse row"),
+        (HEADER + "{3 1}\n", "line 7: expected indices below 3, got 3"),
+        (HEADER + "{1 1,0 1}\n", "line 7: expected indices in increasing order"),
+        (HEADER + "{1 1,1 1}\n", "line 7: expected indices in increasing order"),
+        (HEADER, "expected attributes and rows, got 3 and 0"),
+        ("", "expected attributes and rows, got 0 and 0"),
+        ("@attribute size numeric\n@data\n{}\n", r"line 1: expected '@attribute NAME \{0,1\}'"),
+        ("@attribute a {0,1}\n@attribute a {0,1}\n@data\n{}\n", "an attribute name occurs twice"),
+    ],
+)
+def test_what_is_not_the_format_is_refused_with_its_line(tmp_path, text, message):
+    with pytest.raises(WorldError, match=message):
+        _read(tmp_path, text)
+
+
+def test_a_missing_file_and_other_encodings_are_refused(tmp_path):
+    with pytest.raises(WorldError, match="expected a readable UTF-8 file"):
+        read_sparse_binary(tmp_path / "absent.arff")
+    with pytest.raises(WorldError, match="expected a readable UTF-8 file"):
+        _read(tmp_path, HEADER + "{0 1}\n", "utf-16")
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.lists(st.floats(0, 1e6), min_size=4, max_size=4), min_size=1, max_size=5),
+)
+def test_histograms_lie_on_the_grid_within_one_unit_of_the_exact_shares(digits, weights):
+    units = 10**digits
+    table = np.array(weights)
+    counts = np.round(on_grid(table, digits).astype(np.float64) * units)
+    assert (counts.sum(axis=1) == units).all()
+    assert (counts >= 0).all()
+    totals = table.sum(axis=1, keepdims=True)
+    shares = np.where(totals > 0, table / np.where(totals > 0, totals, 1.0), 0.25)
+    assert (np.abs(counts - shares * units) < 1.0 + 1e-6).all()
+
+
+def test_equal_remainders_go_to_the_lower_bins_and_nothing_becomes_even():
+    histogram = on_grid(np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), 1)
+    assert np.allclose(histogram, [[0.4, 0.3, 0.3], [0.4, 0.3, 0.3]])
+
+
+OBD_HEADER = (
+    ",timestamp,item_id,position,click,propensity_score,"
+    "user_feature_0,user_feature_1,user_feature_2,user_feature_3,user-item_affinity_0\n"
+)
+
+
+def _write(folder, policy: str, rows: str):
+    path = folder / policy / "men" / "men.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text(OBD_HEADER + rows, encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    _write(
+        tmp_path,
+        "random",
+        "0,2019-11-24 00:00:17.004101+00:00,33,2,0,0.0294,f0,a,x,q,0.0\n"
+        "1,2019-11-24 00:00:18+00:00,0,1,1,0.0294,e0,a,y,q,0.0\n",
+    )
+    _write(tmp_path, "bts", "0,2019-11-24 00:00:19+00:00,5,3,1,0.5,d0,b,x,q,0.0\n")
+    return tmp_path
+
+
+def test_rows_become_columns(folder):
+    log = load_obd(folder, policy="random", campaign="men")
+    assert log.name == "obd/random/men"
+    assert log.arms == 34
+    assert log.chosen.tolist() == [33, 0]
+    assert log.positions.tolist() == [2, 1]
+    assert log.rewards.tolist() == [0.0, 1.0]
+    assert log.propensities.tolist() == [0.0294, 0.0294]
+    assert log.timestamps_ms.tolist() == [1_574_553_617_004, 1_574_553_618_000]
+
+
+def test_both_policies_share_one_code_of_user_features(folder):
+    random, bts = load_obd(folder, "random", "men"), load_obd(folder, "bts", "men")
+    # Sorted values d0 e0 f0 | a b | x y | q: eight columns.
+    assert random.contexts.tolist()[0] == [0, 0, 0.25, 0.25, 0, 0.25, 0, 0.25]
+    assert bts.contexts.tolist()[0] == [0.25, 0, 0, 0, 0.25, 0.25, 0, 0.25]
+    assert np.allclose(random.contexts.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("", "the log has no rows"),
+        ("0,2019-11-24 00:00:17+00:00,1\n", "line 2: expected 11 fields, got 3"),
+        ("0,2019-11-24 00:00:17+00:00,one,2,0,0.1,a,b,c,d,0.0\n", "line 2: expected a time, three integers"),
+        ("0,2019-11-24 00:00:17+00:00,34,2,0,0.1,a,b,c,d,0.0\n", r"every arm must be in 0\.\.33"),
+        ("0,2019-11-24 00:00:17+00:00,3,2,0,0.0,a,b,c,d,0.0\n", r"expected a propensity from 1e-09 to 1"),
+    ],
+)
+def test_a_wrong_log_is_refused(tmp_path, rows, message):
+    _write(tmp_path, "random", rows)
+    with pytest.raises(LogError, match=message):
+        load_obd(tmp_path, "random", "men")
+
+
+def test_unknown_logs_are_refused(folder):
+    with pytest.raises(LogError, match="expected policy in"):
+        load_obd(folder, policy="greedy")
+    with pytest.raises(LogError, match="expected a readable log"):
+        load_obd(folder, policy="random", campaign="women")
+
+
+def test_the_real_logs_have_their_published_clicks(data_folder):
+    folder = data_folder / "open-bandit-small"
+    clicks = {
+        (policy, c): load_obd(folder, policy, c).rewards.sum() for policy in ("random", "bts") for c in ("all", "men")
+    }
+    assert clicks == {("random", "all"): 38, ("random", "men"): 46, ("bts", "all"): 42, ("bts", "men"): 69}

@@ -14,17 +14,15 @@ from rich.console import Console
 
 from hushstream.agents.worker.deployment import load
 from hushstream.api import evaluate
-from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.features.schema import declare
-from hushstream.replay.logged.drafts.deployment import draft_deployment
+from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
-from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values
 from hushstream.replay.logged.log import LogError, LoggedDataset
-from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
-from hushstream.replay.studies.p2b.evaluation.run import one_arm, references
+from hushstream.replay.studies.p2b.evaluation import one_arm, references
 from hushstream.schemas.errors import HushstreamError
 
 ARMS = 3
@@ -65,26 +63,18 @@ def _log(rows: int = 6000) -> LoggedDataset:
     )
 
 
-def test_each_estimator_is_its_formula_row_by_row_to_1e_9():
+def test_doubly_robust_is_its_formula_row_by_row_to_1e_9():
     log, draw = _log(200), np.random.default_rng(1)
     policy = draw.dirichlet(np.ones(ARMS), 200)
     expected = draw.random((200, ARMS))
-    found = estimates(policy, log.chosen, log.rewards, log.propensities, expected, tau=1.5)
-    sums = dict.fromkeys(("dm", "dr", "switch-dr", "corrections", "weights"), 0.0)
+    total = 0.0
     for row in range(200):
         arm = int(log.chosen[row])
         weight = policy[row, arm] / log.propensities[row]
-        modelled = sum(policy[row, other] * expected[row, other] for other in range(ARMS))
-        correction = weight * (log.rewards[row] - expected[row, arm])
-        sums["dm"] += modelled
-        sums["dr"] += modelled + correction
-        sums["switch-dr"] += modelled + (correction if weight <= 1.5 else 0.0)
-        sums["corrections"] += correction
-        sums["weights"] += weight
-    for name in ("dm", "dr", "switch-dr"):
-        assert found[name].value == pytest.approx(sums[name] / 200, abs=1e-9)
-    assert found["sndr"].value == pytest.approx(sums["dm"] / 200 + sums["corrections"] / sums["weights"], abs=1e-9)
-    assert found["switch-dr"].value != pytest.approx(found["dr"].value, abs=1e-3)
+        total += sum(policy[row, other] * expected[row, other] for other in range(ARMS))
+        total += weight * (log.rewards[row] - expected[row, arm])
+    found = {one.estimator: one.value for one in policy_values(log, policy, expected)}
+    assert found["dr"] == pytest.approx(total / 200, abs=1e-9)
 
 
 def test_a_skewed_log_gives_the_best_policys_true_value_by_every_estimator():
@@ -93,7 +83,7 @@ def test_a_skewed_log_gives_the_best_policys_true_value_by_every_estimator():
     log = _log()
     best = one_arm(np.where(log.contexts[:, 0] == 1, 2, 0), ARMS)
     found = policy_values(log, best, expected_rewards(log))
-    assert {one.estimator for one in found} == {"ips", "snips", "dm", "dr", "sndr", "switch-dr"}
+    assert {one.estimator for one in found} == {"ips", "snips", "dr"}
     for one in found:
         assert one.value == pytest.approx(0.75, abs=0.2)
     assert log.rewards.mean() < 0.4
@@ -139,7 +129,7 @@ def judged(own):
     """An internal log without propensities, judged by its own draft."""
     path = own / "log.csv"
     polars.DataFrame(_table()).write_csv(path)
-    (own / "shop.yaml").write_text(draft_deployment(path, "shop"), encoding="utf-8")
+    (own / "shop.yaml").write_text(shop_of_log(path, "shop").text(), encoding="utf-8")
     mapping, deployment = yaml.safe_load(draft_mapping(path)), own / "shop.yaml"
     return evaluate(
         path, mapping=mapping, deployment=deployment, condition="cold", verify=False, folder=own / "deployment"
@@ -169,22 +159,22 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 
 
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
-    assert judged.verdict.startswith(("The best of ", "Judged is ", "No verdict: "))
+    assert judged.verdict.startswith(("Deploy: ", "Do not deploy: ", "No gain is shown: ", "No verdict: "))
     assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
     page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     page = unescape(page)
-    assert page.index(judged.verdict) < page.index(judged.details.privacy.sentence) < page.index('id="outcome"')
+    assert page.index(judged.verdict) < page.index(judged.details.privacy.sentence()) < page.index('id="outcome"')
 
 
 def test_below_the_least_effective_rows_there_is_no_value(judged):
     rows = judged.to_polars()
     below = rows["effective_sample_size"] < 20
     few, enough = rows.filter(below), rows.filter(~below)
-    assert len(few) > 2
+    assert len(few) >= 1
     assert len(enough) > 5
     assert few["value"].is_null().all()
     assert few["ci95_low"].is_null().all()
-    assert all("are below 20: no value is given" in text for text in few["warnings"])
+    assert all("is below 20: no value is given" in text for text in few["warnings"])
     assert enough["value"].is_not_null().all()
 
 
@@ -200,7 +190,7 @@ def test_a_draft_says_what_columns_seem_to_mean_and_can_be_used(tmp_path):
     polars.DataFrame(_table()).write_csv(path, separator=";")
     text = draft_mapping(path)
     schema = declare({"device": {"kind": "category", "vocabulary": ["desk", "phone"]}})
-    found = parse_mapping(yaml.safe_load(text), "draft", schema)
+    found = table_mapping(yaml.safe_load(text), schema)
     assert (found.data, found.delimiter, found.user) == ("internal", ";", "customer_id")
     assert (found.timestamp, found.timestamp_unit) == ("created_at", "s")
     assert (found.arm, found.arms, found.reward) == ("offer", ("bag", "hat", "pen"), "bought")
@@ -209,22 +199,3 @@ def test_a_draft_says_what_columns_seem_to_mean_and_can_be_used(tmp_path):
     parquet = tmp_path / "log.parquet"
     polars.DataFrame(_table()).write_parquet(parquet)
     assert yaml.safe_load(draft_mapping(parquet)) == {k: v for k, v in yaml.safe_load(text).items() if k != "delimiter"}
-
-
-def test_the_command_drafts_into_two_files_once(tmp_path, capsys):
-    path, mapping, deployment = tmp_path / "log.csv", tmp_path / "mapping.yaml", tmp_path / "My shop.yaml"
-    polars.DataFrame(_table()).write_csv(path)
-    both = ["--mapping", str(mapping), "--deployment", str(deployment)]
-    for code, options, said in (
-        (1, both[:2], "expected --mapping and --deployment beside --init"),
-        (0, both, "drafted; read both through"),
-        (1, both, "expected no file, as a draft would take its place"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(["evaluate", "--init", str(path), *options])
-        captured = capsys.readouterr()
-        assert int(ended.value.code or 0) == code
-        assert said in captured.out + captured.err
-    assert mapping.read_text(encoding="utf-8") == draft_mapping(path)
-    assert deployment.read_text(encoding="utf-8") == draft_deployment(path, "My shop")
-    assert yaml.safe_load(deployment.read_text(encoding="utf-8"))["deployment"] == "my-shop"

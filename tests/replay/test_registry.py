@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import registry
-from hushstream.replay.catalogue.known_worlds import WORLDS, known_worlds, system_of
-from hushstream.replay.catalogue.played_by import played_by
-from hushstream.replay.catalogue.worlds import find_world
-from hushstream.replay.datasets.registry import DATASETS, known_datasets
-from hushstream.replay.experiments.catalogue import EXPERIMENTS, known_experiments
-from hushstream.replay.logged.catalogue import LOGS, known_logs
-from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.studies.colin.worlds.uniform import colin
+from hushstream.replay import study
+from hushstream.replay.catalogue.worlds import WORLDS, find_world, known_worlds, played_by, system_of
+from hushstream.replay.datasets.builtin import DATASETS, known_datasets
+from hushstream.replay.experiments.catalogue import known_experiments
+from hushstream.replay.experiments.findings import EXPERIMENTS
+from hushstream.replay.logged.log import LOGS, LogError, known_logs
+from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin
 from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
 from hushstream.replay.worlds.world import WorldError
 
@@ -35,7 +32,7 @@ def offer(monkeypatch):
 
     def offering(wanted: str, name: str, value: object) -> None:
         found = [_Entry(name, value)]
-        monkeypatch.setattr(registry, "entry_points", lambda group: found if group == wanted else [])
+        monkeypatch.setattr(study, "entry_points", lambda group: found if group == wanted else [])
 
     return offering
 

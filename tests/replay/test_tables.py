@@ -1,15 +1,30 @@
-"""People's own logs: what is read, and what is refused with which words."""
+"""Tables of logs as users bring them: values, encodings, times and mappings, refused by line and column."""
 
 from __future__ import annotations
 
 import builtins
-from datetime import UTC, datetime
+import gzip
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+import yaml
 
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.engine.values import ConfigurationError
+from hushstream.features.confirmation import without_marks
+from hushstream.features.schema import declare
+from hushstream.replay.logged.drafts.deployment import shop_of_log
+from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
-from hushstream.replay.logged.mapping import load_mapping, parse_mapping
+from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 
 MAPPING = """
@@ -106,7 +121,7 @@ def test_pieces_of_any_size_join_to_the_whole(tmp_path, mapping):
 
 def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
     path = _csv(tmp_path, "x;a;r\n0.5;1;0\n0.25;0;1\n")
-    mapping = parse_mapping({"context": ["x"], "arm": "a", "arms": 2, "reward": "r", "delimiter": ";"}, "here")
+    mapping = table_mapping({"context": ["x"], "arm": "a", "arms": 2, "reward": "r", "delimiter": ";"})
     pieces = list(stream_table(path, mapping, chunk_rows=1))
     assert [piece.users[0] for piece in pieces] == ["0", "1"]
     assert [int(piece.timestamps_ms[0]) for piece in pieces] == [0, 1]
@@ -118,25 +133,24 @@ def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
 def test_times_may_be_counts(tmp_path, unit, text, milliseconds):
     path = _csv(tmp_path, f"t,x,a,r\n{text},1,0,0\n")
     keys = {"timestamp": "t", "timestamp_unit": unit, "context": ["x"], "arm": "a", "arms": 2, "reward": "r"}
-    assert _whole(path, parse_mapping(keys, "here")).timestamps_ms.tolist() == [milliseconds]
+    assert _whole(path, table_mapping(keys)).timestamps_ms.tolist() == [milliseconds]
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
         ("warm", "hot", "line 3, column warm: expected a finite number, got a text"),
-        ("warm", "nan", "line 3, column warm: expected a finite number, got another number"),
+        ("warm", "nan", "line 3, column warm: expected a finite number, got nothing"),
         ("wet", "inf", "line 3, column wet: expected a finite number, got another number"),
         ("wet", "", "line 3, column wet: expected a finite number, got nothing"),
-        ("liked", "1.01", r"line 3, column liked: expected a number in \[0, 1\], got another number"),
-        ("liked", "-1", r"line 3, column liked: expected a number in \[0, 1\]"),
-        ("chance", "0", r"line 3, column chance: expected a number in \(0, 1\]"),
+        ("liked", "1.01", r"line 3, column liked: expected a reward from 0 to 1, .*, got another number"),
+        ("liked", "-1", "line 3, column liked: expected a reward from 0 to 1"),
+        ("chance", "0", r"line 3, column chance: expected a probability from 1e-09 to 1"),
         ("shown", "wine", "line 3, column shown: expected one of the 3 arms"),
         ("offered", "tea", "line 3: the arm shown is not among the eligible ones"),
         ("offered", "", "line 3, column offered: expected at least one arm, got nothing"),
         ("offered", "milk|beer", "line 3, column offered: expected one of the 3 arms"),
-        ("at", "yesterday", "line 3, column at: expected an ISO 8601 time, got a text"),
-        ("who", "", "line 3, column who: expected a text, got nothing"),
+        ("at", "yesterday", "line 3, column at: expected an ISO 8601 time such as"),
         ("place", "1.5", "line 3, column place: expected an integer, got a fraction"),
     ],
 )
@@ -157,7 +171,10 @@ def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(tmp_pat
         (HEADER, "the table has no rows"),
         ("place,who,at,warm,shown,liked,offered\n", "missing column wet, chance; the file has place, who"),
         (HEADER.replace("who", "warm") + ROWS, "missing column who"),
-        (HEADER.replace("place", "warm").replace("who", "place,who", 1), "column warm occurs more than once"),
+        (
+            HEADER.replace("place", "warm").replace("who", "place,who", 1),
+            "column 'warm' occurs more than once",
+        ),
         (HEADER + ROWS + "1,2\n", "line 5: expected 9 fields, got 2"),
         (HEADER + '1,"ann,2024\n', "line 2: not CSV"),
     ],
@@ -168,8 +185,8 @@ def test_a_wrong_table_is_refused(tmp_path, mapping, text, message):
 
 
 def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
-    with pytest.raises(LogError, match="expected UTF-8"):
-        _whole(_csv(tmp_path, HEADER + ROWS, "utf-16"), mapping)
+    with pytest.raises(LogError, match="save it as `CSV UTF-8`"):
+        _whole(_csv(tmp_path, HEADER + ROWS.replace("ann", "änn"), "latin-1"), mapping)
     with pytest.raises(LogError, match="expected a file, got none"):
         _whole(tmp_path / "absent.csv", mapping)
     wrong = tmp_path / "log.parquet"
@@ -199,11 +216,11 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeyp
     [
         (MAPPING + "colour: red\n", "unknown key colour; known: context, arm, arms"),
         (MAPPING.replace("reward: liked\n", ""), "missing key reward"),
-        (MAPPING.replace("[warm, wet]", "warm"), "context: expected a list of names"),
-        (MAPPING.replace("[warm, wet]", "[warm, warm]"), "context: a name occurs twice"),
-        (MAPPING.replace("[tea, milk, water]", "many"), "arms: expected a number or a list of names"),
-        (MAPPING.replace("[tea, milk, water]", "1"), "arms: expected at least 2, got 1"),
-        (MAPPING.replace("user: who", "user: 7"), "user: expected a non-empty text, got int"),
+        (MAPPING.replace("[warm, wet]", "warm"), "context: expected a list of different names"),
+        (MAPPING.replace("[warm, wet]", "[warm, warm]"), "context: expected a list of different names"),
+        (MAPPING.replace("[tea, milk, water]", "many"), "arms: expected 2 to .*, as a number or as a list of names"),
+        (MAPPING.replace("[tea, milk, water]", "1"), "arms: expected 2 to"),
+        (MAPPING.replace("user: who", "user: 7"), "user: expected a text, got int"),
         (MAPPING + "timestamp_unit: fortnight\n", "timestamp_unit: expected one of iso, s, ms"),
         (MAPPING + "delimiter: '::'\n", "delimiter: expected one character, got 2"),
         ("- a\n- b\n", "expected keys with values, got list"),
@@ -214,9 +231,327 @@ def test_a_wrong_mapping_is_refused(tmp_path, text, message):
     path = tmp_path / "mapping.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(LogError, match=message):
-        load_mapping(path)
+        table_mapping(path)
 
 
 def test_a_missing_mapping_is_refused(tmp_path):
     with pytest.raises(LogError, match="expected a readable UTF-8 mapping file, got No such file or directory"):
-        load_mapping(tmp_path / "absent.yaml")
+        table_mapping(tmp_path / "absent.yaml")
+
+
+VISITS = 400
+ITEMS = ("boots", "novel", "tent")
+
+
+def columns(**changed: Sequence[Any]) -> dict[str, list[Any]]:
+    """A plain log, with some columns put in place or beside."""
+    plain: dict[str, Sequence[Any]] = {
+        "customer": [f"c{row % 90}" for row in range(VISITS)],
+        "country": [("de", "fr")[row % 2] for row in range(VISITS)],
+        "offer": [ITEMS[row * 7 % 3] for row in range(VISITS)],
+        "bought": [int(row % 5 == 0) for row in range(VISITS)],
+    }
+    return {name: list(values) for name, values in {**plain, **changed}.items()}
+
+
+def csv_of(
+    path: Path, table: dict[str, list[Any]], delimiter: str = ",", encoding: str = "utf-8", first: str = ""
+) -> Path:
+    lines = [delimiter.join(table), *(delimiter.join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    path.write_text(first + "\n".join(lines) + "\n", encoding=encoding)
+    return path
+
+
+def drafted(log: Path, tmp_path: Path) -> tuple[dict[str, Any], LoggedDataset]:
+    """The features that are drafted, and the whole log, read with both drafts."""
+    mapping, deployment = draft_mapping(log), tmp_path / "drafted.yaml"
+    deployment.write_text(shop_of_log(log, "shop").text(), encoding="utf-8")
+    features = read_yaml(deployment)["features"]
+    read = table_mapping(yaml.safe_load(mapping), declare(without_marks(features)))
+    return features, concatenate(list(stream_table(log, read)))
+
+
+@pytest.mark.parametrize("marker", ["NA", "N/A", "n/a", "null", "NULL", "\\N", "?", "-", "inf", "NaN", "none", "#N/A"])
+@pytest.mark.parametrize("every", [4, VISITS])
+def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker: str, every: int, tmp_path: Path) -> None:
+    ages = [marker if row % every == 1 else 18 + row % 60 for row in range(VISITS)]
+    features, log = drafted(csv_of(tmp_path / "log.csv", columns(age=ages)), tmp_path)
+    assert features["age"]["kind"] == "number"
+    assert log.visits is not None
+    assert [visit["age"] is None for visit in log.visits] == [row % every == 1 for row in range(VISITS)]
+
+
+def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
+    table = columns(country=[("de", "NA")[row % 2] for row in range(VISITS)])
+    assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["country"]["vocabulary"] == ["NA", "de"]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (["12,50", "7,10"], "comma, a unit or a currency"),
+        (["€ 12.50", "€ 7"], "comma, a unit or a currency"),
+        (["1,200", "$90"], "comma, a unit or a currency"),
+        (["1.200 EUR", "90.5 EUR"], "comma, a unit or a currency"),
+        (["12%", "7%", "<NA>", "#DIV/0!"], "comma, a unit or a currency"),
+        (["12k", "8k", "(7.50)", "\N{MINUS SIGN}3"], "comma, a unit or a currency"),
+        (["[1, 2]", "[3]"], "its cells hold JSON"),
+        (["2026-03-01", "2026-03-02"], "points in time"),
+        ([*range(20, 39), "forty"], "numbers but for a few texts"),
+    ],
+)
+def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(
+    values: Sequence[Any], reason: str, tmp_path: Path
+) -> None:
+    table = columns(spend=[values[row * 13 % len(values)] for row in range(VISITS)])
+    draft = shop_of_log(csv_of(tmp_path / "log.csv", table, delimiter=";"), "shop").text()
+    assert reason in next(line for line in draft.splitlines() if line.startswith("# spend: left out"))
+
+
+@pytest.mark.parametrize("name", ["", "index", "Unnamed: 0"])
+def test_the_index_of_a_data_frame_is_no_feature(name: str, tmp_path: Path) -> None:
+    table = {name: list(range(VISITS)), **columns()}
+    features, _ = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert list(features) == ["country"]
+
+
+@pytest.mark.parametrize("name", ["null", "2027", "on", "no", "1e3", "2026-01-01", "~"])
+def test_a_draft_with_an_odd_name_is_one_that_its_reader_accepts(name: str, tmp_path: Path) -> None:
+    features, log = drafted(csv_of(tmp_path / "log.csv", columns(**{name: list("xyyx" * 100)})), tmp_path)
+    assert (name == "~") or features[name]["vocabulary"] == ["x", "y"]
+    assert len(log) == VISITS
+
+
+@pytest.mark.parametrize("pair", [("True", "False"), ("true", "false"), ("yes", "no"), (1, 0)])
+def test_a_reward_may_be_a_truth(pair: tuple[Any, Any], tmp_path: Path) -> None:
+    table = columns(bought=[pair[row % 5 != 0] for row in range(VISITS)])
+    _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert log.rewards.tolist() == [float(row % 5 == 0) for row in range(VISITS)]
+
+
+@pytest.mark.parametrize("ids", [(101, 205, 50871), (1, 2, 3), ("007", "7", "08")])
+def test_ids_that_are_numbers_are_names(ids: Sequence[Any], tmp_path: Path) -> None:
+    table = columns(offer=[ids[row * 7 % 3] for row in range(VISITS)])
+    _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert log.arm_names == tuple(sorted(map(str, ids)))
+    assert log.arms == 3
+
+
+def test_ids_that_a_data_frame_made_fractions_are_the_same_names(tmp_path: Path) -> None:
+    table = columns(offer=[float((101, 205, 50871)[row * 7 % 3]) for row in range(VISITS)])
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
+    assert drafted(tmp_path / "log.parquet", tmp_path)[1].arm_names == ("101", "205", "50871")
+
+
+@pytest.mark.parametrize(("suffix", "nothing"), [("csv", ""), ("csv", "None"), ("csv", "NULL"), ("parquet", None)])
+def test_rows_in_which_nothing_was_shown_are_left_out_and_counted(suffix: str, nothing: Any, tmp_path: Path) -> None:
+    table = columns(offer=[nothing if row % 10 == 0 else ITEMS[row % 3] for row in range(VISITS)])
+    path = tmp_path / f"log.{suffix}"
+    if suffix == "csv":
+        csv_of(path, table)
+    else:
+        pyarrow.parquet.write_table(pyarrow.table(table), path)
+    _, log = drafted(path, tmp_path)
+    assert (log.arm_names, len(log), log.left_out) == (
+        ITEMS,
+        VISITS - VISITS // 10,
+        VISITS // 10,
+    )
+
+
+def test_a_propensity_that_no_decision_could_state_is_refused_with_its_row(tmp_path: Path) -> None:
+    table = columns(chance=[1e-300 if row == 7 else 0.5 for row in range(VISITS)])
+    with pytest.raises(LogError, match="line 9, column chance: expected a probability from 1e-09 to 1"):
+        drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("first", ["", "sep=;\n", '"sep=;"\n'])
+def test_encodings_and_the_first_line_of_excel_are_read(encoding: str, first: str, tmp_path: Path) -> None:
+    table = columns(city=["Köln", "Zürich"] * (VISITS // 2))
+    path = csv_of(tmp_path / "log.csv", table, ";", encoding, first)
+    assert drafted(path, tmp_path)[0]["city"]["vocabulary"] == ["Köln", "Zürich"]
+
+
+def test_an_item_that_the_mapping_calls_none_is_an_item(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "log.csv", columns(offer=[("none", "boots")[row % 2] for row in range(VISITS)]))
+    mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "context": ["bought"]})
+    assert [len(log) for log in stream_table(path, mapping)] == [VISITS]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-32"])
+def test_another_encoding_is_refused_with_the_way_out(encoding: str, tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "log.csv", columns(city=["Köln"] * VISITS), encoding=encoding)
+    with pytest.raises(LogError, match="save it as `CSV UTF-8`"):
+        draft_mapping(path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json"])
+def test_json_is_a_table_and_nested_objects_are_columns(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {
+            "customer": {"id": f"c{row % 90}", "country": "de"},
+            "age": row % 40 or None,
+            "offer": ITEMS[row % 3],
+            "bought": row % 5 == 0,
+        }
+        for row in range(VISITS)
+    ]
+    text = json.dumps(rows) if suffix == "json" else "\n".join(map(json.dumps, rows))
+    (tmp_path / f"log.{suffix}").write_text(text, encoding="utf-8")
+    features, log = drafted(tmp_path / f"log.{suffix}", tmp_path)
+    assert set(features) == {"customer_country", "age"}
+    assert features["age"]["kind"] == "number"
+    assert log.users[1] == "c1"
+    assert log.rewards.sum() == VISITS / 5
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ('{"_label_cost": -1, "_label_probability": 0.5, "a": [1], "c": {}}', "Vowpal Wabbit's DSJSON"),
+        ("[1, 2", "expected JSON"),
+        ("7", "expected a JSON object"),
+        ("{", "expected one JSON object"),
+    ],
+)
+def test_other_json_is_refused_by_what_it_is(line: str, wanted: str, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(LogError, match=wanted):
+        draft_mapping(tmp_path / "log.jsonl")
+
+
+def test_times_to_the_nanosecond_and_texts_as_bytes_are_read_from_parquet(tmp_path: Path) -> None:
+    moments = pyarrow.array([1_700_000_000_000_000_001 + row * 10**9 for row in range(VISITS)], pyarrow.timestamp("ns"))
+    table = {**columns(), "offer": [ITEMS[row % 3].encode() for row in range(VISITS)], "at": moments}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
+    _, log = drafted(tmp_path / "log.parquet", tmp_path)
+    assert log.arm_names == ITEMS
+    assert log.timestamps_ms[1] == 1_700_000_001_000
+
+
+@pytest.mark.parametrize("text", ["2026-03-28 22:00:00 UTC", "2026-03-28T22:00:00Z", "2026-03-28 22:00:00+00:00"])
+def test_a_time_in_utc_is_read_however_it_says_so(text: str, tmp_path: Path) -> None:
+    _, log = drafted(csv_of(tmp_path / "log.csv", columns(at=[text] * VISITS)), tmp_path)
+    assert log.timestamps_ms[0] == round(datetime(2026, 3, 28, 22, tzinfo=UTC).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"at": [1_700_000_000_000_000_000] * VISITS},
+            "column at: expected a time in ms since 1970, before",
+        ),
+        ({"bought": [0, 100] * (VISITS // 2)}, "line 3, column bought: expected a reward from 0 to 1"),
+        ({"bought": ["", 1] * (VISITS // 2)}, r"column bought: .* \(write 0 where nothing came of it"),
+        ({"country": list(range(VISITS))}, "got none: 'country' is left out as it numbers the rows"),
+    ],
+)
+def test_a_cell_or_column_that_cannot_be_used_is_named_with_what_to_do(
+    changed: dict[str, list[Any]], message: str, tmp_path: Path
+) -> None:
+    rest = {} if "country" in changed else {"country": ["de", "fr"] * (VISITS // 2)}
+    with pytest.raises(LogError, match=message):
+        drafted(csv_of(tmp_path / "log.csv", columns(**rest, **changed)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        (["101.0", "205", "101"], ["101", "205"]),
+        (["007", "7"], ["007", "7"]),
+        ([" boots ", "boots", "tent"], ["boots", "tent"]),
+        (["Cafe\N{COMBINING ACUTE ACCENT}", "Caf\N{LATIN SMALL LETTER E WITH ACUTE}", "tent"], ["Café", "tent"]),
+    ],
+)
+def test_an_item_has_one_name_however_it_is_written(items: list[str], names: list[str], tmp_path: Path) -> None:
+    table = columns(offer=[items[row // 3 % len(items)] for row in range(VISITS)])
+    _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert list(log.arm_names) == names
+
+
+def test_visitors_without_an_id_are_not_one_user(tmp_path: Path) -> None:
+    table = columns(customer=["NULL" if row % 3 == 0 else f"c{row % 90}" for row in range(VISITS)])
+    _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert len(set(log.users)) == len(range(0, VISITS, 3)) + len({row % 90 for row in range(VISITS) if row % 3})
+
+
+def test_a_code_made_of_digits_is_no_number(tmp_path: Path) -> None:
+    table = columns(zip=[("01067", "80331")[row % 2] for row in range(VISITS)])
+    assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["zip"]["vocabulary"] == ["01067", "80331"]
+
+
+def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:
+    """Structs are flattened, dates are times, bytes of whatever type are texts, infinity is missing."""
+    table = columns()
+    item = pyarrow.array([one.encode() for one in table["offer"]]).dictionary_encode()
+    made = pyarrow.table({
+        "who": pyarrow.array([{"id": one} for one in table["customer"]]), "offer": item,
+        "country": pyarrow.array([one.encode() for one in table["country"]], pyarrow.binary(2)),
+        "at": pyarrow.array([date(2026, 3, 1 + row % 20) for row in range(VISITS)]), "bought": table["bought"],
+        "spend": pyarrow.array([math.inf if row % 9 == 0 else float(row % 50) for row in range(VISITS)]),
+    })  # fmt: skip
+    pyarrow.parquet.write_table(made, tmp_path / "log.parquet")
+    features, log = drafted(tmp_path / "log.parquet", tmp_path)
+    assert (list(log.arm_names), len(set(log.users))) == (sorted(set(table["offer"])), 90)
+    assert features["country"]["vocabulary"] == ["de", "fr"]
+    assert features["spend"]["kind"] == "number"
+    assert int(log.timestamps_ms[1]) == datetime(2026, 3, 2, tzinfo=UTC).timestamp() * 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"at": [46_082.5 + row / 100 for row in range(VISITS)]},
+            "column at: .* as spreadsheets count",
+        ),
+        ({"bought": [1 + row % 5 for row in range(VISITS)]}, "take the lowest away, then divide by the largest"),
+        ({"chance": ["33.3%"] * VISITS}, "column chance: .* without a decimal comma or a percent sign"),
+        ({"offer": ["tent"] * VISITS}, "column offer: expected two items at least"),
+    ],
+)
+def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]], message: str, tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=message):
+        draft_mapping(csv_of(tmp_path / "log.csv", columns(**changed), delimiter=";"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("log.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0), "a gzip archive: unpack it"),
+        ("log.txt", b"3:0:0.3 | gb age:33\n1:1:0.3 | de age:20\n", "Vowpal Wabbit's text format"),
+        ("log.csv", b'{"a": 1}\n', "got JSON: name the file .jsonl"),
+        (
+            "log.json",
+            b'{"a": {"0": 1, "1": 2}, "b": {"0": 3, "1": 4}}',
+            "for each row, got one in all",
+        ),
+        ("log.jsonl", b'{"user": {"id": 7}, "user_id": "s"}\n' * 2, "got user_id twice: rename one"),
+        (
+            "log.jsonl",
+            b'{"offer": ["tent"], "bought": 1, "a": 2}\n' * 9,
+            "as a name, got list",
+        ),
+    ],
+)
+def test_another_format_is_told_by_its_name(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LogError, match=message):
+        draft_mapping(tmp_path / name)
+
+
+def test_a_date_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="03/28/2026 are not read"):
+        drafted(csv_of(tmp_path / "log.csv", columns(at=["03/04/2026 10:00"] * VISITS)), tmp_path)
+
+
+@pytest.mark.parametrize("key", ["2020", "on", "no", "null", "~", "1.5", "2026-01-01", "[a, b]"])
+def test_a_key_that_yaml_reads_as_no_text_is_refused_with_its_line(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(f"deployment: shop\nfeatures:\n  {key}: {{kind: boolean}}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"line 3: expected keys that are texts, got one that YAML reads as"):
+        read_yaml(path)
+    path.write_text(f'deployment: shop\nfeatures:\n  "{key}": {{kind: boolean}}\n', encoding="utf-8")
+    assert read_yaml(path)["features"] == {key: {"kind": "boolean"}}

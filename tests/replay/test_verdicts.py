@@ -1,21 +1,31 @@
-"""What an evaluation says first: what the private start earns, and the best policy; or that too few rows tell."""
+"""What an evaluation says first: whether to deploy the shared private model, from intervals that hold together.
+
+Worlds whose truth is known follow; there an additive model of contributors' noised rows stands in for the shared
+private model.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
 
+from hushstream.features.schema import declare
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
-from hushstream.replay.logged.gains import Gain, Gains, gains
-from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.logged.evaluate import Interval
+from hushstream.replay.logged.gains import LOGGING, NEEDED, OWN, SINGLE, Gains, advice, finding, gains
 from hushstream.replay.logged.log import LoggedDataset
-from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.studies.p2b.evaluation.run import one_arm
-from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain, verdict
+from hushstream.replay.logged.models import crosses_that_help, effects, expected_rewards
+from hushstream.replay.logged.values import visits_of
+from hushstream.replay.report.parts import Comparison, gain_kept
+from hushstream.replay.studies.p2b.evaluation import one_arm, references, verdict
 
 ARMS, USERS, ROWS = 3, 60, 10
 TASTES = np.array([0.4, 0.3, 0.3])
-PROMISED = StatedGuarantee.of(slot_sums_guarantee(epsilon=1))
+PROMISED = slot_sums_guarantee(epsilon=1)
+BETTER, WORSE, EQUAL = Interval(0.01, 0.03), Interval(-0.03, -0.01), Interval(-0.01, 0.02)
 
 
 def _log(seed: int, users: int = USERS) -> LoggedDataset:
@@ -35,85 +45,210 @@ def _log(seed: int, users: int = USERS) -> LoggedDataset:
     )
 
 
-def _judged(log: LoggedDataset) -> Gains:
+def _judged(log: LoggedDataset, policy: str = "arm 0", **others: str) -> Gains:
     policies = {f"arm {arm}": one_arm(np.full(len(log), arm), ARMS) for arm in range(ARMS)}
-    return gains(log, policies, np.full((len(log), ARMS), 0.4), ("arm 1", "arm 0"))
+    return gains(
+        log, policies, np.full((len(log), ARMS), 0.4), policy, {SINGLE: "arm 1", OWN: "arm 2"}, exact="", **others
+    )
 
 
-def test_the_intervals_of_all_gains_hold_at_once_in_95_of_100_logs():
+def test_the_intervals_of_all_differences_hold_at_once_in_95_of_100_logs():
     """400 logs: at 95 % fewer than 366 hold with a chance of 2e-3, and the seeds are fixed. Taking a user's rows for
     independent ones leaves 61 %, and intervals of 95 % each 86 %."""
-    gain = 0.1 + 0.8 * TASTES - (0.1 + 0.8 / ARMS)
+    means = 0.1 + 0.8 * TASTES
+    truth = {LOGGING: means[0] - means.mean(), SINGLE: means[0] - means[1], OWN: means[0] - means[2]}
+    truth[LOGGING] = means[0] - (0.1 + 0.8 / ARMS)
     held = 0
     for seed in range(400):
-        found = {one.policy: one for one in _judged(_log(seed)).evaluated}
-        held += all(
-            found[f"arm {arm}"].interval.low <= gain[arm] <= found[f"arm {arm}"].interval.high for arm in range(ARMS)
-        )
+        found = _judged(_log(seed)).differences
+        held += all(found[name][1].low <= true <= found[name][1].high for name, true in truth.items())
     assert held >= 366
 
 
-def test_gains_are_differences_of_paired_rows_and_what_is_kept_is_their_ratio():
-    log = _log(1, users=300)
-    found = _judged(log)
-    means = {f"arm {arm}": log.rewards[log.chosen == arm].mean() for arm in range(ARMS)}
-    assert found.logged == log.rewards.mean()
-    assert [one.policy for one in found.evaluated] == sorted(means, key=lambda name: -means[name])
-    for one in found.evaluated:
-        assert one.gain == pytest.approx(one.value - found.logged, abs=1e-12)
-    kept, interval = found.kept
-    values = {one.policy: one.value for one in found.evaluated}
-    assert kept == pytest.approx(values["arm 1"] / values["arm 0"])
-    assert interval.low < kept < interval.high
+@pytest.mark.parametrize(
+    ("intervals", "said"),
+    [
+        ((BETTER, BETTER), "deploy"),
+        ((BETTER, EQUAL), "no gain shown"),
+        ((EQUAL, EQUAL), "no gain shown"),
+        ((BETTER, None), "no verdict"),
+        ((None, None), "no verdict"),
+        ((EQUAL, None), "no verdict"),
+        ((BETTER, WORSE), "do not deploy"),
+        ((EQUAL, WORSE), "do not deploy"),
+        ((WORSE, WORSE), "do not deploy"),
+        ((WORSE, None), "do not deploy"),
+    ],
+)
+def test_deployed_is_only_what_beats_the_logging_policy_and_the_best_single_item(intervals, said):
+    for order in (intervals, intervals[::-1]):
+        assert advice(dict(zip(NEEDED, order, strict=True))) == said
+
+
+def _gains(intervals: tuple[Interval | None, ...], kept: Comparison | None = None) -> Gains:
+    names = (LOGGING, SINGLE, OWN)
+    found = {name: None if one is None else (sum(one) / 2, one) for name, one in zip(names, intervals, strict=True)}
+    rewards = {LOGGING: 0.05, "warm_private": 0.07, "popular": 0.06, "cold": 0.055, "non-private": 0.08}
+    left = {name: (12.0, 3) for name, one in zip(("popular", "cold"), intervals[1:], strict=True) if one is None}
+    return Gains("warm_private", 900, {k: v for k, v in rewards.items() if k not in left}, found, kept, None, left)
+
+
+def test_no_verdict_contradicts_itself_in_any_case_of_its_intervals():
+    """All 64 cases of three comparisons: one advice each, the first words; gain words only with a gain."""
+    first = {
+        "deploy": "Deploy: ",
+        "do not deploy": "Do not deploy: ",
+        "no gain shown": "No gain is shown: ",
+        "no verdict": "No verdict: ",
+    }
+    for intervals in product((BETTER, WORSE, EQUAL, None), repeat=3):
+        found = _gains(intervals)
+        said = verdict(found, PROMISED)
+        assert said.startswith(first[found.advice]), intervals
+        assert sum(said.count(one) for one in first.values()) == 1, said
+        assert ("significantly better" in said) == (found.advice == "deploy"), said
+        assert ("significantly worse" in said) == (found.advice == "do not deploy"), said
+        assert ("That sharing helps is" in said) == (finding(intervals[2]) != "significantly better"), said
+        assert "{" not in said
+
+
+def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
+    said = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.6, 0.4, 0.9)), PROMISED)
+    assert (
+        f"It earns 0.0700 a decision, {PROMISED.phrase()}. That is 0.0200 more (+0.0100 to +0.0300) than the " in said
+    )
+    assert "than the 0.0600 of the best single item; " in said
+    assert "of users' own learning (95 % intervals that hold together)" in said
+    assert "Without privacy it would be 0.0800 (an additive model of the exact rewards, with the same features)" in said
+    assert said.endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
+    assert "%" not in verdict(_gains((BETTER, BETTER, EQUAL)), PROMISED).split("additive")[1], "no share of nothing"
 
 
 @pytest.mark.parametrize("users", [1, 5])
 def test_too_few_rows_or_one_user_alone_give_no_verdict(users):
     found = _judged(_log(2, users=users))
-    assert (found.evaluated, found.kept) == ((), None)
+    assert (found.advice, found.kept, set(found.rewards)) == ("no verdict", None, {LOGGING})
     assert set(found.left_out) == {"arm 0", "arm 1", "arm 2"}
     said = verdict(found, PROMISED)
     assert said.startswith(f"No verdict: too few of the {users * ROWS} rows show")
-    assert "better than the logged one" in said
-    assert relative_gain(found) == ""
+    assert verdict(_judged(_log(2), "warm_private"), PROMISED) == "No verdict: the shared private model was not played."
 
 
-def _gain(policy: str, gain: float, within: float) -> Gain:
-    return Gain(policy, 0.05 + gain, gain, Interval(gain - within, gain + within))
+def test_the_share_that_is_kept_is_covered_in_95_of_100_draws_and_absent_where_there_is_no_gain():
+    """1,000 draws of 80 users with 5 rows each that share a user's level: 95 % is within .93 to .97 with a chance of
+    .996 (taking rows for independent ones covers less). Where nothing is gained without privacy, a share is printed in
+    at most 4 % of draws (2.5 % are expected)."""
+    held = printed = 0
+    for seed in range(1_000):
+        draw = np.random.default_rng(seed)
+        users = np.repeat(np.arange(80), 5)
+        own, noise = draw.normal(0, 1, 400), draw.normal(0, 0.3, (2, 80))[:, users]
+        found = gain_kept(own + 0.12 + noise[0], own + 0.2 + noise[1], own, users)
+        held += found is None or found.low <= 0.6 <= found.high
+        printed += gain_kept(own + noise[0], own + noise[1], own, users) is not None
+    assert 930 <= held <= 970
+    assert printed <= 40
 
 
-@pytest.mark.parametrize(
-    ("gain", "within", "said"),
-    [
-        (0.01, 0.004, "0.0600 a decision, 0.0100 (20 %) more than the logged policy's 0.0500; "),
-        (0.01, 0.004, "95 % interval +0.0060 to +0.0140, all of it a gain."),
-        (0.01, 0.02, "-0.0100 to +0.0300, there may be no gain."),
-        (-0.01, 0.004, "0.0100 (20 %) less than the logged policy's 0.0500; "),
-        (-0.01, 0.004, "-0.0140 to -0.0060, all of it a loss."),
-    ],
-)
-def test_a_verdict_names_the_best_its_gain_and_whether_there_may_be_none(gain, within, said):
-    best, other = _gain("popular", gain, within), _gain("cold", gain - 0.1, within)
-    found = verdict(Gains(0.05, 900, (best, other), {}, None), PROMISED)
-    assert found.startswith("The best of 2 policies is “popular”: ")
-    assert said in found
+ITEMS, COLOURS = 4, ("blue", "green", "red", "sand")
+SCHEMA = declare({name: {"kind": "category", "vocabulary": list(COLOURS)} for name in ("hat", "shoe")})
+FLAT = np.full((4, 4, ITEMS), 0.2)
+OWN_ITEM = np.eye(4)[:, None, :]
+WORLDS: dict[str, np.ndarray] = {
+    "none": FLAT,
+    "one for all": FLAT + 0.25 * np.eye(ITEMS)[2],
+    "small": FLAT + 0.1 * OWN_ITEM,
+    "large": FLAT + 0.5 * OWN_ITEM,
+    "nonlinear": FLAT + 0.5 * np.stack([[np.eye(4)[(hat + shoe) % 4] for shoe in range(4)] for hat in range(4)]),
+}
+"""By name: chances of a click (hat, shoe, item)."""
 
 
-def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_rows_tell_of():
-    private, exact = _gain("warm_private", 0.01, 0.02), _gain("warm_nonprivate", 0.02, 0.004)
-    kept = (6 / 7, Interval(0.8, 0.9))
-    found = verdict(Gains(0.05, 900, (exact, private), {"cold": (12.0, 3)}, kept), PROMISED)
-    first = f"The private start, “warm, private”, earns 0.0600 a decision, {PROMISED.phrase}. "
-    assert found.startswith(f"{first}That is 0.0100 (20 %) more than the logged policy's 0.0500; ")
-    assert "The best of 2 policies is “warm, NOT PRIVATE”: 0.0700" in found
-    assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, NOT PRIVATE”." in found
-    assert found.endswith("Too few rows for “cold”.")
-    assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+20 %", "the private one's"
-    assert relative_gain(Gains(0.0, 900, (exact, private), {}, kept)) == ""
+def made(world: str, seed: int, users: int, each: int = 5) -> LoggedDataset:
+    """A log of users whose clicks depend on one another; items are shown by a skewed policy."""
+    draw = np.random.default_rng([seed, 1])
+    rows = users * each
+    hat, shoe = draw.integers(0, 4, (2, rows))
+    policy = np.where(np.arange(ITEMS) == hat[:, None] % 2, 0.4, 0.2)
+    chosen = (draw.random(rows)[:, None] > np.cumsum(policy, axis=1)).sum(axis=1).clip(0, ITEMS - 1)
+    mood = np.repeat(draw.choice([0.7, 1.3], users), each)
+    columns = {"hat": [COLOURS[one] for one in hat], "shoe": [COLOURS[one] for one in shoe]}
+    visits, contexts = visits_of(SCHEMA, columns, ("made", [str(row) for row in range(rows)]))
+    return LoggedDataset(
+        name=world,
+        arms=ITEMS,
+        users=np.repeat(np.arange(users).astype(str), each),
+        timestamps_ms=np.arange(rows),
+        contexts=contexts,
+        chosen=chosen,
+        rewards=(draw.random(rows) < mood * WORLDS[world][hat, shoe, chosen]).astype(np.float64),
+        propensities=policy[np.arange(rows), chosen],
+        schema=SCHEMA,
+        visits=visits,
+    )
 
 
-def test_a_private_start_that_too_few_rows_tell_of_is_said_first_and_gives_no_figure():
-    judged = Gains(0.05, 900, (_gain("popular", 0.01, 0.004),), {"warm_private": (12.0, 3)}, None)
-    found = verdict(judged, PROMISED)
-    assert found.startswith("The reward of the private start is not known: of 900 rows it has 12 effective ones, 3 of ")
-    assert relative_gain(judged) == ""
+def split(log: LoggedDataset) -> tuple[LoggedDataset, LoggedDataset]:
+    """The rows of the first six tenths of the users, and those of the others."""
+    taught = log.user_numbers < 0.6 * (log.user_numbers.max() + 1)
+    return log.select(taught), log.select(~taught)
+
+
+def judged(world: str, seed: int, users: int) -> Gains:
+    """The stand-in of the shared private model beside the references; a user's own learning is a random choice."""
+    log = made(world, seed, users)
+    taught, part = split(log)
+    policies = references(taught, part, seed)
+    draw = np.random.default_rng([seed, 2])
+    noised = taught.contexts + draw.normal(0, 0.05, taught.contexts.shape).astype(np.float32)
+    columns = {name: getattr(taught, name) for name in LoggedDataset.__slots__}
+    policies["private"] = references(LoggedDataset(**{**columns, "contexts": noised}), part, seed)["non-private"]
+    policies["cold"] = one_arm(draw.integers(0, ITEMS, len(part)), ITEMS)
+    expected = expected_rewards(log, seed)[log.user_numbers >= 0.6 * users]
+    against = {SINGLE: "popular", OWN: "cold"}
+    return gains(part, policies, expected, "private", against, "non-private", "nonlinear")
+
+
+def advised(world: str, logs: int, users: int) -> Counter[str]:
+    """How often each advice is given."""
+    return Counter(judged(world, seed, users).advice for seed in range(logs))
+
+
+@pytest.mark.parametrize(("world", "crosses"), [("nonlinear", [("hat", "shoe")]), ("large", [])])
+def test_a_cross_is_named_where_a_pair_of_features_decides_and_nowhere_else(world: str, crosses: list) -> None:
+    """4 logs each. The pair of "nonlinear" was found in 24 of 24 other logs; in an additive world one is named in 5 %
+    of logs at most, so in 2 of 4 with a chance of .014."""
+    found = [crosses_that_help(*split(made(world, seed, 600))) for seed in range(4)]
+    assert sum(one == crosses for one in found) >= (4 if crosses else 3)
+
+
+def test_effects_are_what_the_world_has() -> None:
+    """Deviations over four items of which one is better, by world, from 20,000 rows: of items' own effects and of hats.
+    The seed is fixed; in four others no figure is off by more than .014."""
+    truth = {"none": (0.0, 0.0), "one for all": (0.25, 0.0), "large": (0.0, 0.5)}
+    for world, (own, hat) in truth.items():
+        items, blocks = effects(made(world, 5, 4_000))
+        assert items == pytest.approx(own * 0.75**0.5 / 2, abs=0.02), world
+        assert blocks["hat"] == pytest.approx(hat * 0.75**0.5 / 2, abs=0.02), world
+        assert blocks["shoe"] < 0.02, world
+
+
+@pytest.mark.parametrize("world", ["none", "one for all"])
+def test_no_gain_is_claimed_where_there_is_none(world: str) -> None:
+    """8 small logs in CI, 200 by the slow mark: of an honest 5 % more than 2 of 8 have a chance of .006. A verdict
+    against the logging policy alone says "deploy" in most logs of "one for all"."""
+    assert advised(world, 8, 300)["deploy"] <= 2
+
+
+def test_a_large_gain_is_found() -> None:
+    """Power: 90 % are asked for, of which fewer than 2 of 4 have a chance of .004."""
+    assert advised("large", 4, 600)["deploy"] >= 2
+
+
+@pytest.mark.slow_statistics
+def test_of_200_logs_of_each_world_at_most_5_percent_claim_a_gain_that_is_not_there() -> None:
+    found = {world: advised(world, 200, 300) for world in WORLDS}
+    print(found)
+    assert found["none"]["deploy"] <= 10
+    assert found["one for all"]["deploy"] <= 10
+    assert found["large"]["deploy"] >= 180

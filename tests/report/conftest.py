@@ -1,4 +1,4 @@
-"""Results as runs make them: real guarantees, rewards and cells drawn from fixed seeds."""
+"""Results as runs make them: real guarantees, and rewards drawn from fixed seeds."""
 
 from __future__ import annotations
 
@@ -9,52 +9,57 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
-from hushstream.replay.studies.p2b.report.summaries import summarise
+from hushstream.privacy.promises.promise import NOT_PRIVATE
+from hushstream.replay.report.parts import RoleCheck
+from hushstream.replay.report.replayed import RunResult
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, reached_text, reward_figures
 
 MakeResult = Callable[..., RunResult]
+NOT_PRIVATE_LINE = CONDITION_NAMES["warm_nonprivate"]
 
 
 def _public_figures() -> dict[str, Any]:
     rng = np.random.default_rng(7)
-    conditions, rows = {}, []
-    for name, chance in zip(CONDITIONS, (0.12, 0.5, 0.44), strict=True):
-        conditions[name], of_condition = summarise(name, (rng.random((300, 10)) < chance).astype(np.float64))
-        rows += of_condition
-    exact = rng.poisson(8, (2, 20))
-    noised = exact + rng.integers(-3, 4, (2, 20))
-    cells = [CellRow(i // 4, i % 4, *(int(v) for v in (*exact[:, i], *noised[:, i]))) for i in range(20)]
+    rewards = {
+        name: (rng.random((300, 10)) < chance).astype(np.float64)
+        for name, chance in zip(CONDITIONS, (0.12, 0.5, 0.44), strict=True)
+    }
+    rows, curve = reward_figures(rewards)
     return {
-        "conditions": conditions,
-        "rows": tuple(rows),
-        "cells": tuple(cells),
+        "rows": rows,
+        "curve": curve,
+        "reached": reached_text(rewards, None),
+        "unprotected": {NOT_PRIVATE_LINE: NOT_PRIVATE},
         "counts": {"slot": 1400, "rewarded": 32_000},
     }
 
 
+def _live_figures() -> dict[str, Any]:
+    rows, curve = reward_figures({})
+    remark = "This is a live run: rewards are exact figures on content and are not shown."
+    return {"rows": rows, "curve": curve, "remarks": (remark,), "counts": {"slot": 1400}}
+
+
 @pytest.fixture(scope="session")
 def make_result() -> MakeResult:
-    """A public run's result with any field replaced; with ``public_dataset=False`` a live one."""
+    """A public run's result with any field replaced; with ``public=False`` a live one."""
     figures = _public_figures()
 
     def make(**changes: Any) -> RunResult:
-        public = changes.get("public_dataset", True)
         values = {
             "system": "p2b",
+            "title": f"p2b on {changes.get('dataset', 'synthetic')}",
             "dataset": "synthetic",
             "runner": "stream",
             "seed": 3,
             "deployment": "demo",
             "config_digest": "018dbbf12c2a1711938c4169a0651d66",
-            "public_dataset": True,
-            "release_mode": "slot-sums",
-            "sampling": 1.0,
-            "privacy": StatedGuarantee.of(slot_sums_guarantee(epsilon=1)),
+            "facts": {"release mode": "slot-sums", "sampling": 1.0},
+            "privacy": slot_sums_guarantee(epsilon=1),
             "throughput": {"events_per_second": 15_527.25, "decisions_per_second": 7763.5, "seconds": 4.125},
             "verify": {"learner": RoleCheck(27, ties=1), "shuffler": RoleCheck(3)},
             "environment": {"python": "3.11.2", "numpy": "2.2.0", "cores": 2},
-            **(figures if public else {"counts": {"slot": 1400}}),
+            **(figures if changes.get("public", True) else _live_figures()),
         }
         return RunResult(**{**values, **changes})
 
@@ -70,4 +75,4 @@ def result(make_result: MakeResult) -> RunResult:
 @pytest.fixture(scope="session")
 def live_result(make_result: MakeResult) -> RunResult:
     """A live run's result: the guarantee, slot-public counts and speed."""
-    return make_result(public_dataset=False)
+    return make_result(public=False)

@@ -11,21 +11,31 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from hushstream.privacy.promises.page import groups_of
 from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.catalogue.worlds import seeded_world
-from hushstream.replay.report.replayed import document, table, write
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.report.values import BadResult, ReportNotWritten
-from hushstream.replay.studies.colin.report import (
-    CollaborativeResult,
-    RegretRow,
-    present,
-)
+from hushstream.replay.report.parts import RoleCheck
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, document, table, write
+from hushstream.replay.result import BadResult, Headline, ReportNotWritten
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
+
+
+def curve(at, ours, chance):
+    lines = {"colin": tuple(ours), "random policy": tuple(chance)}
+    return RunCurve(
+        name="regret",
+        title="Cumulative regret",
+        caption="",
+        what="Cumulative regret",
+        across="interactions, all users",
+        at=tuple(at),
+        lines=lines,
+        form="sum",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +47,24 @@ def made():
         release=ContinualConfig(epsilon=2.0, horizon=64, rewards_per_user=30),
     )
     system = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
-    return CollaborativeResult(
+    return RunResult(
+        system="colin",
+        title="colin on colin (uniform): negative-digit, noise at the server",
         dataset="colin (uniform)",
         runner="direct",
         seed=3,
         deployment="small",
         config_digest=system.digest.hex(),
-        algorithm="colin",
-        mechanism="negative-digit",
-        noise_at="server",
-        users=2,
-        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
-        rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
-        mean_reward=0.4375,
+        facts={"mechanism": "negative-digit", "noise at": "server", "users": 2, "mean reward": 0.4375},
+        reached="50 % of the regret of a policy that picks at random",
+        headline=Headline("regret over that of a random policy", 0.5),
+        privacy=system.guarantee().under_key(reproducible=True),
+        rows=RunRows(
+            "Regret.",
+            (Column("policy"), Column("cumulative_regret", ".1f"), Column("of_random", ".0%")),
+            (("colin", 3.25, 0.5), ("random policy", 6.5, 1.0)),
+        ),
+        curve=curve((2, 20), (0.5, 3.25), (0.75, 6.5)),
         counts={"decided": 20, "release": 5, "records_releases": 6},
         throughput={"seconds": 0.5, "decisions_per_second": 40.0},
         verify={"learner": RoleCheck(27, ties=1), "counter": RoleCheck(6), "aggregator": RoleCheck(6)},
@@ -59,7 +74,7 @@ def made():
 
 def shown(result):
     target = io.StringIO()
-    Console(file=target, width=200, color_system=None).print(table(present(result)))
+    Console(file=target, width=200, color_system=None).print(table(result))
     return target.getvalue()
 
 
@@ -77,90 +92,90 @@ def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_f
 def test_what_was_not_verified_is_said(made):
     unverified = replace(made, verify=None)
     assert "not asked for" in shown(unverified)
-    assert document(present(unverified))["verify"] is None
+    assert document(unverified)["verify"] is None
 
 
 def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_path):
-    paths = write(present(made), tmp_path / "new" / "report")
-    assert [path.name for path in paths] == ["results.json", "regret.csv", "regret.png", "index.html"]
+    paths = write(made, tmp_path / "new" / "report")
+    assert [path.name for path in paths] == ["results.json", "rows.csv", "regret.csv", "regret.png", "index.html"]
     found = json.loads(paths[0].read_text(encoding="utf-8"))
-    assert found["regret"] == [
-        {"events": 2, "regret": 0.5, "random_regret": 0.75},
-        {"events": 20, "regret": 3.25, "random_regret": 6.5},
+    assert found["curve"] == made.curve.points
+    assert made.curve.points[:2] == [
+        {"line": "colin", "at": 2, "value": 0.5},
+        {"line": "colin", "at": 20, "value": 3.25},
     ]
-    assert found["share_of_random"] == 0.5
+    assert found["rows"][0] == {"policy": "colin", "cumulative_regret": 3.25, "of_random": 0.5}
+    assert found["facts"]["noise_at"] == "server"
     assert found["counts"] == made.counts
     assert found["count_classes"] == {
         "decided": "zone-private",
         "release": "slot-public",
         "records_releases": "slot-public",
     }
-    assert found["privacy"]["epsilon_micro"] == 2_000_000
+    assert found["privacy"]["unit"]["which"]["epsilon_micro"] == 2_000_000
     assert found["marks"] == list(made.privacy.marks) == [REPRODUCIBLE]
     assert found["verify"]["learner"] == {"status": "float tie", "equal": 27, "ties": 1, "changed": 0, "uncheckable": 0}
-    with paths[1].open(newline="") as source:
-        rows = [
-            RegretRow(int(r["events"]), float(r["regret"]), float(r["random_regret"])) for r in csv.DictReader(source)
-        ]
-    assert tuple(rows) == made.rows
+    with paths[2].open(newline="") as source:
+        points = [(row["line"], int(row["at"]), float(row["value"])) for row in csv.DictReader(source)]
+    assert points == [tuple(point.values()) for point in made.curve.points]
 
 
 def test_equal_results_give_equal_bytes(made, tmp_path):
-    one, two = (write(present(made), tmp_path / name) for name in ("one", "two"))
+    one, two = (write(made, tmp_path / name) for name in ("one", "two"))
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
 def test_the_beginning_is_told_apart_from_the_end(made, tmp_path):
-    rows = tuple(RegretRow(n, 4.0 + 0.1 * n if n > 2 else 2.0 * n, 2.0 * n) for n in range(1, 41))
-    page = write(present(replace(made, rows=rows)), tmp_path)[-1].read_text(encoding="utf-8")
+    at = range(1, 41)
+    rising = curve(at, (4.0 + 0.1 * n if n > 2 else 2.0 * n for n in at), (2.0 * n for n in at))
+    page = write(replace(made, curve=rising), tmp_path)[-1].read_text(encoding="utf-8")
     # Chance has 2 a step; ours 2, 2, then .1 from 4.3 on. The first tenth ends with the fifth row, the last has four.
     assert "45 % to 5 %" in page
-    assert "in the first 5 interactions, and in the last 4" in page
+    assert "in the first 5 interactions, all users, and in the last 4" in page
+
+
+def test_where_every_arm_is_as_good_there_is_no_share(made, tmp_path):
+    flat = replace(made, curve=curve((2, 4), (0.0, 0.0), (0.0, 0.0)))
+    assert "– to –" in write(flat, tmp_path)[-1].read_text(encoding="utf-8")
 
 
 def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
-    page = write(present(made), tmp_path)[-1].read_text(encoding="utf-8")
-    for line in made.privacy.lines:
-        name, _, fact = line.replace("'", "&#39;").partition(": ")
-        assert name in page or name in ("Condition", "Content of persons")
-        assert fact in page
+    page = write(made, tmp_path)[-1].read_text(encoding="utf-8")
+    for group in groups_of(made.privacy):
+        for line in group.lines:
+            for text in (group.title if group.listed else line.name, line.text):
+                assert text.replace("'", "&#39;") in page
     assert REPRODUCIBLE in page
     assert not re.search(r'(src|href)=(?!"#)', page)
     assert "<script" not in page
-    assert "Cumulative regret over interactions: 3.2 at the end" in page
+    assert "at 20: colin 3.250, random policy 6.500." in page
 
 
 def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
-    hostile = replace(made, dataset="<script>x</script>", deployment="[bold]x")
-    page = write(present(hostile), tmp_path)[-1].read_text(encoding="utf-8")
+    hostile = replace(made, title="<script>x</script>", deployment="[bold]x")
+    page = write(hostile, tmp_path)[-1].read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<script>x</script>" in shown(hostile)
 
 
-def test_where_every_arm_is_as_good_chance_is_no_worse(made):
-    flat = replace(made, rows=(RegretRow(2, 0.0, 0.0),))
-    assert flat.share_of_random == 1.0
-    assert "100 %" in shown(flat)
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"rows": ()}, "rows: expected a curve"),
-        ({"rows": (RegretRow(2, 0.0, 0.0), RegretRow(2, 0.0, 0.0))}, "rows: expected a curve"),
-        ({"counts": {"ages": 1}}, "privacy class, got 'ages'"),
+        (lambda made: {"curve": replace(made.curve, at=(2, 2))}, "regret: expected a curve that rises"),
+        (lambda made: {"curve": replace(made.curve, at=(2,))}, "regret: expected 1 values of each line"),
+        (lambda made: {"counts": {"ages": 1}}, "privacy class, got ages"),
     ],
 )
 def test_what_no_run_gives_is_refused(made, changes, says):
     with pytest.raises(BadResult, match=says):
-        replace(made, **changes)
+        replace(made, **changes(made))
 
 
 def test_a_folder_that_cannot_be_written_is_named(made, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
-        write(present(made), tmp_path / "file")
+        write(made, tmp_path / "file")
 
 
 # Runs.
@@ -172,9 +187,9 @@ def test_a_run_gives_a_rising_curve_every_record_verified_and_says_that_its_key_
     result = run_collaborative(
         CollaborativeOptions(world=SMALL, rounds_per_phase=3, config={"privacy": {"epsilon": 8.0}})
     )
-    assert result.events == result.counts["reward_taken"] == 24
-    assert [row.events for row in result.rows] == [4, 8, 12, 16, 20, 24]
-    assert result.rows[-1].random_regret > 0
+    assert result.facts["interactions"] == result.counts["reward_taken"] == 24
+    assert result.curve.at == (4, 8, 12, 16, 20, 24)
+    assert result.rows["random policy"]["cumulative_regret"] > 0
     assert all(check.changed == 0 < check.equal for check in result.verify.values())
     assert set(result.verify) == {"learner", "counter", "aggregator"}
     assert REPRODUCIBLE in result.privacy.marks
@@ -188,8 +203,8 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
         return run_collaborative(options)
 
     one = run(1)
-    assert run(1).rows == one.rows != run(2).rows
-    assert run(1, "learner").noise_at == "learner"
+    assert run(1).curve == one.curve != run(2).curve
+    assert run(1, "learner").facts["noise at"] == "learner"
 
 
 @pytest.mark.parametrize(

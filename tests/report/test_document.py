@@ -4,57 +4,54 @@ import json
 from dataclasses import asdict, fields
 
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
-from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.studies.p2b.report.document import as_json
-from hushstream.replay.studies.p2b.report.results import CellRow
+from hushstream.privacy.promises.page import page_json
+from hushstream.replay.report.replayed import document
 
 
 def through_text(result):
-    return json.loads(json.dumps(as_json(result), allow_nan=False))
+    return json.loads(json.dumps(document(result), allow_nan=False))
 
 
 def test_every_field_of_a_result_stands_in_the_document_exactly(result, live_result, make_result):
-    tuples = StatedGuarantee.of(tuples_guarantee(threshold=50, sampling=0.5, lifetime_slots=2).under_key(True))
-    variants = [
-        result,
-        live_result,
-        make_result(cells=None, verify=None, seed=None, marks=("SHORT RUN",)),
-        make_result(cells=(), conditions={}, rows=(), privacy=tuples, release_mode="tuples", sampling=0.5),
-    ]
+    tuples = tuples_guarantee(threshold=50, sampling=0.5, lifetime_slots=2).under_key(True)
+    variants = [result, live_result, make_result(verify=None, seed=None), make_result(privacy=tuples)]
+    elsewhere = {"reached": "answers", "warnings": "marks", "unprotected": "figures"}
     for variant in variants:
-        document = through_text(variant)
-        given = {**document, **document["run"]}
+        found = through_text(variant)
         for one in fields(variant):
-            assert given[one.name] == json.loads(json.dumps(shown(one.name, getattr(variant, one.name)))), one.name
+            if one.name in elsewhere:
+                assert elsewhere[one.name] in found
+            else:
+                wanted = json.loads(json.dumps(shown(one.name, getattr(variant, one.name))))
+                assert found[one.name] == wanted, one.name
 
 
 def shown(name, value):
     """How a field's value stands in the document, written down a second time."""
     if name == "privacy":
-        return {**value.values, "text": value.lines}
+        return page_json(value)
     if name == "rows":
-        return [asdict(row) for row in value]
-    if name == "conditions":
-        return {condition: asdict(summary) for condition, summary in value.items()}
-    if name == "cells" and value is not None:
-        return {column.name: [getattr(cell, column.name) for cell in value] for column in fields(CellRow)}
+        return value.plain
+    if name == "curve":
+        return value.points
+    if name == "facts":
+        return {key.replace(" ", "_"): one for key, one in value.items()}
     if name == "verify" and value is not None:
         return {role: {"status": check.status, **asdict(check)} for role, check in value.items()}
     return value
 
 
 def test_the_promised_keys_stand_in_the_document(result):
-    document = through_text(result)
-    assert set(document["conditions"]) == {"cold", "warm_nonprivate", "warm_private"}
-    assert all({"mean", "ci95"} <= set(condition) for condition in document["conditions"].values())
-    assert {"epsilon", "delta", "relation", "unit", "lifetime", "deployment", "text"} <= set(document["privacy"])
-    assert document["privacy"]["epsilon"] == 1.0
-    assert document["counts"] == {"slot": 1400, "rewarded": 32_000}
-    assert document["count_classes"] == {"slot": "slot-public", "rewarded": "zone-private"}
-    assert document["throughput"]["events_per_second"] == 15_527.25
-    assert document["schema_version"] == 1
-
-
-def test_the_comparison_follows_from_the_arms(result):
-    document = through_text(result)
-    assert document["comparison"]["low"] < document["comparison"]["ratio"] < document["comparison"]["high"]
+    found = through_text(result)
+    assert {row["condition"] for row in found["rows"]} == {
+        "shared private model",
+        "own learning only",
+        "shared, NOT PRIVATE",
+    }
+    assert all({"users", "mean_reward", "ci95"} <= set(row) for row in found["rows"])
+    assert all({"line", "at", "value", "ci95"} == set(point) for point in found["curve"])
+    assert {"sentence", "person", "unit", "mechanism", "not_protected"} <= set(found["privacy"])
+    assert found["privacy"]["unit"]["zero_out"]["epsilon"] == 1.0
+    assert found["counts"] == {"slot": 1400, "rewarded": 32_000}
+    assert found["count_classes"] == {"slot": "slot-public", "rewarded": "zone-private"}
+    assert found["throughput"]["events_per_second"] == 15_527.25

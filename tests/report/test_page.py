@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.studies.p2b.report.folder import write_report
-from hushstream.replay.studies.p2b.report.page import run_page
-from hushstream.replay.studies.p2b.report.plots import plots
-from hushstream.replay.studies.p2b.report.results import ConditionRow, ConditionSummary
+from hushstream.privacy.promises.page import groups_of
+from hushstream.replay.report.parts import RoleCheck
+from hushstream.replay.report.replayed import page as page_of
+from hushstream.replay.report.replayed import write
+from hushstream.replay.result import Headline
 
 VOID = {"meta", "img", "source", "br", "hr", "link", "input"}
 
@@ -54,19 +54,14 @@ class Page(HTMLParser):
 
 
 def words(result) -> Page:
-    """The page without its pictures, for what is said in words."""
-    return Page(run_page(result, [], ["results.json"]))
-
-
-def whole(result) -> Page:
-    """The page with its pictures."""
-    return Page(run_page(result, plots(result), ["results.json"]))
+    """The page of a result."""
+    return Page(page_of(result, ("results.json",)))
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory, result) -> str:
     """The page as a report holds it."""
-    return write_report(result, tmp_path_factory.mktemp("report"))[-1].read_text(encoding="utf-8")
+    return write(result, tmp_path_factory.mktemp("report"))[-1].read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +101,12 @@ def pictures(page):
 
 
 def test_every_picture_is_there_for_wide_and_narrow_screens_and_described(page):
-    assert [one["class"] for one in pictures(page)] == ["wide", "narrow"] * 3
+    assert [one["class"] for one in pictures(page)] == ["wide", "narrow"]
     assert all(len(one["aria-label"]) > 60 for one in pictures(page))
-    assert len({one["aria-label"] for one in pictures(page)}) == 3
+    assert len({one["aria-label"] for one in pictures(page)}) == 1
     # The description of the rewards gives the figures of the first and of the last interaction.
-    assert "At the first: cold 0." in pictures(page)[0]["aria-label"]
-    assert "At the last interaction: cold 0." in pictures(page)[0]["aria-label"]
+    assert "at 1: shared private model 0." in pictures(page)[0]["aria-label"]
+    assert "at 10: shared private model 0." in pictures(page)[0]["aria-label"]
 
 
 def test_pictures_have_the_colours_of_the_page_and_names_of_their_own(source, page):
@@ -140,24 +135,25 @@ def test_seed_guarantee_deployment_and_digest_stand_once_at_the_end(page, result
 
 
 def test_the_whole_guarantee_stands_on_the_page(page, result):
-    for line in result.privacy.lines:
-        name, _, fact = line.partition(": ")
-        assert fact in page.text
-        assert name == "Not protected" or name in page.text
+    assert result.privacy.sentence() in page.text
+    for group in groups_of(result.privacy):
+        for line in group.lines:
+            assert line.text in page.text
+            assert (group.title if group.listed else line.name) in page.text
 
 
 def test_conditions_of_the_guarantee_stand_on_the_page(make_result):
-    stated = StatedGuarantee.of(paper_guarantee(threshold=10, sampling=0.5))
-    page = words(make_result(privacy=stated, release_mode="paper", sampling=0.5))
-    for line in stated.lines:
-        assert (line.partition(": ")[2] or line) in page.text
+    stated = paper_guarantee(threshold=10, sampling=0.5)
+    page = words(make_result(privacy=stated))
+    for group in groups_of(stated):
+        assert all(line.text in page.text for line in group.lines)
 
 
 def test_marks_stand_at_the_top(make_result):
-    stated = StatedGuarantee.of(paper_guarantee(threshold=10, sampling=0.5).under_key(True))
-    page = words(make_result(privacy=stated, release_mode="paper", sampling=0.5, marks=("SHORT RUN",)))
-    assert [a["role"] for a in page.all("div") if a.get("class") == "mark"] == ["note"] * 3
-    for mark in ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE", "SHORT RUN"):
+    stated = paper_guarantee(threshold=10, sampling=0.5).under_key(True)
+    page = words(make_result(privacy=stated))
+    assert [a["role"] for a in page.all("div") if a.get("class") == "mark"] == ["note"] * 2
+    for mark in ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"):
         assert page.text.index(mark) < page.text.index("Outcome")
 
 
@@ -165,30 +161,23 @@ def test_a_page_without_marks_claims_none(page):
     assert not [a for a in page.all("div") if a.get("class") == "mark"]
 
 
-def test_the_outcome_gives_the_ratio_with_its_interval(make_result):
-    conditions = {
-        "cold": ConditionSummary(0.1205, 0.0097, 600),
-        "warm_nonprivate": ConditionSummary(0.5095, 0.0124, 600),
-        "warm_private": ConditionSummary(0.438, 0.0125, 600),
-    }
-    kept = Comparison(0.86, 0.84, 0.88)
-    text = words(make_result(conditions=conditions, kept=kept)).text
-    assert text.index("86 % of what a model without privacy earns (84 to 88 %), ") < text.index("Outcome")
-    assert "earn 3.63 times what users earn who start cold (95 % interval 3.35 to 3.97)" in text
-    assert "0.4255 to 0.4505" in text
+def test_the_headline_stands_with_its_interval_below_what_was_reached(make_result):
+    """ "92 % of what a model without privacy earns" hid that own learning alone earns half of it."""
+    kept = Headline("share of the gain that is kept", 0.816, 0.78, 0.85)
+    reached = "A shared private model raised new users' mean reward from 0.120 (own learning only) to 0.438"
+    text = words(make_result(headline=kept, reached=reached)).text
+    assert text.index(reached) < text.index("Outcome") < text.index("82 %")
+    assert "share of the gain that is kept: 0.816 (95 % interval 0.78 to 0.85)." in text
 
 
-def test_a_cold_mean_near_zero_gets_words_instead_of_a_ratio(make_result):
-    conditions = {"cold": ConditionSummary(0.0, 0.0, 9), "warm_private": ConditionSummary(0.4, 0.1, 9)}
-    page = words(make_result(conditions=conditions, rows=()))
-    assert "has no ratio" in page.text
-    assert "×" not in page.text
+def test_what_a_run_remarks_stands_with_the_outcome(make_result):
+    assert "There is nothing to share." in words(make_result(remarks=("There is nothing to share.",))).text
 
 
 def test_a_live_run_says_why_it_shows_no_rewards(live_result):
-    page = whole(live_result)
+    page = words(live_result)
     assert "This is a live run" in page.text
-    assert len(pictures(page)) == 2
+    assert not pictures(page)
     assert "public data only" not in page.text.partition("happened how often")[2].partition("Value")[2]
 
 
@@ -201,6 +190,7 @@ def test_measured_quantities_stand_with_their_units(make_result):
     measured = {
         "seconds": 17.25,
         "decisions": 60_000.0,
+        "decisions_per_second": 1454.5,
         "events_per_second": 3706.4,
         "decision_seconds_p99": 0.0441,
         "peak_memory_bytes_learner": 181_400_000.0,
@@ -219,7 +209,7 @@ def test_measured_quantities_stand_with_their_units(make_result):
 def test_what_verify_found_stands_on_the_page(make_result):
     page = words(make_result(verify={"learner": RoleCheck(27), "shuffler": RoleCheck(2, changed=1)}))
     assert "Verify: changed (at least one published record differs" in page.text
-    assert [a["class"] for a in page.all("small") if "class" in a] == ["bad", "good", "bad"], "NOT PRIVATE first"
+    assert [a["class"] for a in page.all("small") if "class" in a] == ["good", "bad"]
     assert "Verify did not run." in words(make_result(verify=None)).text
 
 
@@ -233,33 +223,27 @@ def test_tables_have_captions_and_headings_with_a_scope(page):
 
 def test_names_are_shown_as_text_and_never_as_markup(make_result):
     hostile = '<img src=x onerror="alert(1)">&amp;\'"{{ 7*7 }}$x^2$'
-    stated = slot_sums_guarantee(epsilon=1).as_json()
-    page = whole(
+    page = words(
         make_result(
-            system=hostile,
             dataset=hostile,
             runner=hostile,
             deployment=hostile,
-            marks=(hostile,),
-            throughput={hostile: 1.0},
+            throughput={hostile: 1.0, "decisions_per_second": 1.0},
             verify={hostile: RoleCheck(1)},
             environment={hostile: hostile},
-            privacy=StatedGuarantee({**stated, "unit": hostile}, (f"Mechanism: {hostile}.", hostile)),
+            privacy=replace(slot_sums_guarantee(epsilon=1), unit=hostile, mechanism=hostile, conditions=(hostile,)),
         )
     )
     assert page.open == []
-    assert len(pictures(page)) == 6
+    assert len(pictures(page)) == 2
     assert not page.all("img")
     assert not any("onerror" in attributes for _, attributes in page.tags)
-    assert page.text.count(hostile) >= 9
+    assert page.text.count(hostile) >= 7
 
 
-def test_what_the_start_is_worth_at_once_stands_beside_the_mean(make_result):
-    rows = tuple(
-        ConditionRow(arm, place, 400, mean, 0.02)
-        for arm, means in (("cold", (0.1, 0.4)), ("warm_private", (0.4, 0.45)))
-        for place, mean in enumerate(means, start=1)
-    )
-    text = words(make_result(rows=rows)).text
-    assert "At the first interaction 4.00× 0.400 warm, private; 0.100 cold; 95 % interval" in text
-    assert "At the first interaction" not in words(make_result(rows=())).text
+def test_the_beginning_stands_beside_the_mean(make_result, result):
+    ours, other = "shared private model", "own learning only"
+    curve = replace(result.curve, at=(1, 2), lines={ours: (0.4, 0.45), other: (0.1, 0.4)}, half_widths={})
+    text = words(make_result(curve=curve)).text
+    assert "From beginning to end 400 % to 112 %" in text
+    assert f"{ours} over {other}, in the first 1 visits of a new user, and in the last 1" in text

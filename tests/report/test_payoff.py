@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
-from hushstream.replay.report.values import BadResult
+from hushstream.replay.result import BadResult
 
 
 def payoff(low: float | None, high: float | None, **more: Any) -> Payoff:

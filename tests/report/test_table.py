@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.studies.p2b.report.table import terminal_table
+from hushstream.replay.report.parts import RoleCheck
+from hushstream.replay.report.replayed import table
 
 
 def shown(result, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(terminal_table(result))
+    console.print(table(result))
     return console.file.getvalue()
 
 
@@ -23,20 +24,19 @@ def words(text: str) -> str:
 
 def test_the_terminal_shows_arms_guarantee_speed_and_verify(result):
     text = shown(result)
-    for name, condition in zip(("cold", "warm, NOT PRIVATE", "warm, private"), result.conditions.values(), strict=True):
-        line = next(line for line in text.splitlines() if line.strip().startswith(name + " "))
-        assert f"{condition.mean:.4f}" in line
-    assert text.startswith("Users who start from the private model earn")
+    for row in result.rows.plain:
+        assert re.search(rf"^ *{row['condition']} .* {row['mean_reward']:.4f} ", text, re.MULTILINE)
+    assert text.startswith("A shared private model raised new users' mean reward")
     assert f"guarantee {result.privacy.summary}" in words(text)
     assert "demo (hosted)" in text
-    assert "events per second 15,527" in text
-    assert "verify        float tie" in text
+    assert "7,764 decisions/s" in text
+    assert "30 records equal, 1 float tie, 0 changed" in text
 
 
 def test_marks_come_first_on_the_terminal(make_result):
-    stated = StatedGuarantee.of(paper_guarantee(threshold=10, sampling=0.5).under_key(True))
-    text = shown(make_result(privacy=stated, release_mode="paper", sampling=0.5))
-    assert text.index("NOT PRIVATE AS STATED") < text.index("REPRODUCIBLE, NOT PRIVATE") < text.index("mean reward")
+    stated = paper_guarantee(threshold=10, sampling=0.5).under_key(True)
+    text = shown(make_result(privacy=stated))
+    assert text.index("NOT PRIVATE AS STATED") < text.index("REPRODUCIBLE, NOT PRIVATE") < text.index("  mean reward")
 
 
 def test_a_live_run_shows_its_guarantee_without_rewards(live_result):
@@ -46,22 +46,17 @@ def test_a_live_run_shows_its_guarantee_without_rewards(live_result):
 
 
 def test_names_are_not_read_as_markup(make_result):
-    text = shown(make_result(dataset="[red]data[/red]", deployment="[bold]d", marks=("[link=x]mark",)))
+    text = shown(make_result(dataset="[red]data[/red]", deployment="[bold]d"))
     assert "p2b on [red]data[/red]" in text
     assert "[bold]d (hosted)" in text
-    assert "[link=x]mark" in text
 
 
 @pytest.mark.parametrize("width", [48, 60])
 def test_narrow_terminals_keep_every_figure(result, width):
     text = shown(result, width)
-    ratio = result.conditions["warm_private"].mean / result.conditions["cold"].mean
-    assert f"{result.conditions['warm_private'].mean:.4f}" in text
-    assert f"{ratio:.2f}x" in text
+    assert f"{result.rows['shared private model']['mean_reward']:.4f}" in text
     assert result.config_digest in "".join(text.split())
 
 
 def test_a_changed_record_is_said(make_result):
-    assert "verify        changed (at least one published record" in shown(
-        make_result(verify={"learner": RoleCheck(1, changed=1)})
-    )
+    assert "0 records equal, 0 float ties, 1 changed" in shown(make_result(verify={"learner": RoleCheck(0, changed=1)}))

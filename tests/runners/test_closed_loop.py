@@ -10,10 +10,9 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan
-from hushstream.replay.worlds.blocked import BLOCK_USERS, BlockedWorld
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.p2b.run import CONDITIONS, ClosedLoop, Plan
+from hushstream.replay.worlds.world import BLOCK_USERS, BlockedWorld
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
@@ -24,7 +23,7 @@ from hushstream.systems.p2b.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 
 
@@ -176,7 +175,7 @@ def test_blocks_keep_every_users_own_eligible_arms():
 
 
 def test_blocks_are_forgotten_and_computed_again_alike(monkeypatch):
-    monkeypatch.setattr("hushstream.replay.worlds.blocked.KEPT_BLOCKS", 2)
+    monkeypatch.setattr("hushstream.replay.worlds.world.KEPT_BLOCKS", 2)
     world = make_world("synthetic", users=10, seed=2)
     blocked = BlockedWorld(world)
     first = [blocked.context(3, r).copy() for r in range(world.rounds)]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import avro.compatibility
-import avro.schema
 import pytest
 from fastavro import json_reader
 from hypothesis import strategies as st
 
-from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
+from hushstream.schemas.catalogue import CATALOGUE, Schema
 
 GOLDEN = Path(__file__).parent / "golden" / "values.json"
 
@@ -46,40 +44,20 @@ def strategy(schema: Any, named: dict[str, st.SearchStrategy[Any]]) -> st.Search
 
 
 @pytest.fixture(scope="session")
-def records_of() -> Callable[[SchemaVersion], st.SearchStrategy[dict[str, Any]]]:
-    """A strategy for the records of a schema version, made from its text."""
-    return lambda version: strategy(json.loads(version.text), {})
+def records_of() -> Callable[[Schema], st.SearchStrategy[dict[str, Any]]]:
+    """A strategy for the records of a schema, made from its text."""
+    return lambda schema: strategy(json.loads(schema.text), {})
 
 
 @pytest.fixture(scope="session")
 def golden() -> Mapping[str, Mapping[str, Any]]:
-    """By "Name/vN": the fingerprint, a record, and its frozen value."""
+    """By name: the fingerprint, a record, and its frozen value."""
     found = {}
-    for key, entry in json.loads(GOLDEN.read_text(encoding="utf-8")).items():
-        name, number = key.split("/v")
-        version = next(v for v in CATALOGUE[name] if v.version == int(number))
-        (record,) = json_reader(io.StringIO(json.dumps(entry["record"])), json.loads(version.text))
-        found[key] = {
+    for name, entry in json.loads(GOLDEN.read_text(encoding="utf-8")).items():
+        (record,) = json_reader(io.StringIO(json.dumps(entry["record"])), json.loads(CATALOGUE[name].text))
+        found[name] = {
             "fingerprint": bytes.fromhex(entry["fingerprint"]),
             "record": record,
             "value": bytes.fromhex(entry["value"]),
         }
     return found
-
-
-@pytest.fixture(scope="session")
-def incompatibilities() -> Callable[[Sequence[str]], list[tuple[int, int]]]:
-    """FULL_TRANSITIVE: the pairs (reader, writer) of schema texts that cannot read one another."""
-
-    def check(texts: Sequence[str]) -> list[tuple[int, int]]:
-        schemas = [avro.schema.parse(text) for text in texts]
-        checker = avro.compatibility.ReaderWriterCompatibilityChecker
-        compatible = avro.compatibility.SchemaCompatibilityType.compatible
-        return [
-            (reader, writer)
-            for reader in range(len(schemas))
-            for writer in range(len(schemas))
-            if checker().get_compatibility(schemas[reader], schemas[writer]).compatibility != compatible
-        ]
-
-    return check

@@ -1,9 +1,12 @@
+"""Schemas and their codec: frozen bytes, refusals with a reason, and no more memory than a record deserves."""
+
 from __future__ import annotations
 
 import io
 import json
 import tracemalloc
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import avro.io
 import avro.schema
@@ -12,20 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushstream.schemas.catalogue import CATALOGUE, SchemaError, SchemaVersion, make_schema_version
+from hushstream.schemas import rows
+from hushstream.schemas.catalogue import CATALOGUE, SchemaError, load
 from hushstream.schemas.codec import (
     COMPRESSED,
     HEADER_BYTES,
     MAX_VALUE_BYTES,
-    NEWEST_GENERATION,
-    Codec,
     CodecError,
     decode,
     encode,
-    generation_of,
     readable,
 )
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 
 SLOT = {
     "report_id": bytes(16),
@@ -43,7 +44,7 @@ def reason_of(value: bytes, expect: frozenset[str] | None = None) -> Reason:
 
 
 def header(name: str) -> bytes:
-    return b"\xc3\x01" + CATALOGUE[name][-1].fingerprint
+    return b"\xc3\x01" + CATALOGUE[name].fingerprint
 
 
 def long(number: int) -> bytes:
@@ -60,51 +61,44 @@ def long(number: int) -> bytes:
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_what_is_written_is_read(name, records_of, data):
-    record = data.draw(records_of(CATALOGUE[name][-1]))
-    assert decode(encode(name, record, NEWEST_GENERATION)) == (name, record)
+    record = data.draw(records_of(CATALOGUE[name]))
+    assert decode(encode(name, record)) == (name, record)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_the_avro_package_writes_our_bytes_and_reads_our_record(name, records_of, data):
-    version = CATALOGUE[name][-1]
+    version = CATALOGUE[name]
     record = data.draw(records_of(version))
     schema = avro.schema.parse(version.text)
     stream = io.BytesIO()
     avro.io.DatumWriter(schema).write(record, avro.io.BinaryEncoder(stream))
-    value = encode(name, record, NEWEST_GENERATION)
+    value = encode(name, record)
     assert value == b"\xc3\x01" + version.fingerprint + stream.getvalue()
     body = avro.io.BinaryDecoder(io.BytesIO(value[HEADER_BYTES:]))
     assert avro.io.DatumReader(schema).read(body) == record
 
 
-@pytest.mark.parametrize(
-    "key", [f"{version.name}/v{version.version}" for versions in CATALOGUE.values() for version in versions]
-)
-def test_frozen_bytes_stay_readable_and_are_still_written_in_their_generation(key, golden):
-    name, version = key.split("/v")
-    record, value = golden[key]["record"], golden[key]["value"]
-    found, fields = decode(value)
-    assert found == name
-    assert fields.items() >= record.items()
-    schema_generation = CATALOGUE[name][int(version) - 1].schema_generation
-    assert encode(name, record, schema_generation) == value
-    assert generation_of(value) == schema_generation
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_frozen_bytes_are_still_written_and_read(name, golden):
+    record, value = golden[name]["record"], golden[name]["value"]
+    assert decode(value) == (name, record)
+    assert encode(name, record) == value
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_every_slot_has_one_size(records_of, data):
-    assert len(encode("SlotReport", data.draw(records_of(CATALOGUE["SlotReport"][-1])))) == 82
-    assert len(encode("SealedSlot", data.draw(records_of(CATALOGUE["SealedSlot"][-1])))) == 130
+    assert len(encode("SlotReport", data.draw(records_of(CATALOGUE["SlotReport"])))) == 82
+    assert len(encode("SealedSlot", data.draw(records_of(CATALOGUE["SealedSlot"])))) == 130
 
 
 @pytest.mark.parametrize("name", ["Genesis", "Decisions", "WindowJournal", "Model"])
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_a_journal_record_ends_with_its_chain(name, records_of, data):
-    record = data.draw(records_of(CATALOGUE[name][-1]))
+    record = data.draw(records_of(CATALOGUE[name]))
     blank = encode(name, {**record, "chain": bytes(16)})
     assert encode(name, record) == blank[:-16] + record["chain"]
 
@@ -175,7 +169,7 @@ def test_each_way_to_be_no_record_has_its_reason():
 
 
 def test_ints_beyond_32_bits_are_found_inside_nested_records(golden):
-    record = golden["WindowJournal/v1"]["record"]
+    record = golden["WindowJournal"]["record"]
     inputs = [*record["head"]["inputs"], {"topic": "reports", "partition": 2**31, "low": 0, "high": 1}]
     with pytest.raises(CodecError, match="32 bits"):
         encode("WindowJournal", {**record, "head": {**record["head"], "inputs": inputs}})
@@ -202,68 +196,6 @@ def test_an_array_of_empty_strings_cannot_grow_beyond_a_small_multiple_of_its_re
         assert tracemalloc.get_traced_memory()[1] < 16 * MAX_VALUE_BYTES
     finally:
         tracemalloc.stop()
-
-
-def grown(name: str, *added: dict[str, Any], schema_generation: int = 2) -> SchemaVersion:
-    """A second version of a record, with more fields."""
-    schema = json.loads(CATALOGUE[name][0].text)
-    return make_schema_version(name, 2, {**schema, "edition": schema_generation, "fields": [*schema["fields"], *added]})
-
-
-NOTE = {"name": "note", "type": "bytes", "default": "\u00e9"}
-COUNT = {"name": "count", "type": "int", "default": 7}
-TICK = {"config_digest": bytes(16)}
-
-
-def test_a_newer_version_reads_older_values_and_fills_in_its_defaults():
-    first = CATALOGUE["Tick"][0]
-    before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, grown("Tick", NOTE, COUNT))})
-    expected = {**TICK, "note": b"\xe9", "count": 7}
-    assert after.decode(before.encode("Tick", TICK)) == ("Tick", expected)
-    newer = after.encode("Tick", TICK, schema_generation=2)
-    assert after.decode(newer) == ("Tick", expected)
-    assert [after.generation_of(value) for value in (before.encode("Tick", TICK), newer)] == [1, 2]
-    for refuses in (before.decode, before.generation_of):
-        with pytest.raises(CodecError) as caught:
-            refuses(newer)
-        assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
-
-
-def test_a_generation_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
-    first, second = CATALOGUE["Tick"][0], grown("Tick", COUNT, schema_generation=3)
-    before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, second)})
-    assert (before.newest_generation, after.newest_generation) == (1, 3)
-    record = {**TICK, "count": 9}
-    for schema_generation in (1, 2):
-        assert after.encode("Tick", record, schema_generation) == before.encode("Tick", TICK)
-        assert after.narrow("Tick", record, schema_generation) == TICK
-    for schema_generation in (3, 4):
-        assert after.decode(after.encode("Tick", record, schema_generation)) == ("Tick", record)
-        assert after.narrow("Tick", record, schema_generation) == record
-    with pytest.raises(CodecError, match=r"unknown fields \[surplus\]"):
-        after.encode("Tick", {**record, "surplus": 1})
-    with pytest.raises(CodecError, match="schema generation from 1 to 3, got 'Tick' in 0"):
-        after.encode("Tick", record, 0)
-    with pytest.raises(CodecError, match="32 bits"):
-        after.encode("Tick", {**TICK, "count": 2**31})
-    with pytest.raises(SchemaError, match="grow from 1 on"):
-        Codec({"Tick": (second,)})
-
-
-def test_what_came_later_is_left_out_inside_nested_records_and_arrays_too(golden):
-    first = CATALOGUE["WindowJournal"][0]
-    schema = json.loads(first.text)
-    head = next(field["type"] for field in schema["fields"] if field["name"] == "head")
-    ranges = next(field["type"]["items"] for field in head["fields"] if field["name"] == "inputs")
-    for nested in (head, ranges):
-        nested["fields"].append(COUNT)
-    second = make_schema_version("WindowJournal", 2, {**schema, "edition": 2})
-    before, after = Codec({"WindowJournal": (first,)}), Codec({"WindowJournal": (first, second)})
-    record = golden["WindowJournal/v1"]["record"]
-    inputs = [{**part, "count": 3} for part in record["head"]["inputs"]]
-    counted = {**record, "head": {**record["head"], "inputs": inputs, "count": 4}}
-    assert after.encode("WindowJournal", counted) == before.encode("WindowJournal", record)
-    assert after.decode(after.encode("WindowJournal", counted, 2))[1] == counted
 
 
 def mutation(rng: np.random.Generator, value: bytes) -> bytes:
@@ -305,9 +237,126 @@ def test_bytes_from_anywhere_are_refused_with_a_reason(data):
     assert reason_of(data) in (without_header, Reason.UNKNOWN_FINGERPRINT)
 
 
-def test_what_shows_a_topic_passes_over_garbage_but_not_what_a_newer_release_wrote() -> None:
+def test_what_shows_a_topic_passes_over_garbage_but_not_what_another_release_wrote() -> None:
     own = encode("SlotReport", SLOT)
     assert list(readable([b"garbage", own, own[:-1], b""])) == [decode(own)]
     assert not list(readable([own], frozenset({"Lift"})))
     with pytest.raises(CodecError, match=Reason.UNKNOWN_FINGERPRINT.value):
         list(readable([b"\xc3\x01" + bytes(8) + b"newer"]))
+
+
+SCHEMAS = list(CATALOGUE.values())
+
+
+def each_name_defined_once(schema: Any, seen: set[str]) -> Any:
+    """Put a name for a repeated definition, which avro's canonical form has and the standard forbids."""
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("name") in seen:
+        return schema["name"]
+    if "name" in schema:
+        seen.add(schema["name"])
+    result = dict(schema)
+    if "fields" in result:
+        result["fields"] = [{**item, "type": each_name_defined_once(item["type"], seen)} for item in result["fields"]]
+    if "items" in result:
+        result["items"] = each_name_defined_once(result["items"], seen)
+    return result
+
+
+def crc_64_avro(data: bytes) -> bytes:
+    """Avro 1.12, "Schema Fingerprints", bit by bit; stored little-endian."""
+    empty = 0xC15D213AA4D7A795
+    state = empty
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = (state >> 1) ^ (empty & -(state & 1))
+    return state.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=list(CATALOGUE))
+def test_fingerprints_are_those_of_the_avro_package_and_of_the_specification(schema):
+    theirs = avro.schema.parse(schema.text)
+    form = json.loads(theirs.canonical_form)
+    once = each_name_defined_once(form, set())
+    canonical = json.dumps(once, separators=(",", ":"), ensure_ascii=False)
+    assert schema.fingerprint == crc_64_avro(canonical.encode())
+    if once == form:
+        assert schema.fingerprint == theirs.fingerprint("CRC-64-AVRO")
+
+
+def test_the_avro_package_is_asked_directly_for_most_schemas():
+    forms = [json.loads(avro.schema.parse(version.text).canonical_form) for version in SCHEMAS]
+    assert sum(each_name_defined_once(form, set()) == form for form in forms) >= 8
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=list(CATALOGUE))
+def test_a_change_of_a_schema_does_not_go_unseen(schema, golden):
+    assert schema.fingerprint == golden[schema.name]["fingerprint"]
+
+
+def undocumented(schema: Any, path: str) -> list[str]:
+    if not isinstance(schema, dict):
+        return []
+    found = [] if schema.get("doc") or schema["type"] == "array" else [path]
+    for field in schema.get("fields", ()):
+        if not field.get("doc"):
+            found.append(f"{path}.{field['name']}")
+        found += undocumented(field["type"], f"{path}.{field['name']}")
+    return found + undocumented(schema.get("items"), f"{path}[]")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=list(CATALOGUE))
+def test_every_type_and_field_is_documented(schema):
+    assert undocumented(json.loads(schema.text), schema.name) == []
+
+
+@pytest.mark.parametrize("name", ["Genesis", "Decisions", "WindowJournal", "Model"])
+def test_the_chain_is_the_last_field_of_every_journal_record(name):
+    last = CATALOGUE[name].parsed["fields"][-1]
+    assert last["name"] == "chain"
+    named = last["type"] if isinstance(last["type"], str) else last["type"]["name"]
+    assert named == "hushstream.Fixed16"
+
+
+def test_typed_dictionaries_have_the_fields_of_the_schema():
+    kinds = {field["name"]: field["type"] for field in CATALOGUE["Decisions"].parsed["fields"]}
+    head = {field["name"]: field["type"] for field in kinds["head"]["fields"]}
+    typed = {rows.Decisions: kinds, rows.JournalHead: head}
+    nested = {rows.Debit: kinds["debits"], rows.InputRange: head["inputs"]}
+    typed |= {of: {field["name"]: field for field in kind["items"]["fields"]} for of, kind in nested.items()}
+    for of, fields in typed.items():
+        assert list(get_type_hints(of)) == list(fields)
+
+
+def write(root: Path, path: str, **schema: Any) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    (root / "shared").mkdir(exist_ok=True)
+    made = {"type": "record", "name": file.stem, "namespace": "hushstream", **schema}
+    file.write_text(json.dumps(made), encoding="utf-8")
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind}
+
+
+def test_a_shared_type_is_defined_once(tmp_path):
+    write(tmp_path, "shared/Part.avsc", fields=[field("a", "int")])
+    write(tmp_path, "Whole.avsc", fields=[field("x", "Part"), field("y", {"type": "array", "items": "Part"})])
+    fields = json.loads(load(tmp_path)["Whole"].text)["fields"]
+    assert fields[0]["type"]["fields"] == [field("a", "int")]
+    assert fields[1]["type"]["items"] == "Part"
+
+
+def test_a_folder_with_a_twin_a_wrong_name_or_an_unknown_type_is_refused(tmp_path):
+    write(tmp_path / "twin", "A.avsc", fields=[field("a", "int")])
+    write(tmp_path / "twin", "B.avsc", fields=[field("a", "int")])
+    assert load(tmp_path / "twin").keys() == {"A", "B"}
+    write(tmp_path / "unknown", "A.avsc", fields=[field("a", "B")])
+    with pytest.raises(SchemaError, match=r"A\.avsc: no shared type of the name"):
+        load(tmp_path / "unknown")
+    write(tmp_path / "misnamed", "A.avsc", name="B", fields=[])
+    with pytest.raises(SchemaError, match="expected the name A"):
+        load(tmp_path / "misnamed")

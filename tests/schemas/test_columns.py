@@ -19,7 +19,7 @@ from hushstream.schemas.columns import (
     gather_contexts,
     gather_feedback,
 )
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 
 D, K = 3, 10
 X = np.array([1.0, -2.0, 0.5], dtype="<f4")
@@ -111,6 +111,7 @@ def test_nothing_gives_empty_columns():
         (event(user=""), Reason.EMPTY_ID),
         (event(event_id="x" * 129), Reason.ID_TOO_LONG),
         (event(user="é" * 65), Reason.ID_TOO_LONG),
+        (event(user="a\u2028b"), Reason.ID_OF_LINES),
         (event(line=""), Reason.BAD_TRACK),
         (event(line="l" * 129), Reason.BAD_TRACK),
         (event(eligible=b"\x01\x00\x00"), Reason.WRONG_MASK_LENGTH),
@@ -217,6 +218,7 @@ def test_both_forms_of_contexts_give_the_same_rows_and_the_same_rejects(rows, sp
     [
         ({"event_id": ""}, Reason.EMPTY_ID),
         ({"user": "u" * 129}, Reason.ID_TOO_LONG),
+        ({"user": "u\n"}, Reason.ID_OF_LINES),
         ({"arm": -1}, Reason.UNKNOWN_ARM),
         ({"reward": 1.0000001}, Reason.REWARD_OUT_OF_RANGE),
         ({"reward": -0.1}, Reason.REWARD_OUT_OF_RANGE),

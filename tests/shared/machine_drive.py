@@ -13,9 +13,8 @@ from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.role import Role
-from hushstream.engine.machine import releasing, waiting
+from hushstream.engine.machine import MemoryUserStore
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
-from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
 from recordings import KEYS, Recording
 from storage import SEAL
@@ -99,17 +98,16 @@ class Rig:
         self._store = None if not self.scenario.spills else MemoryUserStore()
         if self.scenario.spills == "disk":
             self._store = UserDatabase(Path(mkdtemp(dir=self.folder)) / "0.users", SEAL)
+        self._maker = MachineMaker(self.role, self.recording.system, ROTATED if self.scenario.rotates else KEYS)
+        self._genesis = self.recording.records[self._maker(self.home).journal][0].value
         self.machine = self.fresh()
 
     def fresh(self) -> Any:
         """A machine that has started on the recorded journal, and folded nothing."""
-        maker = MachineMaker(self.role, self.recording.system, ROTATED if self.scenario.rotates else KEYS)
-        machine: Any = maker(self.home)
-        genesis = self.recording.records[machine.journal][0].value
-        machine = self.remake(maker.of_journal(self.home, genesis))
+        machine: Any = self.remake(self._maker.of_journal(self.home, self._genesis))
         if self._store is not None:
             machine.keep_users(self._store, RESIDENT_USERS)
-        machine.start(genesis)
+        machine.start(self._genesis)
         return machine
 
     def restored(self) -> Any:
@@ -141,12 +139,12 @@ class Rig:
         every = self.input()
         for number, (place, record) in enumerate(every):
             suspected = self.scenario.suspected and number == len(every) // 2
-            if suspected and (releases := releasing(self.machine)) is not None:
-                releases.request_epoch(EPOCH_NONCE, forked=True)
+            if suspected:
+                self.machine.request_epoch(EPOCH_NONCE, forked=True)
             arrived[place].append(record)
-            yield [Written.by(step) for steps in self._folds(arrived) for step in steps]
+            yield [Written.by(step) for steps in self.folds(arrived) for step in steps]
 
-    def _folds(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Iterator[Sequence[Step]]:
+    def folds(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Iterator[Sequence[Step]]:
         """As the direct runner does: fold what is ready, and wait for nothing that a log has not got."""
         while True:
             slices = self.waiting(arrived)
@@ -154,12 +152,11 @@ class Rig:
             if ready:
                 yield self.machine.fold(ready)
                 continue
-            waits = waiting(self.machine)
-            awaited = None if waits is None else waits.awaited
-            if waits is None or awaited is None:
+            awaited = self.machine.awaited
+            if awaited is None:
                 return
             end = len(arrived[awaited.source])
-            waits.ends_at(len(arrived[self.machine.inputs[0]]), end)
+            self.machine.ends_at(len(arrived[self.machine.inputs[0]]), end)
             if awaited.offset < end:
                 return
 

@@ -8,7 +8,7 @@ import sys
 def forget() -> None:
     """Empty every cache of every system: what was worked out before a test broke the product, or while it was broken.
 
-    Releases keep the terms of a deployment (`hushstream.systems.p2b.machines.release.terms_of`), and the audits of the
+    Releases keep the terms of a deployment (`hushstream.systems.p2b.machines.shuffler.terms_of`), and the audits of the
     catalogue are made once for a process. So an audit that ran once goes on to draw sound noise when what makes it is
     broken.
     """

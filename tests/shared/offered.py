@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from hushstream.systems.catalogue import _offered, kind_of, kinds
 ENGINE = Path(__file__).parents[1] / "engine"
 POLL = ENGINE / "third_system" / "package"
 MEANARM = ENGINE / "meanarm" / "package"
+RRARM = ENGINE / "rrarm" / "package"
 
 
 @contextmanager
@@ -27,16 +29,17 @@ def offered(package: Path, name: str) -> Iterator[Kind]:
 
     What the process knows of systems and records is put back afterwards: other tests look at those of the product.
     """
-    known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))
+    tables: Any = (CATALOGUE, codec._BY_NAME, codec._BY_HEADER)
+    known = [dict(table) for table in tables]
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(package))
             _forget_catalogue()
             yield kind_of(name)
     finally:
-        CATALOGUE.clear()
-        CATALOGUE.update(known)
-        codec._CODEC._writers, codec._CODEC._readers = forms
+        for table, before in zip(tables, known, strict=True):
+            table.clear()
+            table.update(before)
         offering = {path.name for path in package.iterdir()}
         for module in [module for module in sys.modules if module.partition(".")[0] in offering]:
             del sys.modules[module]

@@ -28,43 +28,38 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Item
 from hushstream.client.client import Client
-from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System, request_partitions
+from hushstream.engine.declare.declaration import System, conversation_of, request_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
-from hushstream.engine.devices.sealing import SlotPlace
-from hushstream.engine.devices.travelling import place_of, read_slot
+from hushstream.engine.devices.sealing import SlotPlace, place_of, read_slot
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.features.schema import declare
-from hushstream.gateway.devices.models import SignedModels
+from hushstream.gateway.devices.server import SignedModels
 from hushstream.privacy.keys import Key
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.bgt.closed_loop import RatingLoop
-from hushstream.replay.studies.bgt.worlds.ratings import tastes
-from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visits
-from hushstream.replay.studies.pdap.run import PdapOptions, configured
-from hushstream.replay.studies.pdap.worlds.vendors import vendors
-from hushstream.replay.studies.pdol.closed_loop import RecordLoop
-from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.bgt.run import RatingLoop
+from hushstream.replay.studies.bgt.worlds import tastes
+from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, Visits, configured
+from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdol.run import RecordLoop
+from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.bgt import artefacts as ratings
 from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
+from hushstream.systems.bgt.edge.device import Agreement as RatingAgreement
 from hushstream.systems.bgt.slots import packed_slots
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
-from hushstream.systems.p2b.contribution.encoder import Encoder
-from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD
-from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
-from hushstream.systems.p2b.prepared.device_agreement import agreement_of
+from hushstream.systems.p2b.codebook import Encoder
+from hushstream.systems.p2b.edge.device import Agreement, Device
+from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.prepared import agreement_of
+from hushstream.systems.p2b.slots import SLOT_RECORD
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
-from offered import MEANARM, POLL, offered
+from offered import MEANARM, POLL, RRARM, offered
 
 KEYS = KeySource(seed=7)
 START_MS, STEP_MS = 1_700_000_000_000, 100
@@ -122,7 +117,7 @@ class Loop:
             self.log.append(topic, 0, b"no record")
 
     def forget(self, topic: str, user: str) -> None:
-        """Append a user's tombstone."""
+        """Append a user's deletion request."""
         self.put(topic, "Forget", user=user, config_digest=self.system.digest)
 
     def log_of(self, party: str = "") -> DirectEventLog:
@@ -190,17 +185,16 @@ class _Visitors:
 
     async def _change_items(self, client: Client, phase: int) -> None:
         """Fill the catalogue, retire an item, and give its row to another one; with records that do not count."""
-        change = {"offered": True, "title": "", "features": "", "config_digest": self.loop.system.digest}
+        e = {"item": "e", "offered": True, "title": "", "features": ""}
+        change = {"items": [e], "config_digest": self.loop.system.digest}
         version = self._declared.catalogue.version_after(0) if self._declared and self._declared.catalogue else 0
         if phase == 0:
             await client.items.add_all(Item(name, name.upper()) for name in ("a", "b", "c"))
         elif phase == 1:
             await client.items.retire("b")
-            self.loop.put("items", "Item", **{**change, "item": "e", "version": version + 4})
-            self.loop.put("items", "Item", **{**change, "item": "e", "version": version + 5})
-            self.loop.put(
-                "items", "Item", **{**change, "item": "e", "version": version + 5, "config_digest": bytes(16)}
-            )
+            self.loop.put("items", "ItemChanges", **{**change, "version": version + 2})
+            self.loop.put("items", "ItemChanges", **{**change, "version": version + 3})
+            self.loop.put("items", "ItemChanges", **{**change, "version": version + 3, "config_digest": bytes(16)})
             self.loop.junk("items")
         else:
             await client.items.add("d")
@@ -283,10 +277,16 @@ class Variant(NamedTuple):
             yield
 
 
-def _started_from(items: Sequence[int | str] = (), onehot: bool = False) -> ExportedModel:
+def _started_from(items: Sequence[str] = (), onehot: bool = False) -> ExportedModel:
     """A model of `FEATURES`, or, without items, of the first two of numbered ones on histograms of 4 entries."""
     paid = {"epsilon_micro": 1_000_000, "delta_units": "0"}
-    about = {"deployment": "before", "version": 3, "slots": 12.0, "paid": {"which": paid, "took_part": paid}}
+    about = {
+        "deployment": "before",
+        "private_as_stated": True,
+        "version": 3,
+        "slots": 12.0,
+        "paid": {"which": paid, "zero_out": paid},
+    }
     source = np.random.default_rng(3)
     if items:
         schema, about = declare(FEATURES), {**about, "reward_variance": 0.2}
@@ -295,7 +295,7 @@ def _started_from(items: Sequence[int | str] = (), onehot: bool = False) -> Expo
     encoder = Encoder(np.eye(4), 1)
     moment = source.uniform(0.0, 4.0, (2, 4))
     gram = np.full((2, 4), 5.0) if onehot else np.stack([5.0 * np.eye(4)] * 2)
-    return ExportedCodes(about, (0, 1), (), encoder, onehot, 1.0, 1.0, gram, moment)
+    return ExportedCodes(about, ("0", "1"), (), encoder, onehot, 1.0, 1.0, gram, moment)
 
 
 def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Variant:
@@ -332,14 +332,14 @@ def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Varia
     return Variant("p2b", name, record)
 
 
-def _p2b_in_parts(name: str, named: bool) -> Variant:
+def _p2b_in_parts(name: str) -> Variant:
     """So many items that sums and models are larger than a record: they leave in parts."""
 
     def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "p2b",
             "deployment": name,
-            "items": {"capacity": 16_400, "named": named, "expected": 3},
+            "items": {"capacity": 16_400, "named": True, "expected": 3},
             "features": {"vip": {"kind": "boolean"}},
             "expected_slots": 40,
             "slot": {"after_interactions": 2, "period_seconds": 3.0},
@@ -356,7 +356,7 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
         loop.put("crowds", "ReleasePart", **part_of(loop, b"left behind".ljust(16), part=0))
         tracks = (("private",), ("private", "cold"), ("private",))
         context = lambda source: {"vip": source.random() < 0.5}  # noqa: E731 - one line says it
-        asyncio.run(_Visitors(loop, context, 16_400, tracks, users=4, rounds=2, named=named).play())
+        asyncio.run(_Visitors(loop, context, 16_400, tracks, users=4, rounds=2, named=True).play())
 
     return Variant("p2b", name, record)
 
@@ -426,7 +426,7 @@ def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Va
                 "remembered_events": 30,
             },
             "learner": {"algorithm": algorithm, "alpha": 0.1},
-            "release": {"horizon": 16, "window_units": 5, **release},
+            "release": {"mechanism": "negative-digit", "horizon": 16, "window_units": 5, **release},
             "privacy": {"units_per_person": 7, "epochs": 3},
         }
         users = [f"user-0-{number}" for number in range(5)]
@@ -491,9 +491,10 @@ async def _change_catalogue(loop: Loop, vendor: str) -> None:
         await client.items.retire("i1")
         await client.decide("late:1", "user-1", [0.2, 0.4], timeout=TIMEOUT_SECONDS)
         version = await client.items.add("late", "come late")
-        change = {"item": "i2", "offered": False, "title": "", "features": "", "config_digest": loop.system.digest}
-        loop.put(topic, "Item", **{**change, "version": version})
-        loop.put(topic, "Item", **{**change, "version": version + 1, "config_digest": bytes(16)})
+        gone = {"item": "i2", "offered": False, "title": "", "features": ""}
+        change = {"items": [gone], "config_digest": loop.system.digest}
+        loop.put(topic, "ItemChanges", **{**change, "version": version})
+        loop.put(topic, "ItemChanges", **{**change, "version": version + 1, "config_digest": bytes(16)})
         loop.junk(topic)
         for number in range(2, 8):
             event, user = f"late:{number}", f"user-{number}"
@@ -506,11 +507,11 @@ async def _change_catalogue(loop: Loop, vendor: str) -> None:
         await client.end_phase(99)
 
 
-def _pdol(name: str, **changes: Any) -> Variant:
+def _pdol(name: str, dimension: int = 8, **changes: Any) -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         gossips = "gossip" in changes
         nodes, phase = 3, 3 if gossips else 12
-        stream = sparse_synthetic(records=36 if gossips else 72, dimension=8, features=3, nodes=nodes, seed=3)
+        stream = sparse_synthetic(records=36 if gossips else 72, dimension=dimension, features=3, nodes=nodes, seed=3)
         values = {
             "system": "pdol",
             "deployment": name,
@@ -576,7 +577,7 @@ def _bgt_devices(name: str) -> Variant:
         yield loop
         loop.junk("updates", "releases")
         source, agreement = random.Random(1), RatingAgreement.read(ratings.agreement_of(loop.system.core))
-        service = RatingDeviceService(loop.system.core, ratings.agreement_of(loop.system.core), 1)
+        service = RatingDeviceService(loop.system.core, ratings.agreement_of(loop.system.core))
         for number in range(3):
             assert service.asked is not None
             for person in range(8):
@@ -647,12 +648,35 @@ def _meanarm() -> Variant:
     return Variant("meanarm", "meanarm", record, MEANARM)
 
 
+def _rrarm() -> Variant:
+    def record(folder: Path) -> Iterator[Loop]:
+        values = {
+            "system": "rrarm",
+            "deployment": "rrarm",
+            "arms": 3,
+            "privacy": {"epsilon": 2.0, "units_per_person": 4},
+        }
+        loop = Loop(prepare(folder, parse_config(values)))
+        yield loop
+        loop.junk("asks")
+        for number in range(30):
+            event = {"event_id": f"e{number}", "user": f"user-{number % 6}", "config_digest": loop.system.digest}
+            loop.put("asks", "RrAsk", **event)
+            if number % 5:
+                loop.put("asks", "RrClick", reward=number % 2, **event)
+            if number == 16:
+                loop.forget("asks", "user-3")
+        loop.put("asks", "RrClick", reward=1, **event)
+
+    return Variant("rrarm", "rrarm", record, RRARM)
+
+
 VARIANTS = (
     _p2b("p2b-windows", release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
         "p2b-counter",
         release={"window_units": 5, "sums": "counter", "horizon": 16},
-        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
         slot={"sealed": True},
         encoder={"features": "onehot"},
     ),
@@ -668,13 +692,13 @@ VARIANTS = (
         "p2b-declared-counter",
         features=FEATURES,
         release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16, "sampling": 0.7},
-        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _p2b(
         "p2b-declared-shadow",
         features=FEATURES,
         release={"form": "features", "window_units": 5, "sums": "fresh"},
-        shadow={"epsilon": 0.5, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        measurement={"of": "answers", "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _p2b(
         "p2b-declared-named",
@@ -683,7 +707,7 @@ VARIANTS = (
         release={"form": "features", "window_units": 5, "sums": "fresh"},
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
-        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _p2b(
         "p2b-declared-named-fading",
@@ -695,7 +719,6 @@ VARIANTS = (
         privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
-    _p2b("p2b-started", _started_from(), release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
         "p2b-onehot-started",
         _started_from(onehot=True),
@@ -722,19 +745,16 @@ VARIANTS = (
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
         model={"half_life": 2},
     ),
-    # Windows of one slot, so that those after the first eight are scored and scores are part of the state.
     _p2b(
-        "p2b-declared-auto",
+        "p2b-declared-renewed",
         features=FEATURES,
         release={"form": "features", "window_units": 1, "sums": "fresh"},
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
         privacy={"renew_every_seconds": 4.0},
-        model={"half_life": "auto"},
     ),
     _p2b_devices("p2b-declared-devices"),
-    _p2b_in_parts("p2b-declared-in-parts", named=False),
-    _p2b_in_parts("p2b-declared-named-in-parts", named=True),
+    _p2b_in_parts("p2b-declared-named-in-parts"),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
@@ -744,13 +764,14 @@ VARIANTS = (
     _pdap("pdap-home", placement="home"),
     _pdap("pdap-named", named=True, placement="serving"),
     _pdap("pdap-named-home", named=True, placement="home"),
-    _pdol("pdol-released"),
+    _pdol("pdol-released", dimension=130),
     _pdol("pdol-node", prediction={"place": "node"}, release={"mechanism": "negative-digit"}),
     _pdol("pdol-gossip", privacy={"epsilon": 8.0}, gossip={"rounds": 14, "graph": "ring"}),
     _bgt("bgt-gaussian"),
     _bgt_devices("bgt-devices"),
     _poll(),
     _meanarm(),
+    _rrarm(),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hushstream.engine.state.sealed import StorageSeal
+from hushstream.engine.state.packed import StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 

@@ -16,15 +16,15 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import builtin
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.contribution.feature_slots import pack_null
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.slots import pack_null
 from hushstream.systems.pdol.configuration import GossipConfig
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 from hushstream.systems.pdol.nodes.home import HomeMachine
 
 FIELD = "private_as_stated"
 SECRET = Key(b"\x07" * 31 + b"\x03")
-LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
+LIFT = {"own": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
 HERE = Path(__file__).parent
 
 
@@ -76,7 +76,7 @@ def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
 
 
 def _lift(small: Any, key: Key) -> Any:
-    rig = small.p2b.LearnerRig(small.p2b.make_system(lift=LIFT), key)
+    rig = small.p2b.LearnerRig(small.p2b.make_system(measurement=LIFT), key)
     rig.interact("ann", 1)
     rig.end_phase()
     return rig.fold()
@@ -168,8 +168,8 @@ def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name
 def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
     assert {system for system, _ in PLAYED.values()} == {kind.name for kind in builtin()}
     known = {
-        path.parent.name
-        for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc")
+        path.stem
+        for path in (Path(codec.__file__).parent / "avro").glob("*.avsc")
         if FIELD in path.read_text(encoding="utf-8")
     }
     # A version says what the releases say that it is made of (the tests of aggregators).

@@ -20,10 +20,10 @@ from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.privacy.amounts import delta_value
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.colin.release import plan_of as reward_plan
-from hushstream.systems.p2b.guarantee.promise import window_tree_of
-from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.pdap.algorithm.noise import block_scales
+from hushstream.systems.colin.configuration import plan_of as reward_plan
+from hushstream.systems.p2b.guarantee import window_tree_of
+from hushstream.systems.p2b.lift import lift_tree, required_lift
+from hushstream.systems.pdap.algorithm.blocks import block_scales
 
 PER_SYSTEM = 12
 ROUNDING = 2e-5
@@ -32,7 +32,7 @@ ROUNDING = 2e-5
 
 def promised(values):
     config = parse_config(values)
-    return config, kind_of(config.system).promises(config, Artefacts("nowhere", {}))
+    return config, kind_of(config.system).guarantee(config, Artefacts("nowhere", {}))
 
 
 def epsilons(promises):
@@ -69,7 +69,7 @@ def test_p2b_slots_and_lift(seed):
     rng = random.Random(seed)
     levels, slots = rng.choice([1, 2, 5, 16]), rng.randint(1, 4)
     epsilon, kept = rng.choice([0.1, 0.5, 0.8]), rng.choice([1.0, 1.0, 0.3])
-    lift = {"share": 0.1, "epsilon": 0.25, "decisions_per_user": rng.randint(1, 9)} if rng.random() < 0.5 else {}
+    lift = {"own": 0.1, "epsilon": 0.25, "decisions_per_user": rng.randint(1, 9)} if rng.random() < 0.5 else {}
     release = {"sampling": kept, "sums": rng.choice(["fresh", "counter"])}
     config, promises = promised(
         {
@@ -78,7 +78,7 @@ def test_p2b_slots_and_lift(seed):
             "features": {"dimension": 3},
             "expected_slots": 20000,
             "encoder": {"codes": 4},
-            "holdout": lift,
+            "measurement": lift,
             "release": release,
             "feedback": {"reward_levels": levels},
             "privacy": {"epsilon": epsilon, "units_per_person": slots},
@@ -99,13 +99,13 @@ def test_p2b_slots_and_lift(seed):
         swapped = apart - math.log(1 - kept + kept * math.exp(-log_ratio(scale, other)))
     beside = [0.0, 0.0]
     if lift:
-        counter = lift_tree(config.lift, levels)
-        shown = [levels, levels] * config.lift.decisions_per_user * counter.levels
+        counter = lift_tree(*required_lift(config))
+        shown = [reward, levels - reward] * config.measurement.decisions_per_user * counter.levels
         beside = [log_ratio(laplace_scale_of(counter), shown * times) for times in (2, 1)]
-    which, took_part, *unit = epsilons(promises)
-    unit = unit or [which, took_part]
+    which, zero_out, *unit = epsilons(promises)
+    unit = unit or [which, zero_out]
     least = [slots * swapped + beside[0], slots * apart + beside[1], swapped, apart]
-    for bar, true in zip([which, took_part, *unit], least, strict=True):
+    for bar, true in zip([which, zero_out, *unit], least, strict=True):
         assert bar >= true - 1e-9
         if kept == 1:
             assert bar <= true + ROUNDING
@@ -123,13 +123,13 @@ def test_colin_rewards(seed):
             "items": {"capacity": 3},
             "features": {"dimension": 3},
             "privacy": privacy,
-            "release": {"noise": law},
+            "release": {"mechanism": "negative-digit", "noise": law},
         }
     )
     plan = reward_plan(config.release, config.features)
     found = epsilons(promises)
     assert len(found) == (1 if rewards == 1 else 2), "that a reward was given is public: one question is left"
-    prices = [promises.together.which, promises.releases.unit_prices.which]
+    prices = [promises.together.which, promises.unit_prices.which]
     for bar, price, count in zip([found[0], found[-1]], prices, [rewards, 1], strict=True):
         if law == "laplace":
             # From 0 to 1 a reward moves the node of its leaf at each level by all of the features' length.
@@ -168,23 +168,25 @@ def test_pdap_blocks(seed):
 def test_pdol_records(seed):
     rng = random.Random(seed)
     records = rng.randint(1, 2)
+    # Two contents are twice as far apart in sums of gradients, and sqrt 2.15 times in sums of moments.
+    dimension, apart = rng.choice([(20, math.sqrt(2.15)), (130, 2.0)])
     _, promises = promised(
         {
             "system": "pdol",
             "deployment": "bars",
             "nodes": 4,
-            "features": {"dimension": 20},
+            "features": {"dimension": dimension},
             "privacy": {"units_per_person": records, "epsilon": rng.choice([0.5, 1.0])},
         }
     )
-    distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
-    which, took_part, *unit = epsilons(promises)
-    unit = unit or [which, took_part]
-    life, one = promises.together, promises.releases.unit_prices
+    distance = math.sqrt(2 * promises.rho_micro / 1e6)
+    which, zero_out, *unit = epsilons(promises)
+    unit = unit or [which, zero_out]
+    life, one = promises.together, promises.unit_prices
     questions = zip(
-        [which, took_part, *unit],
-        [life.which, life.took_part, one.which, one.took_part],
-        [2 * records, records, 2, 1],
+        [which, zero_out, *unit],
+        [life.which, life.zero_out, one.which, one.zero_out],
+        [apart * records, records, apart, 1],
         strict=True,
     )
     for bar, price, times in questions:
@@ -203,9 +205,9 @@ def test_bgt_slots(epsilon):
             "release": {"pairs": 16},
         }
     )
-    distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
+    distance = math.sqrt(2 * promises.rho_micro / 1e6)
     life = promises.together
-    for bar, price, times in zip(epsilons(promises), [life.which, life.took_part], [2, 1], strict=True):
+    for bar, price, times in zip(epsilons(promises), [life.which, life.zero_out], [2, 1], strict=True):
         assert gaussian_delta(bar, times * distance) <= float(delta_value(price.delta_units))
         assert gaussian_delta(0.7 * bar, times * distance) > float(delta_value(price.delta_units))
 
@@ -225,7 +227,7 @@ def test_p2b_crowds(slots):
             "release": {"mechanism": "tuples", "sampling": kept, "threshold": threshold},
         }
     )
-    which, took_part, *_ = epsilons(promises)
+    which, zero_out, *_ = epsilons(promises)
     life = promises.together
     worst_one = worst_both = 0.0
     for others in range(threshold - slots, 3 * threshold):
@@ -233,11 +235,11 @@ def test_p2b_crowds(slots):
         size = max(len(without), len(with_them))
         without, with_them = (np.pad(law, (0, size - len(law))) for law in (without, with_them))
         for first, second in itertools.permutations((without, with_them)):
-            worst_one = max(worst_one, _hockey_stick(first, second, took_part))
+            worst_one = max(worst_one, _hockey_stick(first, second, zero_out))
             both = np.outer(first, second).ravel(), np.outer(second, first).ravel()
             worst_both = max(worst_both, _hockey_stick(*both, which))
-    assert worst_one <= float(delta_value(life.took_part.delta_units)) * (1 + 1e-9)
-    assert worst_one >= 0.99 * float(delta_value(life.took_part.delta_units))
+    assert worst_one <= float(delta_value(life.zero_out.delta_units)) * (1 + 1e-9)
+    assert worst_one >= 0.99 * float(delta_value(life.zero_out.delta_units))
     assert worst_both <= float(delta_value(life.which.delta_units)) * (1 + 1e-9)
 
 

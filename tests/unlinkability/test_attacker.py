@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.sealed import SealOpener
-from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines import learner
+from hushstream.systems.p2b.sealed import SealOpener
+from hushstream.systems.p2b.slots import Report, pack
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8
 LEAST_PAIRS = 460
@@ -76,7 +76,7 @@ def play(rigs: Any, attacker: Any, sealed: bool) -> Played:
         if heard:
             rig.reward(f"{user}:0", arm, float(heard == 1), user)
         content = pack(Report(rig.system.encoder.encode_one(x), arm, int(heard == 1)) if heard else None)
-        number_of[rig.machine.user_key(user).digest("report-id", bytes(8))] = len(edges)
+        number_of[rig.machine.agents.user_key(user).digest("report-id", bytes(8))] = len(edges)
         edges.append(attacker.EdgeView(user, came_ms, came_ms, content))
         contents.append(content)
         rig.wait(pause)

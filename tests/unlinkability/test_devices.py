@@ -25,14 +25,13 @@ from typing import Any
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
-from hushstream.engine.devices.sealing import ContentOpener, SlotPlace
-from hushstream.engine.devices.travelling import read_slot
+from hushstream.engine.devices.sealing import ContentOpener, SlotPlace, read_slot
 from hushstream.gateway.devices import relay as relaying
 from hushstream.schemas import codec
-from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
+from hushstream.systems.bgt.edge.device import Agreement as RatingAgreement
 from hushstream.systems.bgt.edge.device import RatingDevice
-from hushstream.systems.p2b.device.agreement import Agreement as VisitAgreement
-from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.edge.device import Agreement as VisitAgreement
+from hushstream.systems.p2b.edge.device import Device
 
 BATCHES, EACH, PARTITIONS = 20, 100, 4
 NOW_MS = 1_700_000_000_000
@@ -101,14 +100,18 @@ def rated(folder: Path, source: random.Random) -> Iterator[bytes]:
         yield slot.body
 
 
-@pytest.fixture(scope="module", params=[(VISITS, visited), (RATINGS, rated)], ids=["p2b", "bgt"])
+# A minute for the devices of bgt, whose slots of each round test_slots_of_rounds attacks as well.
+SYSTEMS = [(VISITS, visited), pytest.param((RATINGS, rated), marks=pytest.mark.sweep)]
+
+
+@pytest.fixture(scope="module", params=SYSTEMS, ids=["p2b", "bgt"])
 def came(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Came]:
     """Devices of which it is drawn what they hold; all slots of a system have one size."""
     values, sent = request.param
     folder: Path = tmp_path_factory.mktemp("devices") / "deployment"
     system = prepare(folder, parse_config(values), keys=KEYS)
     assert system.device_service is not None
-    service, opener, found = system.device_service(1), ContentOpener(KEYS.key("sealing")), []
+    service, opener, found = system.device_service(), ContentOpener(KEYS.key("sealing")), []
     for body in islice(sent(folder, random.Random(20)), BATCHES * EACH):
         fields = dict(read_slot(body, service.body_bytes))
         content = opener.open(fields["sealed"], SlotPlace(*(fields[name] for name in SlotPlace._fields)))

@@ -10,18 +10,17 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.engine.devices.published import SEALING
-from hushstream.engine.devices.recipients import Recipients
-from hushstream.engine.devices.sealing import SlotPlace
+from hushstream.engine.devices.sealing import Recipients, SlotPlace
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.keys import generate_keys, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.sealed import SealOpener, seal
-from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from hushstream.systems.p2b.sealed import SealOpener, seal
+from hushstream.systems.p2b.slots import Report, pack
 
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")

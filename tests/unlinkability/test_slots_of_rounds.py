@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.artefacts import BgtSystem
 
 USERS = 300
 FALSE_ALARM = 1e-6

@@ -10,7 +10,9 @@ METRICS_HOST = "127.0.0.1"
 """The default is loopback, because metrics show something about content and load. An operator who reads them from
 another machine sets another address."""
 
-SESSION_TIMEOUT_SECONDS = 3.0
+SESSION_TIMEOUT_SECONDS = 6.0
+"""The shortest that Kafka takes unless ``group.min.session.timeout.ms`` says otherwise."""
+
 HEARTBEAT_SECONDS = 1.0
 CONNECT_TIMEOUT_SECONDS = 20.0
 JOIN_TIMEOUT_SECONDS = 60.0

@@ -29,6 +29,10 @@ class BrokerVersionWrong(WorkerError):
     """The broker speaks another version of the protocol."""
 
 
+class LogsMoved(WorkerError):
+    """The deployment's logs were moved to another broker; what goes on here would be a second copy of it."""
+
+
 class TopicMissing(WorkerError):
     """A topic that the role needs does not exist."""
 
@@ -90,39 +94,26 @@ class TopicsReplaced(PartitionError):
     """A log is shorter than what was already folded from it: it was wiped or replaced."""
 
 
-def replaced(command: Command, source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
-    """The error for an input log that ends before the offset up to which it was folded."""
+def replaced(command: Command, source: tuple[str, int], folded: int, why: str) -> TopicsReplaced:
+    """The error for an input that is not the log that was folded.
+
+    Args:
+        command: completes a subcommand.
+        source: the input.
+        folded: the offset up to which it was folded, by the state and by the journal.
+        why: what shows it, as the rest of the sentence.
+    """
+    repair = command(f"logs repair input {source[0]} --partition {source[1]} --at {folded} --write")
     return TopicsReplaced(
-        f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the log ends at {end}; the topic was wiped or "
-        f"replaced. {_made_again(command, source, folded)}"
+        f"{source[0]}/{source[1]}: was folded up to offset {folded}{why}. Bring the topic back; or, if it was deleted "
+        f"and created again, continue its offsets with `{repair}` and start this worker again: it then says what to "
+        f"give to --accept-loss, to go on without the lost records"
     )
 
 
-def begun_later(
-    command: Command, source: tuple[str, int], folded: int, first: int, first_time: str, folded_time: str
-) -> TopicsReplaced:
-    """The error for an input log whose first record is younger than the journal record that says it was folded."""
-    return TopicsReplaced(
-        f"{source[0]}/{source[1]}: was folded up to offset {folded} by {folded_time}, but offset {first} is of "
-        f"{first_time}; the topic was replaced. {_made_again(command, source, folded)}"
-    )
-
-
-def other_records(command: Command, source: tuple[str, int], folded: int) -> TopicsReplaced:
-    """The error for an input log whose records differ from those that the last journal record was made from."""
-    return TopicsReplaced(
-        f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the records before it are not those that the "
-        f"last journal record was made from; the topic was replaced. {_made_again(command, source, folded)}"
-    )
-
-
-def _made_again(command: Command, source: tuple[str, int], folded: int) -> str:
-    """Say what an operator can do about an input topic that was deleted and created again."""
-    resume = command(f"topics resume {source[0]} --partition {source[1]} --at {folded} --write")
-    return (
-        f"Bring the topic back; or, if it was deleted and created again, continue its offsets with `{resume}` and start"
-        f" this worker again: it then says what to give to --accept-loss, to go on without the lost records"
-    )
+def ends_at(end: int) -> str:
+    """What shows that a log was replaced (`replaced`): it ends at this offset."""
+    return f", but the log ends at {end}; the topic was wiped or replaced"
 
 
 class JournalLost(HushstreamError):

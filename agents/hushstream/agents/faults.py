@@ -50,16 +50,14 @@ class Fault(NamedTuple):
         key: the names of its sections, then its own; empty for a fault of the whole configuration.
         problem: what is wrong.
         decides_others: whether this value decides which other values of its section are valid.
-        renamed: whether an earlier release had a key of this name.
     """
 
     key: tuple[str, ...]
     problem: str
     decides_others: bool = False
-    renamed: bool = False
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.key) or _TOP}{' ' if self.renamed else ': '}{self.problem}"
+        return f"{'.'.join(self.key) or _TOP}: {self.problem}"
 
 
 def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> tuple[Fault, ...]:
@@ -114,9 +112,6 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
 
 
 def _of_refused(language: Language, one: Refused) -> Fault:
-    if one.was_key:
-        problem = "is no setting any more: only one value of it was possible"
-        return Fault(one.key, problem if one.instead is None else f"is now {'.'.join(one.instead)}", renamed=True)
     if one.got is not MISSING:
         return Fault(one.key, f"expected keys and values below it, got {_got(one.got)}")
     return Fault(one.key, f"there is no such key{_in_its_place(language, one.key)}")

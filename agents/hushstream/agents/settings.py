@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,13 +27,17 @@ def group_of(deployment: str, role: str) -> str:
     return f"{deployment}.{role}"
 
 
+_COMMAND = re.compile(r"`hushstream ((?:topics|logs|dead-letters)(?:(?! --deployment)[^`])*)`")
+"""A command that does not say yet which deployment it is for."""
+
+
 class WorkerSettings(BaseModel):
     """Everything that one worker process needs to know besides its machines.
 
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
-        paid_marks: the folder of the marks of what was released (`hushstream.agents.recovery.high_water`); ``datadir``
+        paid_marks: the folder of the marks of what was released (`hushstream.agents.recovery.marks`); ``datadir``
             by default.
         place: the command-line options that locate this deployment, quoted for a shell; messages that name a command
             append them.
@@ -51,8 +56,8 @@ class WorkerSettings(BaseModel):
         in_flight: how many journal records of one partition may wait at once for an acknowledgement: of themselves, of
             their mark, or of their outputs. With two for each of these, none waits for another's round trip.
         journal_linger_milliseconds: how long a record of the leading input waits, at most, for others to share its
-            journal record. It waits only if records come often enough (`hushstream.agents.partition.linger`).
-        session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.worker.session`.
+            journal record. It waits only if records come often enough (`hushstream.agents.partition.schedule`).
+        session_timeout_seconds: how long the group waits for a silent worker, before others get its partitions.
         named_wait_seconds: how long a context may delay its partition because it names a click that has not come. This
             is a little less than the 2 s within which the contexts behind it must be answered.
         schedule: ``live`` folds what has arrived. ``fixed`` merges inputs by log time and ends a batch after every
@@ -124,6 +129,11 @@ class WorkerSettings(BaseModel):
         return self.journal_linger_milliseconds / 1000 if self.schedule == "live" else 0.0
 
     @property
+    def marks_folder(self) -> Path:
+        """The folder of the marks of what was released."""
+        return self.paid_marks or self.datadir / "paid"
+
+    @property
     def cluster(self) -> Cluster:
         """The broker's address, and how to connect to it."""
         return Cluster(self.bootstrap, self.security)
@@ -139,3 +149,7 @@ class WorkerSettings(BaseModel):
     def command(self, words: str) -> str:
         """A whole command line for this deployment, quoted for a shell."""
         return f"hushstream {words} {self.place}".rstrip()
+
+    def located(self, text: str) -> str:
+        """A message whose commands are for this deployment, so that each works as it is printed."""
+        return _COMMAND.sub(lambda found: f"`{self.command(found[1])}`", text) if self.place else text

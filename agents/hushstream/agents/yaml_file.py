@@ -39,8 +39,8 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
         # The parser's message may repeat a piece of a secret (a password that begins with * is read as an alias).
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        got = "a key twice" if isinstance(error, _Twice) else "something else"
-        raise ConfigurationError(f"{path}{where}: expected YAML with each key once, got {got}") from None
+        wanted = str(error.problem) if isinstance(error, _BadKey) else "YAML with each key once, got something else"
+        raise ConfigurationError(f"{path}{where}: expected {wanted}") from None
     except RecursionError:
         raise ConfigurationError(
             f"{path}: expected sections of a few levels, got hundreds, or an alias (*) of the section that it is in"
@@ -68,19 +68,29 @@ def _lines(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tup
             yield from _lines(value, place)
 
 
-class _Twice(yaml.constructor.ConstructorError):
-    """A key occurs twice in one mapping."""
+class _BadKey(yaml.constructor.ConstructorError):
+    """A key occurs twice in one mapping, or is no text; ``problem`` says what was expected, and what came."""
+
+
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
 class _EachKeyOnce(yaml.SafeLoader):
-    """Loads YAML as its specification says: a key that occurs twice is an error; the last value does not win."""
+    """Loads YAML as its specification says: a key that occurs twice is an error; the last value does not win.
+
+    So is a key that YAML reads as a number, a date, a boolean or null: a feature ``on``, ``2020`` or ``~`` has to stand
+    in quotes.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping."""
         seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise _Twice(problem_mark=key.start_mark)
-                seen.add(key.value)
+            if key.tag not in (_TEXT, _MERGE):
+                kind = key.tag.rpartition(":")[2]
+                problem = f"keys that are texts, got one that YAML reads as {kind}: put it into quotes"
+                raise _BadKey(problem=problem, problem_mark=key.start_mark)
+            if key.value in seen:
+                raise _BadKey(problem="YAML with each key once, got a key twice", problem_mark=key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self, TypeGuard
 
 from numpy.typing import ArrayLike
 
-from hushstream.client.arguments import mask_of, packed_of, require_id
 from hushstream.client.decisions import (
     LEARNED,
     Answer,
@@ -29,12 +28,15 @@ from hushstream.client.decisions import (
     DecisionReader,
     PolicyName,
     items_read,
+    mask_of,
+    packed_of,
     position_event,
+    require_id,
 )
 from hushstream.client.items import Items
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.following import EventLog
 from hushstream.client.waiting import Awaited, Circuit, UnansweredQuestions
-from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.declare.declaration import DECISIONS
 from hushstream.engine.declare.requests import (
     BadContext,
     BadReward,
@@ -45,9 +47,8 @@ from hushstream.engine.declare.requests import (
 )
 from hushstream.features.checks import is_number, type_name
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 
 REMEMBERED_ANSWERS = 10_000
 """Number of answers that a client keeps, so that a repeated event id gets the same answer without a request. As many
@@ -121,7 +122,6 @@ class Client:
         log: EventLog,
         *,
         track: str | None = None,
-        schema_generation: int = FIRST_GENERATION,
         rules: ContextRules | None = None,
         party: str = "",
     ) -> None:
@@ -130,20 +130,15 @@ class Client:
         Args:
             log: the log to write to and to read decisions from.
             track: the shared model that new users start from; by default "private", or the party's.
-            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
             rules: rules of requests (`System.requests`), to refuse invalid ones before they are sent; without them only
                 the learner refuses.
             party: the party of the users, if each party has its own; the log uses its topics.
-
-        Raises:
-            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
         self._track = track or party or "private"
-        self._generation = codec.require_generation(schema_generation)
-        self.items = Items(log, rules, self._generation, party)
+        self.items = Items(log, rules, party)
         """The catalogue of items, if items have names."""
         self._homes: dict[int, _Home] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
@@ -311,7 +306,13 @@ class Client:
             else:
                 rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
                 among: Any = eligible if position == 1 else left
-                decided = await self.decide(event, user, context, among, own, rest, track)
+                try:
+                    decided = await self.decide(event, user, context, among, own, rest, track)
+                except RequestRefused:
+                    # The same context was taken for the first position: what is left of its items was retired since.
+                    if not found:
+                        raise
+                    break
             if decided.policy not in LEARNED:
                 unanswered = decided.policy
             found.append(decided)
@@ -403,7 +404,7 @@ class Client:
         for partition in range(self._log.partitions()):
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
-            await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
+            await self._log.append(self._asked, partition, codec.encode("Seal", fields))
 
     def _ask(self, event_id: str, user: str, home: _Home, value: bytes) -> _Question:
         """Send a context. The caller's timeout does not include the sending."""
@@ -532,7 +533,6 @@ class Client:
                 "baseline": -1 if baseline is None else baseline,
                 "after_click": self._last_click.get(user, -1),
             },
-            self._generation,
         )
 
     def _situation(
@@ -571,7 +571,7 @@ class Client:
             return
         partition = self._partition(user)
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
-        offset = await self._log.append(self._told, partition, codec.encode("Feedback", fields, self._generation))
+        offset = await self._log.append(self._told, partition, codec.encode("Feedback", fields))
         self._last_click[user] = max(offset, self._last_click.get(user, -1))
         self._last_click.move_to_end(user)
         if len(self._last_click) > REMEMBERED_USERS:

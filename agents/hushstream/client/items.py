@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.client.arguments import vector_of
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.decisions import vector_of
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.catalogue import (
     OF,
     BadItem,
@@ -38,9 +38,7 @@ from hushstream.engine.records import InputSlice
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that end a line, and control characters that a terminal obeys."""
+from hushstream.schemas.rows import CONTROLS
 
 _ANY_TIME_MS = 1 << 62
 """Log time that a change is given while it is not in the log yet. Only its true log time decides whether a row is free
@@ -68,20 +66,35 @@ class Item:
     since: int = 0
 
 
+class Put(NamedTuple):
+    """What became of items that were put into the catalogue.
+
+    Attributes:
+        version: of the catalogue with all of them.
+        added, changed, restored, retired, unchanged: how many items are new, were on offer with another title or other
+            features, were retired before, were on offer before, and are as they were.
+    """
+
+    version: int
+    added: int
+    changed: int
+    restored: int
+    retired: int
+    unchanged: int
+
+
 class Items:
     """The catalogue of one deployment, or of a party of it; `hushstream.client.Client.items`."""
 
-    def __init__(self, log: EventLog, rules: ContextRules | None, schema_generation: int, party: str = "") -> None:
+    def __init__(self, log: EventLog, rules: ContextRules | None, party: str = "") -> None:
         """Over a client's log; nothing is read yet.
 
         Args:
             log: of the client.
             rules: of the deployment; None where they are not known.
-            schema_generation: the schema generation in which records are written.
             party: party of these items, if each party has its own.
         """
         self._log = log
-        self._generation = schema_generation
         own = None if rules is None else rules.catalogues.get(party, rules.catalogue)
         self._reader = None if own is None else ItemReader(own)
         others = () if rules is None else (one for name, one in rules.catalogues.items() if name != party)
@@ -90,7 +103,7 @@ class Items:
         """Whether catalogues of other parties were read, too."""
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
-        """For each change that counted, the next offset after it; the number of these changes is the version."""
+        """For each record that counted, the next offset after it; the number of these records is the version."""
         self._since: dict[str, int] = {}
         """The version of the last change of each item, by its name among the items of all parties."""
 
@@ -134,6 +147,18 @@ class Items:
             return False
         return reader.catalogue.holds(name)
 
+    def offers(self, item: str) -> bool:
+        """Whether an item may be shown, as far as the catalogue was read.
+
+        Raises:
+            RequestRefused: items have no names here.
+        """
+        try:
+            reader, name = self._named(item)
+            return reader.catalogue.item(name).offered
+        except (UnknownArm, UnknownItem):
+            return False
+
     def find(self, item: str) -> Item | None:
         """An item that has a row, as far as the catalogue was read; it may be retired. None if there is none.
 
@@ -166,9 +191,43 @@ class Items:
     async def add_all(self, items: Iterable[Item]) -> int:
         """Offer many items, in order; as `add`. Nothing is sent where one of them cannot be added.
 
-        If somebody else changes the catalogue meanwhile, the items that were added before stay.
+        They are one record and one version, or a few where one record cannot hold them. If somebody else changes the
+        catalogue meanwhile, the records before stay.
         """
         return await self._change([(one.item, True, one.title, _text(one.features)) for one in items])
+
+    async def put(self, items: Iterable[Item], retire: Iterable[str] = ()) -> Put:
+        """Offer items with the titles and features given here, and stop showing others; whichever of them are known.
+
+        One that is on offer keeps its row and what was learned about it when its title or features change. Records and
+        versions are those of `add_all`, and nothing is sent where one of them cannot be taken.
+
+        Raises:
+            BadItem: an item is there twice; otherwise as `add` and `retire`.
+        """
+        await self.refresh()
+        listed, gone = list(items), list(dict.fromkeys(retire))
+        given = {one.item: one for one in listed}
+        if len(given) < len(listed) or given.keys() & set(gone):
+            raise BadItem("item: expected each item once, either to offer or to retire, got one twice")
+        counts, changes = Counter[str](), list[tuple[str, bool, str, str]]()
+        for one in given.values():
+            known, wanted = self.find(one.item), (one.title, _text(one.features))
+            offered = known is not None and known.offered
+            if known is not None and offered and (known.title, _text(known.features)) == wanted:
+                counts["unchanged"] += 1
+                continue
+            if offered:
+                changes.append((one.item, False, "", ""))
+            changes.append((one.item, True, *wanted))
+            counts["changed" if offered else "added" if known is None else "restored"] += 1
+        for item in gone:
+            known = self.find(item)
+            retired = known is not None and not known.offered
+            counts["unchanged" if retired else "retired"] += 1
+            changes += [] if retired else [(item, False, "", "")]
+        version = await self._change(changes)
+        return Put(version, *(counts[name] for name in Put._fields[1:]))
 
     async def retire(self, item: str) -> int:
         """Show an item no more; returns the version of the catalogue without it.
@@ -216,14 +275,15 @@ class Items:
         refused = {}
         high = records[-1].offset + 1 if records else low
         for read in reader.read(InputSlice(*reader.topic, low, high, records)):
-            if read.change is None:
+            if not read.changes:
                 continue
             try:
-                reader.catalogue.take(read.change, read.log_time_ms)
+                reader.catalogue.take_all(read.changes, read.log_time_ms)
             except ItemRefused as error:
                 refused[read.offset] = error
             else:
-                self._since[reader.catalogue.rules.named(read.change.item)] = read.change.version
+                names = (reader.catalogue.rules.named(one.item) for one in read.changes)
+                self._since |= dict.fromkeys(names, read.changes[0].version)
                 if reader is self._reader:
                     self._highs.append(read.offset + 1)
         return refused
@@ -358,24 +418,24 @@ class Items:
         catalogue = self._catalogue
         expected = Catalogue(catalogue.rules)
         expected.load(catalogue.dump())
-        records: list[bytes] = []
-        for item, offered, title, features in changes:
-            change = ItemChange(item, expected.version + 1, offered, title, features)
+        records: list[tuple[int, bytes]] = []
+        for low, high in _runs(changes):
+            version = expected.version + 1
+            made = [ItemChange(one, version, offered, *texts) for one, offered, *texts in changes[low:high]]
             try:
-                if not all(isinstance(text, str) for text in (item, title)):
-                    raise BadItem("item: expected an id and a title as text, got something else")
-                if _CONTROLS.search(item + title):
-                    raise BadItem("item: expected an id and a title in one line, got a control character")
-                expected.take(change, _ANY_TIME_MS)
+                _require_lines(made)
+                expected.take_all(made, _ANY_TIME_MS)
             except ItemRefused as error:
-                raise _of_many(error, len(records), len(changes), "nothing was sent") from None
-            fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
-            records.append(codec.encode("Item", fields, self._generation))
-        offsets = [await self._log.append(catalogue.rules.topic, 0, one) for one in records]
+                raise _of_many(error, low + error.number, len(changes), "nothing was sent") from None
+            items = [{name: getattr(one, name) for name in _ON_THE_WIRE} for one in made]
+            fields = {"version": version, "items": items, "config_digest": catalogue.rules.config_digest}
+            records.append((low, codec.encode("ItemChanges", fields)))
+        # All are under way at once: one that waited for the one before would cost a round trip for each record.
+        offsets = await asyncio.gather(*(self._log.append(catalogue.rules.topic, 0, one) for _, one in records))
         refused = await self._until(max(offsets, default=-1))
-        for number, offset in enumerate(offsets):
+        for (low, _), offset in zip(records, offsets, strict=True):
             if offset in refused:
-                raise _of_many(refused[offset], number, len(offsets), "those before it stand")
+                raise _of_many(refused[offset], low + refused[offset].number, len(changes), "those before it stand")
         return catalogue.version
 
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
@@ -386,9 +446,41 @@ class Items:
         return refused
 
 
+_ON_THE_WIRE = tuple(name for name in ItemChange._fields if name != "version")
+
+MOST_BYTES_OF_CHANGES = 512 * 1024
+"""The most that the texts of one record's changes take together: records stay below a broker's usual limit."""
+
+
+def _runs(changes: Sequence[tuple[str, bool, str, str]]) -> Iterator[tuple[int, int]]:
+    """The changes of each record, as a range: as many as one record may hold."""
+    low = size = 0
+    for high, (item, _, title, features) in enumerate(changes):
+        # Four bytes a character at most; what is no text is refused later.
+        each = 16 + 4 * sum(len(text) for text in (item, title, features) if isinstance(text, str))
+        if high > low and size + each > MOST_BYTES_OF_CHANGES:
+            yield low, high
+            low, size = high, 0
+        size += each
+    if low < len(changes):
+        yield low, len(changes)
+
+
+def _require_lines(changes: Sequence[ItemChange]) -> None:
+    for number, change in enumerate(changes):
+        if not all(isinstance(text, str) for text in (change.item, change.title)):
+            error = BadItem("item: expected an id and a title as text, got something else")
+        elif CONTROLS.search(change.item + change.title):
+            error = BadItem("item: expected an id and a title in one line, got a control character")
+        else:
+            continue
+        error.number = number
+        raise error
+
+
 def printable(text: str) -> str:
     """Text that is safe to print: control characters, which items of another writer may hold, become escapes."""
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _text(features: Mapping[str, Any]) -> str:

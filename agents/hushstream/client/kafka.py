@@ -12,21 +12,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.kafka.acl_check import READ, WRITE, check_rights
-from hushstream.agents.kafka.broker_check import why_unreachable
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
-from hushstream.agents.kafka.logs import as_records
+from hushstream.agents.kafka.administration import READ, WRITE, check_rights, check_version, why_unreachable
+from hushstream.agents.kafka.logs import as_records, batches_stay_compressed
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
 from hushstream.client.logs.following import AnswersFollowed
 from hushstream.client.logs.linger import Linger
-from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.declaration import DECISIONS, Conversation, System, conversation_of
 from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
@@ -104,6 +100,7 @@ class KafkaEventLog:
             async with asyncio.timeout(_START_SECONDS):
                 await self._producer.start()
                 await self._consumer.start()
+                await check_version(self._cluster, _START_SECONDS)
                 await self._assign()
         except TimeoutError:
             await self.stop()
@@ -313,7 +310,6 @@ def connect(
     prefix: str | None = None,
     track: str | None = None,
     security: Security | None = None,
-    schema_generation: int = FIRST_GENERATION,
     party: str = "",
 ) -> Client:
     """A client of one deployment on a Kafka cluster; use it with ``async with``.
@@ -326,7 +322,6 @@ def connect(
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         track: the shared model that new users start from; by default "private", or the party's.
         security: SASL and TLS.
-        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
         party: the party of the users, if each party of the deployment has its own users: a vendor of P-DAP.
 
     Raises:
@@ -339,7 +334,7 @@ def connect(
         name, digest, rules = system.config.deployment, system.digest, system.requests
     prefix = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=digest)
-    return Client(log, track=track, schema_generation=schema_generation, rules=rules, party=party)
+    return Client(log, track=track, rules=rules, party=party)
 
 
 def read_deployment(folder: Path, topics: Conversation, party: str = "") -> System:

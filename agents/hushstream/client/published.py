@@ -9,12 +9,12 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.kafka.acl_check import READ, check_rights
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
+from hushstream.agents.kafka.administration import READ, check_rights
+from hushstream.agents.kafka.logs import batches_stay_compressed
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.records import InputRecord
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical

@@ -17,21 +17,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
-from hushstream.client.arguments import require_id
+from hushstream.client.decisions import JournalReader, require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
-from hushstream.client.logs.event_log import EventLog
-from hushstream.client.logs.journals import JournalReader
+from hushstream.client.logs.following import EventLog
 from hushstream.client.waiting import UnansweredQuestions
-from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.requests import RequestRefused
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
-from hushstream.systems.bgt.edge.ratings import ratings_of
-from hushstream.systems.bgt.rounds import ROUNDS
+from hushstream.systems.bgt.edge.agent import ratings_of
+from hushstream.systems.bgt.records import MAX_PREDICTED
+from hushstream.systems.bgt.slots import ROUNDS
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
 """The topics that an application writes to and reads from in a BGTplanner deployment."""
@@ -63,20 +61,15 @@ class RatingClient:
     Use as an async context manager; `connect_ratings` makes one on a Kafka.
     """
 
-    def __init__(self, log: EventLog, config: BgtConfig, *, schema_generation: int = FIRST_GENERATION) -> None:
+    def __init__(self, log: EventLog, config: BgtConfig) -> None:
         """Work over a log.
 
         Args:
             log: the log to write ratings to and to read predictions from.
             config: of the deployment.
-            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
-
-        Raises:
-            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._config = config
-        self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
         # The key includes the home partition: another partition may hold the same event id, of another user.
         self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
@@ -116,7 +109,7 @@ class RatingClient:
             "items": numbers.astype("<i4").tobytes(),
             "values": values.astype("<f8").tobytes(),
         }
-        await self._log.append("ratings", self._home(user), codec.encode("Ratings", fields, self._generation))
+        await self._log.append("ratings", self._home(user), codec.encode("Ratings", fields))
 
     async def end_round(self, number: int) -> None:
         """End a round (a public event): everybody who takes part sends one slot, and a version of the model follows.
@@ -127,7 +120,7 @@ class RatingClient:
         if not 0 <= number < ROUNDS:
             raise HushstreamError(f"round: expected a number from 0 to {ROUNDS - 1}, got {number}")
         fields = {"phase": number, "origin": -1, "config_digest": bytes(16), "after_click": -1}
-        value = codec.encode("Seal", fields, self._generation)
+        value = codec.encode("Seal", fields)
         for partition in range(self._log.partitions()):
             await self._log.append("ratings", partition, value)
 
@@ -171,7 +164,7 @@ class RatingClient:
         fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
         answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
-            offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
+            offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields))
             unanswered = self._unanswered(asked[0])
             early = unanswered.early_answer(event_id, offset)
             if early is not None:
@@ -221,7 +214,6 @@ def connect_ratings(
     *,
     prefix: str | None = None,
     security: Security | None = None,
-    schema_generation: int = FIRST_GENERATION,
 ) -> RatingClient:
     """A client of one BGTplanner deployment on a Kafka cluster; use it with ``async with``.
 
@@ -230,7 +222,6 @@ def connect_ratings(
         deployment: its folder (only the configuration is read, and it is public), or its configuration.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
         HushstreamError: the folder's system takes no ratings.
@@ -243,4 +234,4 @@ def connect_ratings(
         config = deployment
     own = f"{config.deployment}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
-    return RatingClient(log, config, schema_generation=schema_generation)
+    return RatingClient(log, config)

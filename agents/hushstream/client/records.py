@@ -14,21 +14,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
-from hushstream.client.arguments import require_id
-from hushstream.client.awaited_predictions import AwaitedPredictions, Question
+from hushstream.client.awaited_predictions import AwaitedPredictions, Prediction, Question, RefusedRecord, outcome_of
+from hushstream.client.decisions import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
-from hushstream.client.logs.event_log import EventLog
-from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
-from hushstream.engine.declare.conversation import Conversation
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdol.algorithm.edge import Refusal, quantise
-from hushstream.systems.pdol.algorithm.rows import Rows
-from hushstream.systems.pdol.requests import RecordRules
+from hushstream.systems.pdol.algorithm.rows import Refusal, Rows, quantise
+from hushstream.systems.pdol.system import RecordRules
 
 PREDICTIONS = Conversation("records", (), "predictions")
 """The topics that an application writes to and reads from in a PDOL deployment."""
@@ -53,8 +50,6 @@ class RecordClient:
         nodes: int,
         dimension: int,
         features: FeatureSchema | None = None,
-        *,
-        schema_generation: int = FIRST_GENERATION,
     ) -> None:
         """Work over a log.
 
@@ -63,14 +58,9 @@ class RecordClient:
             nodes: of the deployment.
             dimension: of its records.
             features: that it declares, if any.
-            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
-
-        Raises:
-            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._rules = RecordRules(nodes, dimension, features)
-        self._generation = codec.require_generation(schema_generation)
         self._awaited = AwaitedPredictions()
 
     async def __aenter__(self) -> Self:
@@ -153,7 +143,7 @@ class RecordClient:
             "after_phase": after_phase,
         }
         home = self._home(node)
-        value = codec.encode("Record", fields, self._generation)
+        value = codec.encode("Record", fields)
         question, fresh = self._awaited.ask(event_id, user, home)
         try:
             if fresh:
@@ -183,7 +173,7 @@ class RecordClient:
         Args:
             event_ids, users, nodes: one for each record, as in `predict`; the records of a domain are processed in this
                 order.
-            rows: records on the lattice (`hushstream.systems.pdol.algorithm.edge.quantise` puts them there); their
+            rows: records on the lattice (`hushstream.systems.pdol.algorithm.rows.quantise` puts them there); their
                 labels are not sent.
             after_phase, timeout: for all records together, as in `predict`.
 
@@ -252,7 +242,6 @@ class RecordClient:
             rows.indices,
             rows.values,
             after_phase=after_phase,
-            schema_generation=self._generation,
         )
 
     def _by_home(self, nodes: Sequence[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -270,7 +259,7 @@ class RecordClient:
         """
         self._require_label(event_id, user, node, label)
         fields = {"event_id": event_id, "user": user, "label": label}
-        await self._log.append("records", self._home(node), codec.encode("Label", fields, self._generation))
+        await self._log.append("records", self._home(node), codec.encode("Label", fields))
 
     async def label_many(
         self, event_ids: Sequence[str], users: Sequence[str], nodes: Sequence[int], labels: Sequence[int]
@@ -299,14 +288,14 @@ class RecordClient:
             for low in range(0, len(places), BATCH_ROWS):
                 part = [taken[place] for place in places[low : low + BATCH_ROWS].tolist()]
                 told = [event_ids[place] for place in part], [users[place] for place in part]
-                value = encode_label_batch(*told, [labels[place] for place in part], schema_generation=self._generation)
+                value = encode_label_batch(*told, [labels[place] for place in part])
                 await self._log.append("records", home, value)
         return refused
 
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): all open slots are counted, and a version of the model follows."""
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": -1}
-        value = codec.encode("Seal", fields, self._generation)
+        value = codec.encode("Seal", fields)
         for partition in range(self._log.partitions()):
             await self._log.append("records", partition, value)
 
@@ -324,7 +313,7 @@ class RecordClient:
     async def _membership(self, node: int, *, present: bool) -> None:
         self._rules.check_node(node)
         fields = {"node": node, "present": present, "config_digest": bytes(16)}
-        await self._log.append("records", self._home(node), codec.encode("Membership", fields, self._generation))
+        await self._log.append("records", self._home(node), codec.encode("Membership", fields))
 
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
@@ -354,7 +343,6 @@ def connect_records(
     *,
     prefix: str | None = None,
     security: Security | None = None,
-    schema_generation: int = FIRST_GENERATION,
 ) -> RecordClient:
     """A client of one PDOL deployment on a Kafka cluster; use it with ``async with``.
 
@@ -366,7 +354,6 @@ def connect_records(
         dimension: of its records, if the deployment is given by its name.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
         HushstreamError: the folder's system takes no records, or a name was given without nodes and dimension.
@@ -380,7 +367,7 @@ def connect_records(
         raise HushstreamError("connect_records: expected the deployment's folder, or nodes and dimension, got neither")
     own = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
-    return RecordClient(log, nodes, dimension, features, schema_generation=schema_generation)
+    return RecordClient(log, nodes, dimension, features)
 
 
 BATCH_ROWS = 256

@@ -1,8 +1,8 @@
 """Carries devices' slots to the collector of a BGTplanner deployment, and rounds and models back to devices.
 
 Ratings stay in a `RatingAgent`, on a device or in an application's process. This client is only the transport: it reads
-the published topics `rounds` and `models`, and appends finished, padded slots to `updates`, whose only partition is the
-collector's. It holds no key.
+the published topics `rounds` and `models`, and appends finished, fixed-size reports to `updates`, whose only partition
+is the collector's. It holds no key.
 
 A slot is in clear, without a user's name. Whoever runs this client sees where a slot comes from, so run it on the
 users' side: in a gateway of the application, or in the application itself. Whoever may write `updates` may also open
@@ -23,29 +23,26 @@ from hushstream.agents.worker.deployment import load
 from hushstream.client.published import KafkaSlotLog
 from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
-from hushstream.engine.devices.errors import BadModel
+from hushstream.engine.devices.kept import BadModel
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.received import ROUNDS_TOPIC, Received
-from hushstream.systems.bgt.errors import BadSlots, BgtError
-from hushstream.systems.bgt.rounds import Model, Round
-from hushstream.systems.bgt.shuffler.admission import Refusal, admit
-from hushstream.systems.bgt.slots import Float64
-from hushstream.systems.bgt.stated import signed_round
+from hushstream.systems.bgt.records import signed_round
+from hushstream.systems.bgt.shuffler import Inadmissible, admit
+from hushstream.systems.bgt.slots import BadSlots, BgtError, Float64, Model, Round
 
 _COLLECTOR = ("updates", 0)
 
 _WHY = {
-    Refusal.ITEM: "items that the round asks for",
-    Refusal.ORDER: "items that rise, and values beside items alone",
-    Refusal.NORM: "a length within the clip",
-    Refusal.KIND: "the weight and direction of its kind",
+    Inadmissible.ITEM: "items that the round asks for",
+    Inadmissible.ORDER: "items that rise, and values beside items alone",
+    Inadmissible.NORM: "a length within the clip",
+    Inadmissible.KIND: "the weight and direction of its kind",
 }
 
 
@@ -75,20 +72,15 @@ class SlotClient:
     Use as an async context manager; `connect_slots` makes one on a Kafka.
     """
 
-    def __init__(self, log: SlotLog, system: BgtSystem, *, schema_generation: int = FIRST_GENERATION) -> None:
+    def __init__(self, log: SlotLog, system: BgtSystem) -> None:
         """Work over a log.
 
         Args:
             log: the log to write slots to and to read rounds and models from.
             system: the deployment.
-            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
-
-        Raises:
-            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._system = system
-        self._generation = codec.require_generation(schema_generation)
         self._received = Received(system)
         self._opened: set[int] = set()
         self._signed: dict[int, bytes] = {}
@@ -180,7 +172,7 @@ class SlotClient:
             # record.
             await self._log.append(*_COLLECTOR, opening)
             self._opened.add(sent.round)
-        await self._log.append(*_COLLECTOR, codec.encode("RatingSlot", sent.fields(), self._generation))
+        await self._log.append(*_COLLECTOR, codec.encode("RatingSlot", sent.fields()))
 
     async def end_round(self, number: int) -> None:
         """End a round in a deployment without raters: the sums of its slots are released, and no later slot counts.
@@ -208,7 +200,7 @@ class SlotClient:
             # Write the round first: perhaps no slot has come, and then the collector does not know it yet.
             await self._log.append(*_COLLECTOR, self._signed[number])
         end = {"phase": number, "origin": 0, "config_digest": self._system.digest, "after_click": -1}
-        await self._log.append(*_COLLECTOR, codec.encode("Seal", end, self._generation))
+        await self._log.append(*_COLLECTOR, codec.encode("Seal", end))
 
     def _require_taken(self, sent: Sent, asked: Round) -> None:
         """Refuse what the collector would count as null, by the collector's own rule."""
@@ -216,7 +208,7 @@ class SlotClient:
             raise BadSlots(f"slot: expected one, got {len(sent.slot)}; it was not sent")
         (why,) = admit(sent.slot, asked, self._system.config).tolist()
         if why:
-            raise BadSlots(f"slot: expected {_WHY[Refusal(why)]}, got others; it was not sent")
+            raise BadSlots(f"slot: expected {_WHY[Inadmissible(why)]}, got others; it was not sent")
 
     def _require_received(self) -> None:
         if self._failed is not None:
@@ -257,7 +249,7 @@ class SlotClient:
             self._unsigned[fields["version"]] = error  # Devices and gateways skip it, too.
             return
         if asked is not None:
-            self._signed[asked.number] = codec.encode(STATEMENT_RECORD, fields, self._generation)
+            self._signed[asked.number] = codec.encode(STATEMENT_RECORD, fields)
 
 
 def connect_slots(
@@ -266,7 +258,6 @@ def connect_slots(
     *,
     prefix: str | None = None,
     security: Security | None = None,
-    schema_generation: int = FIRST_GENERATION,
 ) -> SlotClient:
     """A client for the slots of devices on a Kafka cluster; use it with ``async with``.
 
@@ -275,7 +266,6 @@ def connect_slots(
         deployment: its folder; configuration and public features are read, and no key.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
         HushstreamError: the folder's system takes no ratings.
@@ -286,4 +276,4 @@ def connect_slots(
     own = f"{system.config.deployment}." if prefix is None else prefix
     published = tuple(topic for topic, right in system.devices.items() if right == "Read")
     log = KafkaSlotLog(bootstrap, own, security, published=published)
-    return SlotClient(log, system.core, schema_generation=schema_generation)
+    return SlotClient(log, system.core)

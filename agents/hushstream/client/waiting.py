@@ -7,7 +7,7 @@ import asyncio
 from collections import OrderedDict
 from typing import Generic, TypeVar, cast
 
-from hushstream.schemas.records import JournalHead
+from hushstream.schemas.rows import JournalHead
 
 SILENT_SECONDS = 1.0
 """If the journal has no new record for so long after a question, the client concludes that no learner answers there."""

@@ -1,4 +1,4 @@
-"""The learner of an `edge` deployment, for a user's own device: it decides, learns, and hands in padded slots.
+"""The learner of an `edge` deployment, for a user's own device: it decides, learns, and hands in fixed-size reports.
 
     driver = DeviceDriver("agreement.json", "device.state", "https://devices.shop.example")
     choice = driver.decide("visit-1", {"country": "fr", "age": 34})
@@ -10,7 +10,6 @@
 only numpy and cryptography. ``deploy/docs/reference/edge-transport.md`` lists all that leaves a device.
 """
 
-from hushstream.edge.driver import DeviceDriver
-from hushstream.edge.transport import Answer, Transport
+from hushstream.edge.driving import Answer, DeviceDriver, Transport
 
 __all__ = ["Answer", "DeviceDriver", "Transport"]

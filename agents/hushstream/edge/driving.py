@@ -3,6 +3,11 @@
 The device's clock is this machine's. `sync` writes the state before a slot leaves; `flush`, `close` and the end of a
 ``with`` block write it too. A crash before that loses the newest decisions and feedback, but never makes a device send
 a second slot.
+
+*Transport.* HTTP as devices use it: no cookie, no credentials, no id, and a new connection for each request.
+
+`http.client` imports `ssl` and `email`, which takes a tenth of a device's start. So it is imported with the first
+request: a device makes its first decisions before it sends anything.
 """
 
 from __future__ import annotations
@@ -13,15 +18,118 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from hushstream.edge.transport import Answer, Transport, Unreachable
-from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError
-from hushstream.engine.devices.kept import Drawn, Outgoing
+from hushstream.engine.devices.kept import BadAgreement, BadModel, DeviceError, Drawn, Outgoing
+from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.key_files import sync_folder
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.edge.agent import Choice
+from hushstream.systems.p2b.edge.device import Agreement, Device
+
+if TYPE_CHECKING:
+    import ssl
+
+
+MOST_ANSWER_BYTES = 16 * 1024 * 1024
+
+
+class Unreachable(HushstreamError):
+    """The gateway did not answer; the request may have arrived all the same."""
+
+
+class Answer(NamedTuple):
+    """The gateway's answer.
+
+    Attributes:
+        status: of HTTP.
+        headers: by lower-case name.
+        body: all of it.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def time_ms(self) -> int | None:
+        """The gateway's clock from the header `Date`, in milliseconds since 1970; None if it is missing or invalid."""
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return round(parsedate_to_datetime(self.headers["date"]).timestamp() * 1000)
+        except (KeyError, ValueError, TypeError, OverflowError):
+            return None
+
+    @property
+    def retry_ms(self) -> int:
+        """The shortest wait before the same request, from the header `Retry-After`; 0 without one."""
+        text = self.headers.get("retry-after", "")
+        return 1000 * int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
+
+
+class Transport:
+    """Sends the two requests of a device to one gateway."""
+
+    def __init__(self, gateway: str, *, timeout_seconds: float = 30.0, context: ssl.SSLContext | None = None) -> None:
+        """Name the gateway.
+
+        Args:
+            gateway: its URL, for instance https://devices.shop.example.
+            timeout_seconds: how long to wait for an answer.
+            context: the settings of TLS; by default with the authorities that this machine trusts.
+
+        Raises:
+            HushstreamError: it is not a URL, or one of plain HTTP to another machine.
+        """
+        parts = urlsplit(gateway)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise HushstreamError("gateway: expected a URL like https://devices.shop.example, got another text")
+        if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+            raise HushstreamError("gateway: expected https to another machine, got http")
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._secure, self._timeout, self._context = parts.scheme == "https", timeout_seconds, context
+
+    def send_slot(self, body: bytes) -> Answer:
+        """Hand in a slot.
+
+        Raises:
+            Unreachable: the gateway did not answer.
+        """
+        return self._ask("POST", "/v1/slots", {"Content-Type": "application/octet-stream"}, body)
+
+    def fetch_model(self, tag: str | None) -> Answer:
+        """Ask for the newest model, unless it is the one with this tag.
+
+        Raises:
+            Unreachable: the gateway did not answer.
+        """
+        return self._ask("GET", "/v1/model", {} if tag is None else {"If-None-Match": tag}, None)
+
+    def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        import http.client
+
+        made = (
+            http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+            if self._secure
+            else http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        )
+        try:
+            made.request(method, self._path + path, body, {**headers, "Connection": "close"})
+            response = made.getresponse()
+            content = response.read(MOST_ANSWER_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"gateway: expected an answer, got {type(error).__name__}") from None
+        finally:
+            made.close()
+        if len(content) > MOST_ANSWER_BYTES:
+            raise Unreachable(f"gateway: expected an answer of at most {MOST_ANSWER_BYTES} bytes, got a longer one")
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
 """The wait between two attempts to send the same: doubled each time, and multiplied by a random number from 0.5 to
@@ -98,11 +206,12 @@ class Driver(Generic[DeviceT]):
             agreement: the file that the application ships.
             state: the file of the device's state, readable by its owner only. It holds the user's key.
             gateway: its URL, or a transport to it.
-            agree_anew: whether the device may change to an agreement that is not the state's; it must promise no less.
+            agree_anew: whether the device may change to an agreement that is not the state's; what is left of
+                it must fit into the life first agreed to.
             clock: seconds since 1970.
 
         Raises:
-            WeakerAgreement: another agreement promises less.
+            WeakerAgreement: the slots of another agreement would pass the life first agreed to.
             BadAgreement: it is another one, and ``agree_anew`` is false; or it does not hold together.
             DeviceError: another driver works on the state; or it is damaged. Begin anew only if its user may be counted
                 once more.
@@ -283,3 +392,34 @@ def _code(answer: Answer) -> str:
         return str(found["code"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
+
+
+class DeviceDriver(Driver[Device]):
+    """One user's device, on one machine; the only open driver of its state, and not thread-safe."""
+
+    _agreement, _device = Agreement, Device
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement that the application shipped."""
+        return self.device.agreement
+
+    def decide(self, event_id: str, values: Mapping[str, Any], eligible: Any = None) -> Choice:
+        """See `Device.decide`."""
+        return self.device.decide(event_id, values, self._now_ms(), eligible)
+
+    def shown(self, event_id: str, item: int) -> JoinOutcome:
+        """See `Device.shown`."""
+        return self.device.shown(event_id, item, self._now_ms())
+
+    def reward(self, event_id: str, item: int, reward: float) -> JoinOutcome:
+        """See `Device.reward`."""
+        return self.device.reward(event_id, item, reward, self._now_ms())
+
+    def _again(self, report_id: bytes, time_ms: int | None) -> bool:
+        """Seal the slot once more for the gateway's time, because this machine's clock is wrong."""
+        if time_ms is None or report_id in self._sealed_again:
+            return False
+        self._sealed_again.add(report_id)
+        self.device.seal_again(report_id, time_ms)
+        return True

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hushstream.edge.driving import Driver
-from hushstream.systems.bgt.edge.agreement import Agreement
-from hushstream.systems.bgt.edge.device import RatingDevice
+from hushstream.systems.bgt.edge.device import Agreement, RatingDevice
 from hushstream.systems.bgt.slots import Float64
 
 

@@ -110,10 +110,11 @@ class Callers:
             ConfigurationError: see `TokensFile`.
         """
         self._tokens = None if settings.tokens_file is None else TokensFile(settings.tokens_file)
+        self._operators = None if settings.operators_file is None else TokensFile(settings.operators_file)
         self._certificates = settings.client_ca_file is not None
 
     def name_of(self, token: str | None, transport: Any) -> str:
-        """The name of the caller.
+        """The name of the caller; an operator may call what applications call.
 
         Args:
             token: the token of the request; None if it has none.
@@ -123,13 +124,27 @@ class Callers:
             Problem: the caller is unknown.
         """
         if self._tokens is not None:
-            name = None if token is None else self._tokens.name_of(token)
+            name = None if token is None else self._tokens.name_of(token) or self._operator(token)
             if name is None:
                 raise Problem("unauthorized")
             return name
         if self._certificates:
             return _common_name(transport)
         return ANYBODY
+
+    def operator_of(self, token: str | None) -> str:
+        """The name of the operator whose token a request has.
+
+        Raises:
+            Problem: it is nobody's.
+        """
+        name = None if token is None else self._operator(token)
+        if name is None:
+            raise Problem("not-an-operator")
+        return name
+
+    def _operator(self, token: str) -> str | None:
+        return None if self._operators is None else self._operators.name_of(token)
 
 
 def bearer_of(authorization: str | None) -> str | None:

@@ -1,11 +1,15 @@
-"""The HTTP server of every gateway: limits, problem documents, cross-origin requests, health and metrics."""
+"""The HTTP server of every gateway: limits, problem documents, cross-origin requests, health and metrics.
+
+*Limits.* Limits the requests in progress, and the rate of each caller. Nothing waits in a queue.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
@@ -15,12 +19,91 @@ from typing import Any, Generic, Protocol, TypeVar
 from aiohttp import HttpVersion11, web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
-from hushstream.agents.observe.collection import collect_whole
+from hushstream.agents.process import collect_whole
 from hushstream.gateway.connections import Limits, Server
-from hushstream.gateway.limits import Busy
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
 from hushstream.gateway.settings import GatewaySettings
+
+REMEMBERED_CALLERS = 10_000
+
+
+class Rate:
+    """A token bucket for each of those that it counts: it fills at a rate, up to a burst.
+
+    It remembers the last `REMEMBERED_CALLERS` that came.
+    """
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with full buckets."""
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take(self, counted: Hashable, requests: int) -> None:
+        """Take tokens for requests of a caller or of a user.
+
+        Raises:
+            Problem: there are too few tokens now; none was taken.
+        """
+        now = self._clock()
+        left, at = self._buckets.pop(counted, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_second)
+        enough = left >= requests
+        self._buckets[counted] = (left - requests if enough else left, now)
+        if len(self._buckets) > REMEMBERED_CALLERS:
+            self._buckets.popitem(last=False)
+        if not enough:
+            raise Problem("too-many-requests")
+
+
+class UserRates:
+    """A bucket for what each user asks for, and another one for the feedback on it.
+
+    Feedback takes neither tokens nor room of requests: else much feedback made a user's empty bucket be forgotten, and
+    a request were answered that is refused without it.
+    """
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with full buckets."""
+        self._asked, self._told = Rate(per_second, burst, clock), Rate(per_second, burst, clock)
+
+    def take(self, is_feedback: bool, counted: str) -> None:
+        """Take a token for one request, or for one piece of feedback.
+
+        Raises:
+            Problem: there is none now.
+        """
+        (self._told if is_feedback else self._asked).take(counted, 1)
+
+
+class Busy:
+    """Counts the requests in progress.
+
+    Attributes:
+        now: how many requests are in progress.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin without requests."""
+        self._most = most
+        self.now = 0
+
+    def begin(self, requests: int = 1) -> None:
+        """Count further requests, until `end`.
+
+        Raises:
+            Problem: too many are in progress. A batch may exceed the limit if there was room for one request.
+        """
+        if self.now >= self._most:
+            raise Problem("too-busy")
+        self.now += requests
+
+    def end(self, requests: int = 1) -> None:
+        """Note that ``requests`` requests have ended."""
+        self.now -= requests
+
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
 """The headers of every answer."""
@@ -158,6 +241,8 @@ class HttpServer(ABC, Generic[C]):
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         call = self._call_of(request)
+        if call is not None and not call.is_feedback:
+            self._metrics.arrived(call.name)
         try:
             response = await self._respond(request, call)
             code = OK
@@ -166,8 +251,7 @@ class HttpServer(ABC, Generic[C]):
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
             problem = any_problem_of(error)
             code, response = problem.kind.code, self._refused(request, problem, call)
-        name, is_feedback = (NO_CALL, False) if call is None else (call.name, call.is_feedback)
-        self._metrics.ended(name, is_feedback, code)
+        self._metrics.ended(NO_CALL if call is None else call.name, code)
         if isinstance(response, bytes):
             if request.version == HttpVersion11 and request.keep_alive and not self._settings.cors_origins:
                 await request.writer.write(self._head.of(len(response)) + response)

@@ -1,4 +1,8 @@
-"""The base of every gateway: it connects, listens, serves metrics, and stops in order on request."""
+"""The base of every gateway: it connects, listens, serves metrics, and stops in order on request.
+
+*Bounded log.* Limits how many records of a client's log may wait for their acknowledgement; a further record is refused
+at once.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,30 @@ import logging
 import signal
 import ssl
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from aiohttp import web
 
-from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
+from hushstream.agents.process import collect_in_steps
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord
 from hushstream.gateway.callers import server_context
 from hushstream.gateway.http_server import HttpServer
 from hushstream.gateway.metrics import GatewayMetrics
+from hushstream.gateway.problems import LogBusy
 from hushstream.gateway.settings import GatewaySettings
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 _log = logging.getLogger(__name__)
 
+BACKLOG = 128
 MEASURE_SECONDS = 1.0
 STOP_SECONDS = 5.0
 """How long a log may take to close. No confirmed record is lost: a caller gets its answer only after the
@@ -59,14 +67,12 @@ class ListeningGateway(ABC):
     Attributes:
         system: the deployment.
         settings: the gateway's settings.
-        schema_generation: the one in which it writes records (`hushstream.schemas.catalogue`).
         endpoints: the endpoints of metrics.
         port: the port on which it listens, when it does.
     """
 
     system: System
     settings: GatewaySettings
-    schema_generation: int = FIRST_GENERATION
     endpoints: Endpoints = field(default_factory=Endpoints)
     port: int = 0
     _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
@@ -105,10 +111,12 @@ class ListeningGateway(ABC):
         runner = web.ServerRunner(server.server(), shutdown_timeout=self.settings.stop_seconds)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
-        self.port = await _bound(runner, self.settings, context)
+        listening = await _bound(runner, self.settings, context)
+        self._stack.callback(listening.close)
+        self.port = int(listening.sockets[0].getsockname()[1])
         self._stack.callback(server.stop)
         shown = self.endpoints
-        metrics.serve(shown.host, shown.port, shown.zone_host, shown.zone_port, shown.access)
+        metrics.serve(shown.host, shown.port, shown.zone_port, shown.zone_host, shown.access)
         self._stack.callback(metrics.close)
         measuring = asyncio.create_task(_measure(server.measure))
         self._stack.callback(measuring.cancel)
@@ -127,39 +135,18 @@ async def close_log(log: Closable) -> None:
         )
 
 
-class _Site(web.BaseSite):
-    """A listening address. A client that does not finish the TLS handshake in time is disconnected."""
-
-    def __init__(self, runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> None:
-        super().__init__(runner, ssl_context=context)
-        self._settings = settings
-
-    @property
-    def name(self) -> str:
-        """The address."""
-        return f"{self._settings.host}:{self._settings.port}"
-
-    async def start(self) -> None:
-        """Listen."""
-        await super().start()
-        server, settings, context = self._runner.server, self._settings, self._ssl_context
-        assert server is not None, "a site is made of a runner that was set up"
-        seconds = None if context is None else settings.read_seconds
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            server, settings.host, settings.port, ssl=context, backlog=self._backlog, ssl_handshake_timeout=seconds
-        )
-
-
-async def _bound(runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> int:
-    site = _Site(runner, settings, context)
+async def _bound(runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> asyncio.Server:
+    """Listen. A client that does not finish the TLS handshake in time is disconnected."""
+    assert runner.server is not None, "the runner was set up"
+    seconds = None if context is None else settings.read_seconds
     try:
-        await site.start()
+        return await asyncio.get_running_loop().create_server(
+            runner.server, settings.host, settings.port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=seconds
+        )
     except OSError as error:
         raise HushstreamError(
             f"gateway: expected to listen at {settings.host}:{settings.port}, got {error.strerror}"
         ) from None
-    return int(runner.addresses[0][1])
 
 
 async def _measure(measure: Callable[[], None]) -> None:
@@ -223,3 +210,63 @@ async def _until_signal(make: Callable[[], ListeningGateway]) -> None:
         await stopping
     finally:
         await gateway.__aexit__(None, None, None)
+
+
+SILENT_SECONDS = 5.0
+"""How long the oldest record may wait for its acknowledgement before the log counts as unavailable."""
+
+
+class BoundedLog:
+    """Wraps an `EventLog` and limits its unacknowledged records, which pile up while no broker answers."""
+
+    def __init__(self, log: EventLog, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Allow ``most`` records to wait for their acknowledgement."""
+        self._log = log
+        self._most = most
+        self._clock = clock
+        self._sending: dict[asyncio.Future[int], float] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for their acknowledgement."""
+        return len(self._sending)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the log answers: no record has waited too long for its acknowledgement."""
+        oldest = next(iter(self._sending.values()), None)
+        return oldest is None or self._clock() - oldest < SILENT_SECONDS
+
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
+        """See `EventLog.start`."""
+        await self._log.start(on_answers)
+
+    def append(self, topic: str, partition: int, value: bytes) -> asyncio.Future[int]:
+        """See `EventLog.append`.
+
+        Raises:
+            LogBusy: too many records wait; this one was not sent.
+            HushstreamError: the log refused the record.
+        """
+        if len(self._sending) >= self._most:
+            raise LogBusy(f"log: expected fewer than {self._most} records that await their acknowledgement")
+        sending = asyncio.ensure_future(self._log.append(topic, partition, value))
+        self._sending[sending] = self._clock()
+        sending.add_done_callback(self._sending.pop)
+        return sending
+
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """See `EventLog.read`."""
+        return await self._log.read(topic, partition, low)
+
+    def partitions(self) -> int:
+        """See `EventLog.partitions`."""
+        return self._log.partitions()
+
+    async def stop(self) -> None:
+        """See `EventLog.stop`."""
+        sending = list(self._sending)
+        for one in sending:
+            one.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+        await close_log(self._log)

@@ -1,7 +1,8 @@
 """Declares a gateway's metrics in one table, with their class, as for workers.
 
-The number of decisions is public, as in a learner's metrics. The number of feedback requests shows how much was
-clicked: so it is counted separately and served only on the zone's own endpoint. Labels are names of calls, and codes.
+Feedback shares the gateway's event loop, limits and log with decisions, so it moves how long these take, how many are
+under way and how they end. So only the number of requests that ask for something is public, counted as they arrive. All
+else is served only on the zone's own endpoint. Labels are names of calls, and codes.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess, MetricsEndpoints
+from hushstream.agents.observe.endpoints import ServedMetrics
 from hushstream.agents.observe.metric_table import MetricSpec
 
 OK = "ok"
@@ -28,57 +29,51 @@ GATEWAY_METRICS: tuple[MetricSpec, ...] = (
         "hushstream_gateway_requests_total",
         "counter",
         "slot-public",
-        ("role", "call", "code"),
-        "Requests to a gateway by how they ended; not feedback.",
+        ("role", "call"),
+        "Requests to a gateway, counted when they arrive, whatever becomes of them; not feedback.",
     ),
     MetricSpec(
         "hushstream_edge_gateway_requests_total",
         "counter",
         "zone-private",
         ("role", "call", "code"),
-        "Feedback requests to a gateway by how they ended.",
-    ),
-    MetricSpec(
-        "hushstream_gateway_request_seconds",
-        "histogram",
-        "slot-public",
-        ("role", "call", "step"),
-        "How long a request took: to `read` its body, and to `answer` it; not feedback.",
+        "Requests to a gateway by how they ended.",
     ),
     MetricSpec(
         "hushstream_edge_gateway_request_seconds",
         "histogram",
         "zone-private",
         ("role", "call", "step"),
-        "How long a feedback request took: to `read` its body, and to `answer` it.",
+        "How long a request took: to `read` its body, and to `answer` it.",
     ),
     MetricSpec(
-        "hushstream_gateway_answers_total",
+        "hushstream_edge_gateway_answers_total",
         "counter",
-        "slot-public",
+        "zone-private",
         ("role", "call"),
         "Answers, each of a batch counted; not to feedback.",
     ),
     MetricSpec(
-        "hushstream_gateway_unlogged_total",
+        "hushstream_edge_gateway_unlogged_total",
         "counter",
-        "slot-public",
+        "zone-private",
         ("role", "call"),
         "Answers with `logged: false`: the request's baseline, as no learner answered.",
     ),
     MetricSpec(
-        "hushstream_gateway_in_flight",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Requests in progress.",
+        "hushstream_edge_gateway_unknown_values_total",
+        "counter",
+        "zone-private",
+        ("role", "feature"),
+        "Values outside of their feature's vocabulary, which counted as unknown.",
     ),
+    MetricSpec("hushstream_edge_gateway_in_flight", "gauge", "zone-private", ("role",), "Requests in progress."),
     MetricSpec(
-        "hushstream_gateway_unacknowledged",
+        "hushstream_edge_gateway_unacknowledged",
         "gauge",
         "zone-private",
         ("role",),
-        "Records that await their acknowledgement, with feedback.",
+        "Records that await their acknowledgement.",
     ),
 )
 """Every metric of a gateway; `hushstream.agents.observe.metric_table` has those of workers."""
@@ -136,47 +131,48 @@ class _Tallies(Collector):
             yield histogram
 
 
-class GatewayMetrics:
+class GatewayMetrics(ServedMetrics):
     """A gateway's metrics, in two registries for two kinds of reader."""
 
     def __init__(self) -> None:
         """Register all of `GATEWAY_METRICS`."""
-        self.public = CollectorRegistry()
-        self.zone = CollectorRegistry()
-        public, zone = (
-            [spec for spec in GATEWAY_METRICS if (spec.metric_class == "zone-private") is private]
-            for private in (False, True)
+        super().__init__()
+        public = [spec for spec in GATEWAY_METRICS if spec.metric_class != "zone-private"]
+        zone = [spec for spec in GATEWAY_METRICS if spec.metric_class == "zone-private"]
+        arrivals, tallies = _Tallies(public), _Tallies(zone)
+        self.public.register(arrivals)
+        self.zone.register(tallies)
+        self._arrived = arrivals.counts["hushstream_gateway_requests_total"]
+        self._ended = tallies.counts["hushstream_edge_gateway_requests_total"]
+        self._took = tallies.seconds["hushstream_edge_gateway_request_seconds"]
+        self._answers = tallies.counts["hushstream_edge_gateway_answers_total"]
+        self._unlogged = tallies.counts["hushstream_edge_gateway_unlogged_total"]
+        self._unknown = tallies.counts["hushstream_edge_gateway_unknown_values_total"]
+        self._in_flight, self._unacknowledged = (
+            Gauge(one.name, one.help, one.labels, registry=self.zone) for one in zone if one.kind == "gauge"
         )
-        tallies, edge = _Tallies(public), _Tallies(zone)
-        self.public.register(tallies)
-        self.zone.register(edge)
-        self._ended = (
-            tallies.counts["hushstream_gateway_requests_total"],
-            edge.counts["hushstream_edge_gateway_requests_total"],
-        )
-        self._took = (
-            tallies.seconds["hushstream_gateway_request_seconds"],
-            edge.seconds["hushstream_edge_gateway_request_seconds"],
-        )
-        self._answers = tallies.counts["hushstream_gateway_answers_total"]
-        self._unlogged = tallies.counts["hushstream_gateway_unlogged_total"]
-        self._in_flight, self._unacknowledged = _gauges(public, self.public)[0], _gauges(zone, self.zone)[0]
-        self._endpoints: list[MetricsEndpoints] = []
 
-    def ended(self, call: str, is_feedback: bool, code: str) -> None:
+    def arrived(self, call: str) -> None:
+        """Count a request that is no feedback, before anything is done for it."""
+        self._arrived[call,] += 1
+
+    def ended(self, call: str, code: str) -> None:
         """Count a request that ended with `OK` or with the code of a problem."""
-        self._ended[is_feedback][call, code] += 1
+        self._ended[call, code] += 1
 
-    def took(self, call: str, is_feedback: bool, read: float, answered: float) -> None:
+    def took(self, call: str, read: float, answered: float) -> None:
         """Note how many seconds a request took to read its body and to answer."""
-        series = self._took[is_feedback]
-        series[call, "read"].add(read)
-        series[call, "answer"].add(answered)
+        self._took[call, "read"].add(read)
+        self._took[call, "answer"].add(answered)
 
     def answered(self, call: str, logged: bool) -> None:
         """Count an answer; ``logged`` says whether the log holds it."""
         self._answers[call,] += 1
         self._unlogged[call,] += not logged
+
+    def unknown(self, feature: str) -> None:
+        """Count a value that is not in the vocabulary of a declared feature."""
+        self._unknown[feature,] += 1
 
     def set_now(self, in_flight: int, unacknowledged: int) -> None:
         """Show the requests in progress, and the unacknowledged records."""
@@ -186,27 +182,3 @@ class GatewayMetrics:
     def text(self) -> bytes:
         """The public metrics in Prometheus's text format."""
         return generate_latest(self.public)
-
-    def serve(
-        self,
-        host: str,
-        port: int | None,
-        zone_host: str,
-        zone_port: int | None,
-        access: MetricsAccess = EVERYBODY,
-    ) -> tuple[int, ...]:
-        """Open the endpoints for Prometheus (None: not served; 0: any free port); returns the ports in use."""
-        endpoints = MetricsEndpoints(access)
-        self._endpoints.append(endpoints)
-        opened = (endpoints.open(host, port, self.public), endpoints.open(zone_host, zone_port, self.zone))
-        return tuple(one for one in opened if one is not None)
-
-    def close(self) -> None:
-        """Close the endpoints."""
-        for endpoints in self._endpoints:
-            endpoints.close()
-        self._endpoints.clear()
-
-
-def _gauges(specs: Sequence[MetricSpec], registry: CollectorRegistry) -> list[Gauge]:
-    return [Gauge(one.name, one.help, one.labels, registry=registry) for one in specs if one.kind == "gauge"]

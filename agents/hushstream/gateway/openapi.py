@@ -44,7 +44,11 @@ def document(served: Served) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for call in served.calls:
         paths[call.path] = {"post": _one(call)}
-        paths[call.batch_path] = {"post": _many(call)}
+        if call.for_operators:
+            now = _answered("All items, also retired ones", {"type": "object"})
+            paths[call.path]["get"] = _look(f"{call.name}_now", "What it is now", now)
+        else:
+            paths[call.batch_path] = {"post": _many(call)}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
@@ -105,10 +109,14 @@ def get_paths(names: Collection[str] | None = None) -> dict[str, Any]:
         "/metrics": ("metrics", "Public metrics for Prometheus", _text("Text format"), EVERY_CALL),
     }
     return {
-        path: {"get": {"operationId": name, "summary": summary, "responses": {"200": good, **problems_of(codes)}}}
+        path: {"get": _look(name, summary, good, codes)}
         for path, (name, summary, good, codes) in found.items()
         if names is None or name in names
     }
+
+
+def _look(name: str, summary: str, good: Mapping[str, Any], codes: Iterable[str] = EVERY_CALL) -> dict[str, Any]:
+    return {"operationId": name, "summary": summary, "responses": {"200": good, **problems_of(codes)}}
 
 
 def _reference(name: str) -> dict[str, Any]:

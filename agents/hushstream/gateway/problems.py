@@ -27,7 +27,7 @@ from hushstream.client import (
     ratings,
 )
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.bgt.errors import BadRatings
+from hushstream.systems.bgt.slots import BadRatings
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +80,12 @@ _TABLE = (
     ),
     ProblemKind(
         "unauthorized", 401, "No valid credential came with the request", "Send `Authorization: Bearer TOKEN`."
+    ),
+    ProblemKind(
+        "not-an-operator",
+        403,
+        "The caller may not change the catalogue",
+        "Send `Authorization: Bearer TOKEN` with a token of the gateway's `operators_file`.",
     ),
     ProblemKind(
         "not-attested",
@@ -160,6 +166,7 @@ _TABLE = (
         "There is no room for a new item",
         "All rows have items (`items.capacity`). Retire one (`hushstream items retire`); its row becomes free later.",
     ),
+    ProblemKind("catalogue-changed", 409, "Somebody else changed the catalogue at the same time", "Send it again."),
     ProblemKind("unknown-user", 422, "The deployment has no such user", "Its users are those of a public graph."),
     ProblemKind("unknown-track", 422, "There is no such track", "`GET /v1/schema` lists them."),
     ProblemKind("bad-reward", 422, "The deployment does not accept this reward", "`detail` says what it accepts."),
@@ -172,7 +179,7 @@ _TABLE = (
         "The dead letters of the edge zone say why: `hushstream dead-letters list edge`.",
     ),
     ProblemKind(
-        "too-many-requests", 429, "Too many requests of this caller", "The gateway's settings limit the rate.", 1
+        "too-many-requests", 429, "Too many requests of a caller or user", "The gateway's settings limit the rate.", 1
     ),
     ProblemKind("too-busy", 429, "Too many requests are in progress", "No request waits in a queue; try again.", 1),
     ProblemKind("internal", 500, "The gateway failed", "The gateway's log names the kind of the error."),

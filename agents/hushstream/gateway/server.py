@@ -1,4 +1,8 @@
-"""The HTTP server for applications: requests and feedback, a page to try them, and the retired personaliser's calls."""
+"""The HTTP server for applications: requests and feedback, a page to try them, and the retired personaliser's calls.
+
+*Gateway.* The gateway of applications: it accepts requests and feedback over HTTP, and sends them over Kafka by the
+client.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,31 @@ from typing import Any, ClassVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from hushstream.gateway.bounded_log import BoundedLog
+from hushstream.agents.security import Security
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
+from hushstream.gateway.conversation.conversations import served_of
 from hushstream.gateway.conversation.translation import FORMS
-from hushstream.gateway.http_server import HEADERS, JSON, CrossOrigin, HttpServer, Look, fixed, is_media, require_method
-from hushstream.gateway.limits import Rate
+from hushstream.gateway.http_server import (
+    HEADERS,
+    JSON,
+    CrossOrigin,
+    HttpServer,
+    Look,
+    Rate,
+    UserRates,
+    fixed,
+    is_media,
+    require_method,
+)
+from hushstream.gateway.listening import BoundedLog, ListeningGateway
 from hushstream.gateway.metrics import GatewayMetrics
+from hushstream.gateway.openapi import document
 from hushstream.gateway.personalizer.bodies import refusal
-from hushstream.gateway.personalizer.protocol import KEY_HEADER, PREFIX, PersonalizerCalls, Route
+from hushstream.gateway.personalizer.protocol import KEY_HEADER, PersonalizerCalls, Route, is_retired
 from hushstream.gateway.problems import Problem, any_problem_of
 from hushstream.gateway.settings import GatewaySettings, is_loopback
 
@@ -40,6 +60,10 @@ _PAGES = {
     "/try.js": ("try.js", "text/javascript"),
     "/try.css": ("try.css", "text/css"),
 }
+_PAGES_OF_OPERATORS = {
+    "/catalogue": ("catalogue.html", "text/html"),
+    "/catalogue.js": ("catalogue.js", "text/javascript"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +76,7 @@ class _Posted:
         body: the model of its body; None if it has no body.
         reply: answers a parsed body, for a caller.
         retired: whether it belongs to the retired personaliser's protocol.
+        for_operators: whether only operators may call it.
     """
 
     method: ClassVar[str] = "POST"
@@ -60,6 +85,7 @@ class _Posted:
     body: type[BaseModel] | None
     reply: Callable[[Any, str], Awaitable[web.Response | bytes]]
     retired: bool = False
+    for_operators: bool = False
 
 
 class GatewayServer(HttpServer[_Posted]):
@@ -73,6 +99,7 @@ class GatewayServer(HttpServer[_Posted]):
         description: Mapping[str, Any],
         metrics: GatewayMetrics,
         about: Mapping[str, Any],
+        users: UserRates,
         retired: PersonalizerCalls | None = None,
     ) -> None:
         """Prepare the server; it does not listen yet.
@@ -84,6 +111,7 @@ class GatewayServer(HttpServer[_Posted]):
             description: the OpenAPI document.
             metrics: count the requests.
             about: further content of `/v1/schema`.
+            users: limits what each user asks for, and apart from it the feedback on it.
             retired: answers the retired personaliser's protocol; None if it is disabled.
 
         Raises:
@@ -94,26 +122,27 @@ class GatewayServer(HttpServer[_Posted]):
         super().__init__(settings, log, json.dumps(description).encode(), metrics, settings.body_bytes, cross_origin)
         self._callers = Callers(settings)
         self._rate = Rate(settings.requests_per_second, settings.burst)
-        self._retired = retired
-        self._posted: dict[str, _Posted] = {}
-        for call in answers.calls:
-            answer = answers.answer_of(call)
-            one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
-            self._posted[call.path] = _Posted(call.name, call.is_feedback, call.asked, one)
-            batch = _batch_of(call, settings.batch_requests)
-            self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)
-        for path, (name, kind) in _PAGES.items():
+        self._users, self._retired = users, retired
+        operated = any(call.for_operators for call in answers.calls)
+        for path, (name, kind) in {**_PAGES, **(_PAGES_OF_OPERATORS if operated else {})}.items():
             page = (files("hushstream.gateway") / "page" / name).read_bytes()
             self._open[path] = partial(fixed, page, kind, headers=_PAGE_HEADERS)
-        schema = {**about, **answers.schema()}
-        self._looks: dict[str, Look] = {
-            "/v1/items": lambda request: fixed(json.dumps({"items": answers.items()}).encode(), JSON, request),
-            "/v1/schema": partial(fixed, json.dumps(schema).encode(), JSON),
-            "/metrics": self._show_metrics,
-        }
+        self._looks: dict[str, Look] = {path: partial(_shown, content) for path, content in answers.looks().items()}
+        schema = json.dumps({**about, **answers.schema()}).encode()
+        self._looks |= {"/v1/schema": partial(fixed, schema, JSON), "/metrics": self._show_metrics}
+        self._posted: dict[str, _Posted] = {}
+        for call in answers.calls:
+            answer, operated = answers.answer_of(call), call.for_operators
+            one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
+            self._posted[call.path] = _Posted(call.name, call.is_feedback, call.asked, one, for_operators=operated)
+            if not operated:
+                batch = _batch_of(call, settings.batch_requests)
+                self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)
 
     def _call_of(self, request: web.BaseRequest) -> _Posted | None:
-        if self._retired is None or not request.path.startswith(PREFIX):
+        if request.method == "GET" and request.path in self._looks:
+            return None
+        if self._retired is None or not is_retired(request.path):
             return self._posted.get(request.path)
         route = self._retired.route(request.rel_url.raw_path)
         if route is None:
@@ -131,7 +160,10 @@ class GatewayServer(HttpServer[_Posted]):
             return self._preflight(request, "GET" if call is None else call.method)
         retired = call is not None and call.retired
         token = request.headers.get(KEY_HEADER) if retired else bearer_of(request.headers.get("Authorization"))
-        caller = self._callers.name_of(token, request.transport)
+        if call is not None and call.for_operators:
+            caller = self._callers.operator_of(token)
+        else:
+            caller = self._callers.name_of(token, request.transport)
         if call is None:
             if path not in self._looks:
                 raise Problem("not-found")
@@ -160,10 +192,12 @@ class GatewayServer(HttpServer[_Posted]):
         finally:
             self._busy.end()
         ended = time.monotonic()
-        self._metrics.took(posted.name, posted.is_feedback, read - begun, ended - read)
+        self._metrics.took(posted.name, read - begun, ended - read)
         return response
 
     async def _reply(self, call: Call, answer: Answer, asked: Any, caller: str) -> bytes:
+        if not call.for_operators:
+            self._users.take(call.is_feedback, asked.counted_for)
         answered = await answer(asked)
         self._note(call, answered)
         return answered.model_dump_json().encode()
@@ -173,7 +207,7 @@ class GatewayServer(HttpServer[_Posted]):
         self._rate.take(caller, more)
         self._busy.begin(more)
         try:
-            outcomes = await asyncio.gather(*(self._outcome(call, answer, one) for one in batch.requests))
+            outcomes = await asyncio.gather(*(self._outcome(call, answer, one, caller) for one in batch.requests))
         finally:
             self._busy.end(more)
         return b'{"answers":[' + b",".join(outcomes) + b"]}"
@@ -186,23 +220,27 @@ class GatewayServer(HttpServer[_Posted]):
             return web.Response(status=reply.status, headers=HEADERS)
         return web.Response(body=reply.body, status=reply.status, headers=HEADERS, content_type=JSON)
 
-    async def _outcome(self, call: Call, answer: Answer, asked: Any) -> bytes:
+    async def _outcome(self, call: Call, answer: Answer, asked: Any, caller: str) -> bytes:
         """The outcome of one request in a batch."""
         try:
-            answered = await answer(asked)
+            return await self._reply(call, answer, asked, caller)
         except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
             return any_problem_of(error).body()
-        self._note(call, answered)
-        return answered.model_dump_json().encode()
 
     def _note(self, call: Call, answered: Answered) -> None:
         if not call.is_feedback:
             self._metrics.answered(call.name, getattr(answered, "logged", True))
+        for feature in getattr(answered, "unknown", ()):
+            self._metrics.unknown(feature)
 
     def _problem_document(self, request: web.BaseRequest, problem: Problem) -> tuple[int, bytes, str]:
-        if self._retired is not None and request.path.startswith(PREFIX):
+        if self._retired is not None and is_retired(request.path):
             return *refusal(problem), JSON
         return super()._problem_document(request, problem)
+
+
+def _shown(content: Callable[[], Any], request: web.BaseRequest) -> web.Response:
+    return fixed(json.dumps(content()).encode(), JSON, request)
 
 
 class _Batch(BaseModel):
@@ -226,12 +264,22 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
         Problem: the body is not JSON, or does not fit the model; the message repeats nothing of the body.
     """
     try:
-        return model.model_validate_json(body)
+        parsed = model.model_validate_json(body)
+        json.loads(body, object_pairs_hook=_once, parse_int=str, parse_float=str)
+        return parsed
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         raise Problem("malformed-json")
     raise Problem("invalid-request", errors=_places(found)[:_MAX_ERRORS])
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys all differ: of two users in one body one would be charged, and readers differ in which."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Problem("malformed-json", "An object of the body has a key twice.")
+    return found
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
@@ -271,3 +319,52 @@ def _is_own_name(host: str) -> bool:
     """Whether a `Host` header names this machine, with or without a port."""
     name, _, port = host.rpartition(":")
     return is_loopback(name if port.isdecimal() else host)
+
+
+LINGER_SECONDS = 0.005
+"""How long a record waits for others. At 500 requests/s, gateway, learner and broker use 30 % less CPU time than at
+0.002 s, because each handles fewer, larger batches; answers come no later."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Gateway(ListeningGateway):
+    """A gateway of a deployment whose applications send requests.
+
+    Attributes:
+        log: the log that its client writes and reads.
+    """
+
+    log: EventLog
+
+    async def _connect(self, metrics: GatewayMetrics) -> GatewayServer:
+        settings = self.settings
+        served = served_of(self.system, settings.party)
+        bounded = BoundedLog(self.log, settings.unacknowledged)
+        answers = served.over(bounded, self.system, settings)
+        users = UserRates(settings.user_requests_per_second, settings.user_burst)
+        retired = None
+        if settings.personalizer is not None:
+            remembered = settings.remembered_events
+            retired = PersonalizerCalls(settings.personalizer, answers, self.system.requests, remembered, users.take)
+        about = {
+            "deployment": self.system.config.deployment,
+            "conversation": served.name,
+            "batch_requests": settings.batch_requests,
+            "body_bytes": settings.body_bytes,
+        }
+        server = GatewayServer(settings, answers, bounded, document(served), metrics, about, users, retired)
+        await self._stack.enter_async_context(answers)
+        return server
+
+
+def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, party: str) -> EventLog:
+    """The log of a deployment's applications on a Kafka cluster.
+
+    Raises:
+        HushstreamError: the deployment has no conversation with applications, or records would leave this machine
+            unencrypted.
+    """
+    topics = conversation_of(system, party)
+    return KafkaEventLog(
+        bootstrap, prefix, linger_seconds=LINGER_SECONDS, security=security, topics=topics, digest=system.digest
+    )

@@ -88,6 +88,7 @@ class GatewaySettings(BaseModel):
         party: the party whose users it answers, if each party of the deployment has its own.
         tokens_file: each line has a name, a token of 32 characters or more and, optionally, its last day (2027-01-31).
             Only the owner may read the file; it is read again when it changes.
+        operators_file: the same, of those who may change the catalogue (`POST /v1/catalogue`); without it nobody may.
         certificate_file, key_file: the gateway's own certificate and key, PEM: it then uses HTTPS.
         client_ca_file: the authorities that must have signed the certificates of callers (mTLS).
         allow_plaintext: whether other machines may send requests and tokens unencrypted, as behind a proxy.
@@ -95,6 +96,9 @@ class GatewaySettings(BaseModel):
         body_bytes: the largest body.
         batch_requests: the most requests in one batch.
         requests_per_second, burst: the rate and the burst of one caller; each request of a batch counts.
+        user_requests_per_second, user_burst: the same of one user, for requests and for feedback each by itself, so
+            that no refusal by this limit tells of feedback. The limits of a caller and of the gateway count both: give
+            applications whose callers must not see one another's feedback tokens or gateways of their own.
         in_flight: the most requests in progress, of all callers.
         connections: the most open connections; further ones are closed.
         unacknowledged: the most records that may wait for their acknowledgement.
@@ -117,6 +121,7 @@ class GatewaySettings(BaseModel):
     party: str = ""
 
     tokens_file: Path | None = None
+    operators_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
     client_ca_file: Path | None = None
@@ -127,6 +132,8 @@ class GatewaySettings(BaseModel):
     batch_requests: int = Field(default=256, ge=1, le=4096)
     requests_per_second: float = Field(default=5000.0, gt=0)
     burst: int = Field(default=5000, ge=1)
+    user_requests_per_second: float = Field(default=20.0, gt=0)
+    user_burst: int = Field(default=1000, ge=1)
     in_flight: int = Field(default=512, ge=1)
     connections: int = Field(default=4096, ge=1)
     unacknowledged: int = Field(default=4096, ge=1)

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import DENIED, AccessDenied, BrokerUnreachable
-from hushstream.agents.kafka.broker_check import AT_THE_DOOR, check_version, why_unreachable
+from hushstream.agents.kafka.administration import AT_THE_DOOR, check_version, why_unreachable
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.errors import HushstreamError
@@ -53,14 +53,9 @@ class Connection:
     def settings(self) -> WorkerSettings:
         """Settings as for a worker, with which code can read logs without a group; it writes no files."""
         return WorkerSettings(
-            bootstrap=self.bootstrap,
-            role=_ROLE,
-            group=_ROLE,
-            topic_prefix=self.prefix,
-            datadir=Path(),
-            security=self.security,
-            connect_timeout_seconds=self.timeout_seconds,
-        )
+            bootstrap=self.bootstrap, role=_ROLE, group=_ROLE, topic_prefix=self.prefix, datadir=Path(),
+            security=self.security, connect_timeout_seconds=self.timeout_seconds,
+        )  # fmt: skip
 
     @asynccontextmanager
     async def admin(self, doing: str) -> AsyncIterator[AIOKafkaAdminClient]:

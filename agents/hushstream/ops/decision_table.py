@@ -3,7 +3,7 @@
 The table has one row for each decision that the model made: the context, the arm that was shown, its propensity, and
 the reward. Decisions are left out if their row would be wrong or biased:
 
-* Answers to users of the hold-out and to users over quota are left out: no policy drew them.
+* Answers to users who are shown the application's own choice and to users over quota are left out: no policy drew them.
 * A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
   * because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
   * the table is still biased.
@@ -36,11 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.client.arguments import mask_of
-from hushstream.client.decisions import Answer, DecisionReader, items_read
+from hushstream.client.decisions import Answer, DecisionReader, items_read, mask_of
 from hushstream.engine.catalogue import CatalogueRules, ItemRefused
-from hushstream.engine.declare.conversation import DECISIONS, conversation_of
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.declaration import DECISIONS, System, conversation_of
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.learner.arrivals import decode_checked
 from hushstream.engine.learner.batch import eligible_mask
@@ -48,8 +46,8 @@ from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
 from hushstream.feedback.join import NOT_SHOWN
 from hushstream.learners.exploration import WHOLE
+from hushstream.ops.export import FILE_MODE
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.partition_file import FILE_MODE
 from hushstream.schemas.columns import REWARD, gather_feedback
 from hushstream.schemas.errors import HushstreamError
 
@@ -153,30 +151,23 @@ class DecisionTable:
 
     def _mapping(self) -> str:
         keys = {
-            "data": "internal",
-            "user": "user",
-            "timestamp": "timestamp",
-            "timestamp_unit": "ms",
-            "context": list(self.columns),
-            "arm": "arm",
-            "arms": self.arms if self.items is None else list(self.items),
-            "reward": "reward",
-            "propensity": "propensity",
-            "eligible": "eligible",
+            "data": "internal", "user": "user", "timestamp": "timestamp", "timestamp_unit": "ms",
+            "context": list(self.columns), "arm": "arm",
+            "arms": self.arms if self.items is None else list(self.items), "reward": "reward",
+            "propensity": "propensity", "eligible": "eligible",
             **({} if self._between == _BETWEEN[0] else {"eligible_separator": self._between}),
-        }
+        }  # fmt: skip
         lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
         return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
 
 
-def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bool = False) -> DecisionTable:
+def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTable:
     """The decisions of a deployment, or of a party of it, in the order of their answers by partition.
 
     Args:
         logs: a copy with contexts, clicks and decisions from their beginning.
         system: the deployment.
         party: the party whose users are meant, if each party has users of its own.
-        in_shadow: whether to keep decisions for which the application showed an arm of its own choice.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
@@ -198,7 +189,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         said = _feedback(logs.part((feedback_topic, partition)), contexts, wait_ms)
         for answer, position in _answers(decided):
             context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Feedback())
-            why = _omitted(answer, context, feedback, ends_ms - wait_ms, in_shadow)
+            why = _omitted(answer, context, feedback, ends_ms - wait_ms)
             if why is None and context is not None:
                 row = Row(context, answer, *feedback)
                 rows.append(row if items is None else items.named(row, position))
@@ -236,8 +227,7 @@ class _ItemsOfParties:
             reader, part = ItemReader(rules), logs.part((rules.topic, 0))
             for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
                 with suppress(ItemRefused):
-                    if read.change is not None:
-                        item = reader.catalogue.take(read.change, read.log_time_ms)
+                    for item in reader.catalogue.take_all(read.changes, read.log_time_ms) if read.changes else ():
                         arm = rules.arms[item.row]
                         found[arm] = rules.named(item.item)
                         changes.append((read.log_time_ms, arm, item.offered))
@@ -284,8 +274,9 @@ class _Items:
         numbers: dict[str, int] = {}
         for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
             with suppress(ItemRefused):
-                if read.change is not None:
-                    numbers.setdefault(self._catalogue.take(read.change, read.log_time_ms).item, len(numbers))
+                if read.changes:
+                    for item in self._catalogue.take_all(read.changes, read.log_time_ms):
+                        numbers.setdefault(item.item, len(numbers))
                     self._highs.append(read.offset + 1)
                     self._offered.append(self._catalogue.offered)
         self.ids = tuple(numbers)
@@ -313,7 +304,7 @@ class _Items:
         return self._numbers[self._catalogue.of_row(row, version).item]
 
 
-def _omitted(answer: Answer, context: Context | None, feedback: _Feedback, last_ms: int, in_shadow: bool) -> str | None:
+def _omitted(answer: Answer, context: Context | None, feedback: _Feedback, last_ms: int) -> str | None:
     """Why a decision is left out; None if it gets a row."""
     if answer.policy != "model":
         return f"answered as {answer.policy}"
@@ -321,7 +312,7 @@ def _omitted(answer: Answer, context: Context | None, feedback: _Feedback, last_
         return "context not in the log"
     if feedback.shown == NOT_SHOWN:
         return "never shown"
-    if feedback.shown != answer.arm and not in_shadow:
+    if feedback.shown != answer.arm:
         return "another arm on screen"
     return "reward could still come" if context.time_ms > last_ms else None
 

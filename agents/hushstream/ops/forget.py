@@ -1,14 +1,14 @@
-"""Erases one user: writes a tombstone, at which the learner drops the user's state; says what stays and why; rewrites
-exports.
+"""Erases one user: writes a deletion request, at which the learner drops the user's state; says what stays and why;
+rewrites exports.
 
-The tombstone is a record on the topic of requests, in each partition that may hold records of the user
+The deletion request is a record on the topic of requests, in each partition that may hold records of the user
 (`Erasure.homes`). So the erasure has a place in the log: a learner that replays the log drops the same state at the
 same record, and `verify` can recompute the published records as long as retention keeps the inputs. Nothing here prints
 the user's name.
 
-If a counter is trusted with rewards in clear, the learner passes the tombstone on to it. The counter, or a learner with
-counters, drops the user's data. It never releases again the sums that contained this data: under the same noise, the
-difference of the sums with and without the data would show the data.
+If a counter is trusted with rewards in clear, the learner passes the deletion request on to it. The counter, or a
+learner with counters, drops the user's data. It never releases again the sums that contained this data: under the same
+noise, the difference of the sums with and without the data would show the data.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hushstream.agents.errors import AccessDenied
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.conversation import conversation_of, reader_of_requests
-from hushstream.engine.declare.declaration import System
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System, conversation_of, reader_of_requests
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import ExportRefused, export_copy, open_export
-from hushstream.ops.live import open_logs
-from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy, open_logs
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
@@ -52,8 +50,8 @@ class Forgotten:
 
     Attributes:
         deployment: the name of the deployment.
-        topic: the topic of the tombstones.
-        places: (partition, offset) of each tombstone: one in every partition that may hold records of the user.
+        topic: the topic of the deletion requests.
+        places: (partition, offset) of each deletion request: one in every partition that may hold records of the user.
         role: the role that reads them.
         folded: whether the role has folded them (False: not yet, as far as known); None if applications cannot see
             that.
@@ -71,14 +69,10 @@ class Forgotten:
     waits: tuple[str, ...]
     known: bool | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     def as_text(self) -> str:
         """The facts, one in each line."""
         places = ", ".join(f"{self.topic}/{partition} offset {offset}" for partition, offset in self.places)
-        lines = [f"forget {self.deployment}: tombstone at {places}; {self._done()}"]
+        lines = [f"forget {self.deployment}: deletion request at {places}; {self._done()}"]
         if self.known is False:
             lines.append(
                 f"  no record on {self.topic} names this user: is the name spelled as the application spells it?"
@@ -104,7 +98,7 @@ def forget(connection: Connection, system: System, user: str, wait_seconds: floa
 async def _forget_and_look(
     log: EventLog, connection: Connection, system: System, user: str, wait_seconds: float, party: str
 ) -> Forgotten:
-    """Write the tombstones first, then look for records of the user: that may take long, or be forbidden."""
+    """Write the deletion requests first, then look for records of the user: that may take long, or be forbidden."""
     done = await forget_async(log, system, user, wait_seconds, party)
     try:
         async with asyncio.timeout(max(wait_seconds, _LOOK_SECONDS)):
@@ -114,7 +108,7 @@ async def _forget_and_look(
 
 
 async def _is_known(connection: Connection, system: System, user: str, done: Forgotten) -> bool:
-    """Whether a record in the partitions of the tombstones names the user."""
+    """Whether a record in the partitions of the deletion requests names the user."""
     async with open_logs(connection, {done.topic: system.partitions[done.topic]}) as logs:
         for partition, _ in done.places:
             async for portion in logs.records((done.topic, partition)):
@@ -124,7 +118,7 @@ async def _is_known(connection: Connection, system: System, user: str, done: For
 
 
 async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float, party: str = "") -> Forgotten:
-    """Append the tombstones of a user, and wait until the role has folded them, if applications can see that.
+    """Append the deletion requests of a user, and wait until the role has folded them, if applications can see that.
 
     Args:
         log: the deployment's log, not started.
@@ -159,7 +153,7 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
 
 
 class _Waiting:
-    """Waits for tombstones to be folded: keeps how far each partition has read, and how far it must read."""
+    """Waits for deletion requests to be folded: keeps how far each partition has read, and how far it must read."""
 
     def __init__(self) -> None:
         self.folded = asyncio.Event()
@@ -180,7 +174,7 @@ class _Waiting:
 
 
 def _require_learners(system: System) -> None:
-    if system.outside:
+    if system.device_service is not None:
         raise HushstreamError(
             "forget: expected a deployment with learner workers, got kind edge, where all of a user's state is on the "
             "user's device: the application drops the agent there"
@@ -196,7 +190,7 @@ def what_waits(system: System, party: str = "") -> tuple[str, ...]:
             f"their records on {name}: {count_text(days, 'day', 'g')} from when they were written"
             for name, days in kept.items()
         ),
-        f"the tombstone itself, with their name: {count_text(kept[requests], 'day', 'g')}",
+        f"the deletion request itself, with their name: {count_text(kept[requests], 'day', 'g')}",
         *system.erasure.waits,
         "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
@@ -210,21 +204,22 @@ def _naming(system: System, party: str) -> list[Topic]:
 def erase_export(directory: Path, system: System, user: str, party: str = "") -> int:
     """Erase every record of an export that names a user, also batches that contain the user; returns how many.
 
-    Only records up to the log time of the user's last tombstone are erased: later records belong to an account that the
-    user began again, and need a tombstone of their own. All published states are erased, too, as nobody can see whom
-    they contain; they are not counted. The tombstone stays: by it `verify` tells an erasure from a change.
+    Only records up to the log time of the user's last deletion request are erased: later records belong to an account
+    that the user began again, and need a deletion request of their own. All published states are erased, too, as nobody
+    can see whom they contain; they are not counted. The deletion request stays: by it `verify` tells an erasure from a
+    change.
 
     Raises:
         DamagedExport: the folder is not a complete export.
-        ExportRefused: the export holds no tombstone of this user, or cannot be written.
+        ExportRefused: the export holds no deletion request of this user, or cannot be written.
     """
     _require_user(user)
     logs = open_export(directory)
     asked = logs.records([conversation_of(system, party).requests])
-    until_ms = max((record.timestamp_ms for record in asked if _is_tombstone(record, user)), default=None)
+    until_ms = max((record.timestamp_ms for record in asked if _is_deletion(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(
-            f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
+            f"{directory}: expected an export made after `hushstream forget`, it holds no deletion request of this user"
         )
     passed_on = system.erasure.passed_on
     named = [topic.name for topic in _naming(system, party)]
@@ -239,7 +234,7 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
         number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
         if source[0] in states:
             records = [record._replace(value=ERASED) for record in part.records]
-        erased[source] = PartitionCopy(part.low, part.high, records)
+        erased[source] = PartitionCopy(part.low, part.high, records, part.keys)
     _replace(directory, LogCopy(erased, logs.consistent), system)
     return number
 
@@ -262,7 +257,7 @@ def _without(record: InputRecord, user: str, system: System) -> InputRecord:
 
 
 def _names(record: InputRecord, user: str, system: System) -> bool:
-    """Whether a record names this user; a tombstone does not count."""
+    """Whether a record names this user; a deletion request does not count."""
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
@@ -270,7 +265,7 @@ def _names(record: InputRecord, user: str, system: System) -> bool:
     return name != "Forget" and system.erasure.names(name, fields, user)
 
 
-def _is_tombstone(record: InputRecord, user: str) -> bool:
+def _is_deletion(record: InputRecord, user: str) -> bool:
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
@@ -298,4 +293,4 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 def _require_user(user: str) -> None:
     if id_fault(user) is not None:
-        raise HushstreamError(f"user: expected 1 to {MAX_ID_BYTES} bytes, got {len(user.encode())}")
+        raise HushstreamError(f"user: expected 1 to {MAX_ID_BYTES} bytes in one line, got {len(user.encode())}")

@@ -6,21 +6,20 @@ from. A topic that differs is reported with what was expected and what is there.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from aiokafka.admin import NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from hushstream.agents.worker.declared import Kept, fewest_copies, loss_warnings
+from hushstream.agents.worker.preflight import Difference, Kept, fewest_copies, loss_warnings, topic_settings
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import LASTING_IN_SYNC, MIN_IN_SYNC, physical
+from hushstream.schemas.topics import LASTING_IN_SYNC, LOG_TIME, MIN_IN_SYNC, physical
 
+FILLED = "CreateTime"
+"""The value of `LOG_TIME` while records are written again with the log times that they had."""
 ANY_REPLICATION = -1
 """The broker's own default replication factor."""
 
@@ -44,30 +43,6 @@ class Creation:
     """The topic's name on the broker."""
     partitions: int
     settings: Mapping[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A difference between a topic and its declaration."""
-
-    topic: str
-    name: str
-    what: str
-    """``topic`` (the topic is missing), ``partitions``, or the name of a setting."""
-    expected: str
-    found: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"topic {self.name}: expected {self.what} {self.expected}, found {self.found}"
 
 
 def plan(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:
@@ -123,19 +98,12 @@ async def describe_async(connection: Connection, system: System) -> dict[str, Ex
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     names = {physical(connection.prefix, topic.name): topic.name for topic in system.topics}
-    doing = "describe topics"
-    async with connection.admin(doing) as admin:
+    async with connection.admin("describe topics") as admin:
         # Describe all topics of the cluster: a broker with auto-creation would create a topic that is named.
         described = {found["topic"]: found for found in await admin.describe_topics() if found["topic"] in names}
         if not described:
             return {}
-        answers = await admin.describe_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(described)]
-        )
-    settings = {}
-    for code, message, _, name, entries in (found for answer in answers for found in answer.resources):
-        guard_code(f"{doing}: settings of {name}", code, message, for_code)
-        settings[name] = {entry[0]: str(entry[1]) for entry in entries}
+        settings = await topic_settings(admin, sorted(described))
     return {
         names[name]: Existing(len(found["partitions"]), settings[name], fewest_copies(found))
         for name, found in sorted(described.items())
@@ -143,10 +111,7 @@ async def describe_async(connection: Connection, system: System) -> dict[str, Ex
 
 
 async def apply_async(
-    connection: Connection,
-    system: System,
-    replication: int = ANY_REPLICATION,
-    min_in_sync: int | None = None,
+    connection: Connection, system: System, replication: int = ANY_REPLICATION, min_in_sync: int | None = None
 ) -> tuple[Creation, ...]:
     """Create missing topics, and return what was created; a second call creates nothing.
 
@@ -165,12 +130,30 @@ async def apply_async(
             f"create topics: expected at most as many copies in sync as there are ({replication}), got {min_in_sync}: "
             f"nothing could be written"
         )
-    wanted = plan(system, await describe_async(connection, system), connection.prefix)
+    there = await describe_async(connection, system)
+    wanted = plan(system, there, connection.prefix)
+    letters = {topic.name for topic in system.topics if topic.holds_dead_letters}
+    if letters & {new.topic for new in wanted} and any(is_filled(existing) for existing in there.values()):
+        raise HushstreamError(
+            "create topics: an import of the topics ended half-way; run `hushstream topics import` again, which goes on"
+        )
+    return await create_async(connection, wanted, replication, min_in_sync)
+
+
+def is_filled(existing: Existing) -> bool:
+    """Whether an import writes records to a topic, or one that ended did: with log times of before, none too old."""
+    return (existing.settings.get(LOG_TIME), existing.settings.get("retention.ms")) == (FILLED, "-1")
+
+
+async def create_async(
+    connection: Connection, wanted: Sequence[Creation], replication: int, min_in_sync: int | None
+) -> tuple[Creation, ...]:
+    """Create topics, and return those that were not there; arguments and errors as of `apply_async`."""
     if not wanted:
         return ()
     async with connection.admin("create topics") as admin:
         answer = await admin.create_topics([_request(new, replication, min_in_sync) for new in wanted])
-    created = []
+    created = list[Creation]()
     codes = {name: (code, message) for name, code, message in answer.topic_errors}
     for new in wanted:
         code, message = codes[new.name]
@@ -204,13 +187,10 @@ async def check_async(connection: Connection, system: System, one_in_sync: bool 
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     there = await describe_async(connection, system)
-    least = LASTING_IN_SYNC if not one_in_sync and await _brokers(connection) > 1 else 1
-    return differences(system, there, connection.prefix, least)
-
-
-async def _brokers(connection: Connection) -> int:
     async with connection.admin("describe the cluster") as admin:
-        return len((await admin.describe_cluster())["brokers"])
+        brokers = len((await admin.describe_cluster())["brokers"])
+    least = LASTING_IN_SYNC if not one_in_sync and brokers > 1 else 1
+    return differences(system, there, connection.prefix, least)
 
 
 async def warnings_async(connection: Connection, system: System) -> tuple[str, ...]:
@@ -230,28 +210,3 @@ async def warnings_async(connection: Connection, system: System) -> tuple[str, .
     return loss_warnings(
         [Kept.of(physical(connection.prefix, topic), there.copies, there.settings) for topic, there in lasting.items()]
     )
-
-
-def describe(connection: Connection, system: System) -> dict[str, Existing]:
-    """`describe_async`, for code without an event loop."""
-    return asyncio.run(describe_async(connection, system))
-
-
-def apply(
-    connection: Connection,
-    system: System,
-    replication: int = ANY_REPLICATION,
-    min_in_sync: int | None = None,
-) -> tuple[Creation, ...]:
-    """`apply_async`, for code without an event loop."""
-    return asyncio.run(apply_async(connection, system, replication, min_in_sync))
-
-
-def warnings(connection: Connection, system: System) -> tuple[str, ...]:
-    """`warnings_async`, for code without an event loop."""
-    return asyncio.run(warnings_async(connection, system))
-
-
-def check(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
-    """`check_async`, for code without an event loop."""
-    return asyncio.run(check_async(connection, system, one_in_sync))

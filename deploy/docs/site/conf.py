@@ -17,7 +17,7 @@ copyright = author
 root_doc = "deploy/docs/index"
 include_patterns = list(SITE)
 # Folders that Sphinx must not search.
-exclude_patterns = [".*", "build", "report", "tests", "pipeline", "schemas", "agents", "replay", "quickstart"]
+exclude_patterns = [".*", "build", "report", "tests", "pipeline", "schemas", "agents", "replay", "demo"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "from_code"]
 myst_heading_anchors = 4

@@ -37,7 +37,7 @@ from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
-from hushstream.api.options import own_options, python_name
+from hushstream.api.calls import own_options, python_name
 from hushstream.cli.configure.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
@@ -174,8 +174,8 @@ class Promised(FromCode):
         _, path = self.env.relfn2path(self.arguments[0])
         self.env.note_dependency(path)
         config = read_config(Path(path))
-        promises = kind_of(config.system).promises(config, artefacts_of(Path(path).parent))
-        return f"> {_plain(promises.sentence())}"
+        promise = kind_of(config.system).guarantee(config, artefacts_of(Path(path).parent))
+        return f"> {_plain(promise.sentence())}"
 
 
 class Commands(FromCode):

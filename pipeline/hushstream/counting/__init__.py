@@ -4,12 +4,10 @@ from hushstream.counting.blocks import BlockCounters, BlockPlan
 from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon, PureLength
 from hushstream.counting.counter import Counter, Factorisation, Plan, Release
-from hushstream.counting.crossover import choose_release, counter_rmse, fresh_rmse
-from hushstream.counting.digits import DEFAULT_HORIZON
+from hushstream.counting.digits import DEFAULT_HORIZON, Neighbours
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, CountingError, HorizonReached
 from hushstream.counting.honaker import HonakerTree
-from hushstream.counting.statement import Neighbours
-from hushstream.counting.tree import BinaryTree, NegativeDigitTree, best_tree
+from hushstream.counting.tree import BinaryTree, NegativeDigitTree, best_tree, choose_release, counter_rmse, fresh_rmse
 
 __all__ = [
     "DEFAULT_HORIZON",

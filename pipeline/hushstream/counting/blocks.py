@@ -19,16 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.digits import shift
+from hushstream.counting.counter import open_state, seal_state
+from hushstream.counting.digits import LARGEST_SUM, Neighbours, bound_after, largest_size, require_leaves, shift
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReached
 from hushstream.counting.nodes import CellSource, KeyedNodes
-from hushstream.counting.state import open_state, seal_state
-from hushstream.counting.statement import Neighbours
-from hushstream.counting.sums import LARGEST_SUM, bound_after, largest_size, require_leaves
 from hushstream.counting.tree import NegativeDigitTree, signed_digits
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.encoding import encode
-from hushstream.privacy.keys import Key
+from hushstream.privacy.keys import Key, encode
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
 from hushstream.privacy.promises.promise import Deployment, Guarantee
 

@@ -23,23 +23,22 @@ from hushstream.privacy.amounts import (
     epsilon_text,
     epsilon_value,
 )
-from hushstream.privacy.bounds import exp_above
-from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.privacy.encoding import Part
+from hushstream.privacy.conversions import exp_above, rho_to_epsilon_micro
+from hushstream.privacy.keys import Part
 from hushstream.privacy.mechanisms.gaussian import (
     discrete_gaussian_joint,
     gaussian_reach,
-    gaussian_residue,
+    gaussian_truncation,
     gaussian_variance,
     gaussian_variance_for,
 )
-from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_reach, k_norm_residue, k_norm_variance
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_reach, k_norm_truncation, k_norm_variance
 from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     discrete_laplace,
     laplace_scale,
     laplace_variance,
-    residue,
+    truncation,
 )
 from hushstream.privacy.mechanisms.tables import BASE, laplace_tables
 
@@ -87,11 +86,11 @@ class NodeNoise:
         return of(self.numerator, self.denominator)
 
     @property
-    def residue(self) -> Fraction:
+    def truncation(self) -> Fraction:
         """Bound on the total variation distance of one draw from the exact law."""
         if self.law == "k-norm":
-            return k_norm_residue(self.numerator, self.denominator, self.coordinates)
-        of = residue if self.law == "laplace" else gaussian_residue
+            return k_norm_truncation(self.numerator, self.denominator, self.coordinates)
+        of = truncation if self.law == "laplace" else gaussian_truncation
         return of(self.numerator, self.denominator)
 
     @property
@@ -140,20 +139,19 @@ class PureEpsilon:
         """Noise of scale levels * Delta_1 / epsilon: a leaf moves ``levels`` nodes by Delta_1 each."""
         return NodeNoise("laplace", *laplace_scale(self.epsilon, levels * sensitivity))
 
-    def cost(self, changed_draws: int, residue: Fraction) -> Cost:
+    def cost(self, changed_draws: int, truncation: Fraction) -> Cost:
         """Epsilon, and the delta of the tables when ``changed_draws`` integers differ between neighbours."""
         micro = epsilon_micro(self.epsilon)
-        return Cost(micro, residue_units(changed_draws * residue, micro))
+        return Cost(micro, truncation_units(changed_draws * truncation, micro))
 
-    def twice(self, changed_draws: int, residue: Fraction) -> Cost:
-        """Price of one report against another: two steps of the null relation."""
-        micro = 2 * epsilon_micro(self.epsilon)
-        return Cost(micro, residue_units(2 * changed_draws * residue, micro))
+    def exchange(self, units: int, apart: Fraction, changed_draws: int, truncation: Fraction) -> Cost:
+        """Price of ``units`` reports of one person against others: two steps of the null relation for each."""
+        return self.many(2 * units, changed_draws, truncation)
 
-    def many(self, units: int, changed_draws: int, residue: Fraction) -> Cost:
+    def many(self, units: int, changed_draws: int, truncation: Fraction) -> Cost:
         """Price of ``units`` leaves of one person: group privacy, and noise that differs in more integers."""
         micro = units * epsilon_micro(self.epsilon)
-        return Cost(micro, residue_units(units * changed_draws * residue, micro))
+        return Cost(micro, truncation_units(units * changed_draws * truncation, micro))
 
     def parameters(self) -> dict[str, int]:
         """The settings of the budget that the noise depends on."""
@@ -230,21 +228,21 @@ class Concentrated:
         """Noise for a squared L2 sensitivity of all draws together."""
         return NodeNoise("gaussian", *gaussian_variance_for(self.rho, squared_sensitivity))
 
-    def cost(self, changed_draws: int, residue: Fraction) -> Cost:
+    def cost(self, changed_draws: int, truncation: Fraction) -> Cost:
         """Epsilon at delta, plus the missing tail when ``changed_draws`` integers differ between neighbours."""
-        return self._cost(1, changed_draws, residue)
+        return self.many(1, changed_draws, truncation)
 
-    def twice(self, changed_draws: int, residue: Fraction) -> Cost:
-        """Price of one report against another: twice the distance, four times rho."""
-        return self._cost(2, changed_draws, residue)
+    def exchange(self, units: int, apart: Fraction, changed_draws: int, truncation: Fraction) -> Cost:
+        """Price of ``units`` reports of one person against others; ``apart`` is that of `Neighbours`."""
+        return self._cost(units * units * apart, 2 * units, changed_draws, truncation)
 
-    def many(self, units: int, changed_draws: int, residue: Fraction) -> Cost:
+    def many(self, units: int, changed_draws: int, truncation: Fraction) -> Cost:
         """Price of ``units`` leaves of one person: ``units`` times the distance, units^2 times rho."""
-        return self._cost(units, changed_draws, residue)
+        return self._cost(Fraction(units * units), units, changed_draws, truncation)
 
-    def _cost(self, distance: int, changed_draws: int, residue: Fraction) -> Cost:
-        micro = rho_to_epsilon_micro(distance**2 * epsilon_micro(self.rho), delta_units(self.delta))
-        tail = residue_units(distance * changed_draws * residue, micro)
+    def _cost(self, squares: Fraction, draws: int, changed_draws: int, truncation: Fraction) -> Cost:
+        micro = rho_to_epsilon_micro(math.ceil(squares * epsilon_micro(self.rho)), delta_units(self.delta))
+        tail = truncation_units(draws * changed_draws * truncation, micro)
         return Cost(micro, min(DELTA_ONE, delta_units(self.delta) + tail))
 
     def parameters(self) -> dict[str, int]:
@@ -259,7 +257,7 @@ class Concentrated:
 Budget: TypeAlias = PureEpsilon | Concentrated
 
 
-def residue_units(variation: Fraction, micro: int) -> int:
+def truncation_units(variation: Fraction, micro: int) -> int:
     """(1 + e^eps) times a total variation distance, in units of 2^-80, at most 1."""
     if micro > _LARGEST_USEFUL_EXPONENT * MICRO:
         return DELTA_ONE if variation else 0

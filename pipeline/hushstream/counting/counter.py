@@ -27,31 +27,66 @@ R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
 
 The sums that are released together with real-valued weights (Honaker) are functions of R x + z; see there.
 The factorisation behind each plan is `Plan.factorisation`, and a test extracts L from the running code.
+
+*State.* A counter's stored state: its bytes with a keyed digest, which also covers the counter's identity.
+
+*Drawing.* Counters that draw the noise of a leaf when it has come, many counters in one draw.
+
+A draw of few integers is cheap compared with the calls around it. So counters that take leaves at the same time (one
+for each user) first list the nodes that they need, and one pass draws all of them. The integers are the same as one
+after the other.
 """
 
 from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.calibration import Budget, NodeNoise
-from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_HORIZON
+from hushstream.counting.digits import (
+    DEFAULT_HORIZON,
+    LARGEST_HORIZON,
+    LARGEST_SUM,
+    Neighbours,
+    bound_with,
+    column_sums,
+    counter_guarantee,
+    largest_size,
+    require_leaves,
+    row_sizes,
+)
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReached
-from hushstream.counting.nodes import KeyedNodes, NodeSource
-from hushstream.counting.state import open_state, seal_state
-from hushstream.counting.statement import Neighbours, counter_guarantee
-from hushstream.counting.sums import LARGEST_SUM, bound_with, column_sums, largest_size, require_leaves
+from hushstream.counting.nodes import NO_HISTORY, KeyedNodes, NodeSource
 from hushstream.privacy.amounts import count_text, ratio_text
-from hushstream.privacy.encoding import encode
-from hushstream.privacy.keys import Key
+from hushstream.privacy.keys import DIGEST_BYTES, Key, encode
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
 from hushstream.privacy.promises.promise import Deployment, Guarantee
+
+_PURPOSE = "counter-state"
+
+
+def seal_state(key: Key, identity: bytes, body: bytes) -> bytes:
+    """``body`` with the digest of it and of ``identity`` (plan, parameters and address of the counter)."""
+    return body + key.digest(_PURPOSE, identity, body)
+
+
+def open_state(key: Key, identity: bytes, state: bytes) -> bytes:
+    """The body of a state that `seal_state` made with the same key and identity.
+
+    Raises:
+        BadState: damaged, or of another plan, key or address.
+    """
+    body, digest = state[:-DIGEST_BYTES], state[-DIGEST_BYTES:]
+    if key.digest(_PURPOSE, identity, body) != digest:
+        raise BadState("counter state: expected one of this plan, key and address, got a damaged or foreign one")
+    return body
+
 
 LARGEST_DIMENSION = 1 << 24
 STATE_VERSION = 2
@@ -141,7 +176,7 @@ class Plan(ABC):
     def changed_draws(self) -> int:
         """Largest number of draws that differ between neighbours: those of all nodes that hold the leaf.
 
-        Each adds its residue to delta.
+        Each adds its truncation error to delta.
         """
         return self.levels * (self.dimension // self.noise.coordinates)
 
@@ -205,7 +240,7 @@ class Plan(ABC):
             self.sensitivity,
             f"{self.budget.norm} distance of one leaf, {count_text(self.dimension, 'coordinate')}, in {pair.step}",
             self.changed_draws,
-            self.noise.residue,
+            self.noise.truncation,
             pair,
             units_in_life,
             deployment,
@@ -397,3 +432,77 @@ class Counter(ABC):
     @abstractmethod
     def _load_extra(self, extra: bytes) -> None:
         """The inverse of `_dump_extra`."""
+
+
+class Wanted(NamedTuple):
+    """Nodes by their places, each with the history in its noise address."""
+
+    places: Sequence[tuple[int, ...]]
+    histories: Sequence[bytes]
+
+
+class DrawingCounter(Counter):
+    """Keeps the history of its leaves. The noise of all leaves that come together is drawn in one request."""
+
+    def __init__(self, plan: Plan, nodes: NodeSource) -> None:
+        """Begin before the first leaf."""
+        super().__init__(plan)
+        self.nodes = nodes
+        self._history = NO_HISTORY
+
+    @abstractmethod
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        """The nodes that the releases after ``leaves`` need and that are not kept; ``histories`` has one for each."""
+
+    @abstractmethod
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        """Keep the noise of the wanted nodes, int64 (places, dimension), before the leaves are counted."""
+
+    def _next_histories(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+        """The history after each of these leaves."""
+        histories = self.nodes.histories(self._history, leaves, origin)
+        self._history = histories[-1]
+        return histories
+
+    @staticmethod
+    def _receive_together(
+        counters: Sequence[DrawingCounter], leaves: Sequence[NDArray[np.int64]], drawn: Sequence[NDArray[np.int64]]
+    ) -> None:
+        """`_receive` for many counters of one plan, one leaf each, for kinds that can do it in one pass."""
+        for counter, leaf, part in zip(counters, leaves, drawn, strict=True):
+            counter._receive(leaf, part)
+
+    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
+        wanted = self._wanted(leaves, self._next_histories(leaves, origin))
+        self._receive(leaves, self.nodes.draw_over(*wanted))
+
+
+def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
+    """Add one leaf to each of several counters of one plan, as `Counter.add` does, with one draw for all.
+
+    Args:
+        counters: at least one.
+        leaves: int64 (n, dimension), one for each.
+        origins: one for each.
+
+    Raises:
+        BadLeaves, HorizonReached: as `Counter.add`. Nothing is taken then.
+    """
+    plan = counters[0].plan
+    require_leaves(leaves, plan.dimension)
+    for counter, size in zip(counters, row_sizes(leaves), strict=True):
+        counter._admit_size(size, 1)
+    rows = [leaves[row : row + 1] for row in range(len(counters))]
+    requests = [
+        counter._wanted(row, counter._next_histories(row, origin))
+        for counter, row, origin in zip(counters, rows, origins, strict=True)
+    ]
+    streams = [
+        stream for counter, wanted in zip(counters, requests, strict=True) for stream in counter.nodes.streams(*wanted)
+    ]
+    drawn = plan.noise.draw(streams, plan.dimension)
+    ends = np.cumsum([len(wanted.places) for wanted in requests])
+    counters[0]._receive_together(counters, rows, np.split(drawn, ends[:-1]))
+    for counter, row in zip(counters, rows, strict=True):
+        counter._sum += row[0]
+        counter.leaves += 1

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.errors import BadPlan
-from hushstream.privacy.encoding import encode
-from hushstream.privacy.keys import DIGEST_BYTES, Key
+from hushstream.privacy.keys import DIGEST_BYTES, Key, encode
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, Parameter
 
 PURPOSE = "counter-node"

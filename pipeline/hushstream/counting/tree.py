@@ -7,7 +7,7 @@ noise is used: a release is the exact sum plus this signed noise. Such a node is
 so its address cannot depend on its content. A counter that continued from an older state with other leaves would use
 its noise again, and after b^l leaves the difference of the two branches would be exactly that of their leaves. So a
 worker that cannot confirm that nothing was released after a state opens an epoch with new noise, at its price
-(`hushstream.engine.machine.ReleasingMachine.request_epoch`). The binary tree has no such node: `counting.completed`.
+(`hushstream.engine.machine.Abilities.request_epoch`). The binary tree has no such node: `counting.completed`.
 
 Sensitivity. A = L R with R the 0-1 matrix of nodes and leaves and L the signs (the exact sum is L R x by the
 walk above). At each level a leaf is in at most one node, so column j of R has at most h ones: L1 norm h, L2
@@ -15,25 +15,30 @@ norm sqrt(h), for h levels. The levels are those of the horizon, whatever t is. 
 
 Sources: binary tree: Dwork, Naor, Pitassi, Rothblum 2010, and Chan, Shi, Song 2011. Negative digits: Andersson,
 Pagh, Steiner, Torkamani 2025 (Count on Your Elders: Laplace vs Gaussian Noise, section 3).
+
+*Crossover.* Chooses between fresh noise for each window and one counter over all windows, from the configuration alone.
+
+A running total over windows that each have fresh noise sums that noise: after t windows its variance is t times
+that of one window. A counter's grows with the logarithm of the horizon, but its noise is larger from the first
+window on. Both cost a slot, which is in one window, the same epsilon.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import Budget
-from hushstream.counting.completed import BinaryCounter
+from hushstream.counting.calibration import Budget, PureEpsilon
 from hushstream.counting.counter import Counter, Factorisation, Plan
-from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for, lowest, mean_nodes, shift
+from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, SAFE_BITS, levels_for, lowest, mean_nodes, shift
 from hushstream.counting.errors import BadPlan, BadState
+from hushstream.counting.honaker import BinaryCounter
 from hushstream.counting.nodes import NodeSource
-from hushstream.counting.sums import SAFE_BITS
-from hushstream.privacy.amounts import count_text
+from hushstream.privacy.amounts import Number, count_text
 from hushstream.privacy.mechanisms.noise import Parameter
 
 DEFAULT_BASE = 15
@@ -328,3 +333,87 @@ class TreeCounter(Counter):
             raise BadState(f"counter state: expected no more bytes, got {len(extra)}")
         self._cached.clear()
         self._run = self._run[:0]
+
+
+ReleaseChoice = Literal["fresh", "counter"]
+
+_MOST_FADED = 1 << 16
+"""Largest number of windows for the comparison if windows fade."""
+
+
+def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
+    """Root mean square error of the running total over ``windows`` releases, each window with fresh noise.
+
+    The mean over t = 1..T of t times the variance of discrete Laplace noise of scale sensitivity/epsilon is
+    (T + 1) / 2 times that variance.
+
+    Args:
+        epsilon: of each window.
+        windows: T.
+        sensitivity: L1 distance by which a slot moves its window's sums.
+
+    Raises:
+        BadPlan, BadNoise: fewer than one window, or a setting for which no noise exists.
+    """
+    if not isinstance(windows, int) or isinstance(windows, bool) or windows < 1:
+        raise BadPlan(f"windows: expected a whole number above 0, got {windows!r}")
+    return math.sqrt((windows + 1) / 2 * PureEpsilon(epsilon).node_noise(1, sensitivity, 1).variance)
+
+
+def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1) -> float:
+    """The same error for the best tree of the horizon, with one leaf for each window; closed form.
+
+    Args:
+        epsilon: of the whole stream.
+        windows: T, at most the horizon.
+        horizon: T_max, to which the tree is calibrated.
+        sensitivity: as for `fresh_rmse`.
+
+    Raises:
+        BadPlan, BadNoise: a setting out of range.
+    """
+    return best_tree(PureEpsilon(epsilon), horizon, sensitivity=sensitivity).rmse(windows)
+
+
+def choose_release(
+    epsilon: Number, expected_windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1, fade: float = 1.0
+) -> ReleaseChoice:
+    """``counter`` if its running total has the smaller error over the expected windows, else ``fresh``.
+
+    If windows fade, the errors of the weighted totals are compared, over at most 65,536 windows. With fresh noise of
+    variance v, window s adds fade^(2 (t - s)) v to the variance after window t. For a counter the variance follows from
+    `NegativeDigitTree.faded_changes`.
+
+    The choice uses no observations, so it reveals nothing. If errors are equal it is ``fresh``, which keeps no state.
+
+    Args:
+        epsilon: of a slot.
+        expected_windows: how many windows the configuration expects.
+        horizon: T_max of the counter, at least ``expected_windows``.
+        sensitivity: L1 distance by which a slot moves its window's sums.
+        fade: what a window's weight is multiplied by with each later one, in (0, 1].
+
+    Raises:
+        BadPlan, BadNoise: a setting out of range.
+    """
+    kept, fresh = (
+        counter_rmse(epsilon, expected_windows, horizon, sensitivity),
+        fresh_rmse(epsilon, expected_windows, sensitivity),
+    )
+    if fade < 1.0:
+        windows = min(expected_windows, _MOST_FADED)
+        tree = best_tree(PureEpsilon(epsilon), horizon, sensitivity=sensitivity)
+        one = PureEpsilon(epsilon).node_noise(1, sensitivity, 1).variance
+        kept = _faded_mean(tree.faded_changes(1, windows, fade), fade)
+        fresh = _faded_mean(np.full(windows, one), fade)
+    return "counter" if kept < fresh else "fresh"
+
+
+def _faded_mean(changes: NDArray[np.float64], fade: float) -> float:
+    """Mean over all steps of a variance: each step multiplies it by fade^2, then adds its own change.
+
+    A change at step s is in the variances of steps s to T with the weights 1, fade^2, ..., fade^(2 (T - s)).
+    """
+    left = np.arange(len(changes), 0, -1)
+    weights = -np.expm1(2.0 * left * math.log(fade)) / (1.0 - fade * fade)
+    return float((changes * weights).mean())

@@ -4,34 +4,40 @@ The application chooses the ids of its items. Learners, shufflers and aggregator
 says how many rows there are (``items.capacity``). Noise is added to every row, whether it has an item or not. So adding
 or retiring an item costs nothing and changes no promise.
 
-A change names the version of the catalogue after it. The change counts if this version is the previous one plus 1. If
-two writers have read the same version, the first change in the log counts, and the other writer reads again and
-retries. All readers of the log take the same changes, whoever wrote them, and so know the same rows.
+A record holds one change or more, which count together or not at all, and names the version of the catalogue after
+them. It counts if this version is the previous one plus 1. If two writers have read the same version, the first record
+in the log counts, and the other writer reads again and retries. All readers of the log take the same changes, whoever
+wrote them, and so know the same rows.
 
 The row of a retired item is given to another item only after ``reuse_after_ms`` of log time, when no record of the old
 item can arrive any more. The row that was retired first is reused first. Where records may wait without a limit, no row
 is reused. Versions also show that a record is older than the item of its row: each row has the version at which its
 item entered (`Catalogue.entries`), and a slot names the version under which it was decided
-(`hushstream.systems.p2b.shuffler.windows`).
+(`hushstream.systems.p2b.shuffler`).
 
 *Items that are known beforehand.* Where a deployment begins with a model of another one (`CatalogueRules.known`), its n
 items are known by id. Versions begin at n, and row r is kept for item r, which enters it with version r + 1, whenever
 it is added. So a reader that knows only the versions can see from version r + 1 in row r that the row has its known
 item. New items take the other rows first. Then they take rows of known items that were never added, beginning with the
 last row. A known item whose row is taken enters another row, as a new item.
+
+*Items named by numbers.* Where the application names no items (`CatalogueRules.numbered`), the catalogue begins full:
+row r has item "r", which entered with version r + 1, and versions begin at K.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.errors import FeatureError
+from hushstream.features.checks import FeatureError
+from hushstream.features.kinds import Outcome
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
@@ -54,7 +60,13 @@ Float64 = NDArray[np.float64]
 
 
 class ItemRefused(HushstreamError):
-    """A change of the catalogue that does not count."""
+    """A change of the catalogue that does not count.
+
+    Attributes:
+        number: its place among the changes of its record.
+    """
+
+    number = 0
 
 
 class BadItem(ItemRefused):
@@ -91,6 +103,7 @@ class CatalogueRules:
         party: the party that has these items, if each party has a catalogue of its own.
         first: number of the arm that the first row is.
         known: ids of the items that are known beforehand, at most K; see the module.
+        numbered: whether the catalogue begins with an offered item in every row, named by the row's number.
     """
 
     capacity: int
@@ -101,6 +114,7 @@ class CatalogueRules:
     party: str = ""
     first: int = 0
     known: tuple[str, ...] = ()
+    numbered: bool = False
 
     @property
     def topic(self) -> str:
@@ -114,9 +128,9 @@ class CatalogueRules:
         """The numbers of the arms that the rows are."""
         return range(self.first, self.first + self.capacity)
 
-    def version_after(self, changes: int) -> int:
-        """The version of the catalogue after this number of changes that count."""
-        return len(self.known) + changes
+    def version_after(self, records: int) -> int:
+        """The version of the catalogue after this number of records that count."""
+        return (self.capacity if self.numbered else len(self.known)) + records
 
     def named(self, item: str) -> str:
         """The name of an item that is unique among the items of all parties."""
@@ -126,22 +140,26 @@ class CatalogueRules:
         """The public features of an item as a row of their schema.
 
         Raises:
-            BadItem: no features are declared, or these are others.
+            BadItem: no features are declared, or these are others, or have values outside of their vocabularies.
         """
         if self.features is None:
             raise BadItem("features: expected none (`items.features` declares none), got some")
         try:
-            return self.features.encode(values_of(features)).row
+            found = self.features.encode(values_of(features))
         except FeatureError as error:
             raise BadItem(str(error)) from None
+        for name, outcome in found.outcomes.items():
+            if outcome is Outcome.UNKNOWN:
+                raise BadItem(f"{name}: expected a value of its vocabulary (`items.features`), got another")
+        return found.row
 
 
 class ItemChange(NamedTuple):
-    """A change, in the form of its record (schema ``Item``).
+    """A change, as records hold it (schema ``ItemChanges``).
 
     Attributes:
         item: its id.
-        version: version of the catalogue after this change.
+        version: version of the catalogue after this change, and after all of its record.
         offered: whether it may be shown from then on; else it is retired.
         title: its name for people.
         features: its public features as a JSON object; empty for none.
@@ -188,19 +206,25 @@ class Catalogue:
     """All items that there ever were, as far as the log was read."""
 
     def __init__(self, rules: CatalogueRules) -> None:
-        """Begin empty. The first version is the number of items that are known beforehand."""
+        """Begin empty, or with items that are named by numbers; the first version is that of `CatalogueRules`."""
+        rows = range(rules.capacity if rules.numbered else 0)
         self.rules = rules
         self.version = rules.version_after(0)
         self.now_ms = 0
         self.entries: Int32 = np.zeros(rules.capacity, dtype=np.int32)
         """(K,) the version with which each row's item entered; 0 for a row that never had one."""
-        self._tenants: dict[int, list[CatalogueItem]] = {}
+        self.entries[: len(rows)] = [row + 1 for row in rows]
+        self._tenants = {row: [CatalogueItem(str(row), "", "", row, row + 1)] for row in rows}
         """All items that each row has had, oldest first. Rows are in the order in which they were first taken."""
-        self._places: dict[str, int] = {}
+        self._places = {str(row): row for row in rows}
         """The row of each item that still has one, in the order of the rows above; restoring keeps this order."""
-        self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
-        self._seen: dict[int, tuple[str, Float64]] = {}
-        """A cache for rows that were compared: the features of their item, and the vector that a learner sees."""
+        self._offered: Bools = self.entries > 0
+        self.full = bool(self._offered.all())
+        """Whether every row has an item that may be shown."""
+        unknown = b"" if rules.features is None else rules.features.encode({}).row
+        self.features = np.tile(np.frombuffer(unknown, np.uint8), (rules.capacity, 1))
+        """(K, row bytes) uint8, the public features of each row's item by their schema; all are missing where it has
+        none. No bytes if no features are declared."""
 
     @property
     def offered(self) -> Bools:
@@ -247,46 +271,8 @@ class Catalogue:
                     return tenant
         raise UnknownItem(f"row: expected one that had an item at version {version}, got another")
 
-    def likeness(self, row: int, others: NDArray[np.intp]) -> Float64:
-        """How similar the items of other rows are to the item of a row, as (n,) weights that sum to 1.
-
-        A weight is proportional to the squared inner product of the two items' public features, as a learner sees them.
-        All weights are equal if the item has no features, or has nothing in common with any of the others.
-        """
-        schema = self.rules.features
-        if schema is None or not self._tenants[row][-1].features:
-            return np.full(len(others), 1.0 / len(others))
-        dense = np.stack([self._seen_of(schema, one) for one in (row, *others.tolist())])
-        similarity = (dense[1:] @ dense[0]) ** 2
-        total = float(similarity.sum())
-        return similarity / total if total > 0 else np.full(len(others), 1.0 / len(others))
-
-    def _seen_of(self, schema: FeatureSchema, row: int) -> Float64:
-        """(cells,) the vector that a learner sees of a row's item; cached, because new items are compared with all."""
-        features = self._tenants[row][-1].features
-        kept = self._seen.get(row)
-        if kept is None or kept[0] != features:
-            blocks = schema.blocks(schema.read(self.rules.row_of(features)))
-            dense = np.zeros(schema.cells)
-            np.add.at(dense, blocks.cells[0], blocks.values[0])
-            self._seen[row] = kept = (features, dense)
-        return kept[1]
-
-    def check(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
-        """The item as a change would leave it; the catalogue itself does not change.
-
-        Args:
-            change: to be taken.
-            log_time_ms: of its record.
-
-        Raises:
-            StaleCatalogue: its version does not follow on this one.
-            BadItem, UnknownItem, RepeatedItem, CatalogueFull: it cannot be taken at any version.
-        """
-        if change.version != self.version + 1:
-            raise StaleCatalogue(
-                f"catalogue: expected a change to version {self.version + 1}, got one to {change.version}"
-            )
+    def _checked(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
+        """The item as a change to the next version would leave it; the catalogue itself does not change."""
         self._require_words(change)
         row = self._places.get(change.item)
         known = None if row is None else self._tenants[row][-1]
@@ -306,11 +292,45 @@ class Catalogue:
         return CatalogueItem(change.item, change.title, change.features, free, change.version)
 
     def take(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
-        """Apply a change, and return the item after it. Arguments and errors are those of `check`."""
-        found = self.check(change, log_time_ms)
-        self.now_ms, self.version = max(self.now_ms, log_time_ms), change.version
-        self._put(found)
+        """Apply a change that is alone in its record, and return the item after it; see `take_all`."""
+        return self.take_all((change,), log_time_ms)[0]
+
+    def take_all(self, changes: Sequence[ItemChange], log_time_ms: int) -> Sequence[CatalogueItem]:
+        """Apply all changes of a record in their order, or none; returns the items after them.
+
+        Args:
+            changes: to the same version, one at least.
+            log_time_ms: of their record.
+
+        Raises:
+            StaleCatalogue: their version does not follow on this one.
+            BadItem, UnknownItem, RepeatedItem, CatalogueFull: one of them cannot be taken after those before it.
+        """
+        version = changes[0].version
+        if version != self.version + 1:
+            raise StaleCatalogue(f"catalogue: expected a change to version {self.version + 1}, got one to {version}")
+        after, found = self._copied(), list[CatalogueItem]()
+        for number, change in enumerate(changes):
+            try:
+                found.append(after._checked(change, log_time_ms))
+            except ItemRefused as error:
+                error.number = number
+                raise
+            after._put(found[-1])
+        self._become(after)
+        self.now_ms, self.version = max(self.now_ms, log_time_ms), version
         return found
+
+    def _copied(self) -> Catalogue:
+        """The same catalogue, which may change by itself."""
+        made = copy(self)
+        made._tenants = {row: list(tenants) for row, tenants in self._tenants.items()}
+        made._places, made.features = dict(self._places), self.features.copy()
+        return made
+
+    def _become(self, other: Catalogue) -> None:
+        self.entries, self._tenants, self._places = other.entries, other._tenants, other._places
+        self._offered, self.full, self.features = other._offered, other.full, other.features
 
     def dump(self) -> bytes:
         """The catalogue as bytes, without the rules. Equal changes give equal bytes."""
@@ -330,8 +350,8 @@ class Catalogue:
                 fresh._put(CatalogueItem(*fields))
         except (ValueError, TypeError, IndexError):
             raise HushstreamError("catalogue: expected one of this capacity, got other bytes") from None
-        self.version, self.now_ms, self.entries = fresh.version, fresh.now_ms, fresh.entries
-        self._tenants, self._places, self._offered = fresh._tenants, fresh._places, fresh._offered
+        self.version, self.now_ms = fresh.version, fresh.now_ms
+        self._become(fresh)
 
     def _put(self, found: CatalogueItem) -> None:
         row = found.row
@@ -347,6 +367,9 @@ class Catalogue:
         # The arrays are copied, so that arrays that were given out before do not change.
         self.entries, self._offered = self.entries.copy(), self._offered.copy()
         self.entries[row], self._offered[row] = found.entered, found.offered
+        self.full = bool(self._offered.all())
+        if self.rules.features is not None:
+            self.features[row] = np.frombuffer(self.rules.row_of(found.features), np.uint8)
 
     def _kept_row(self, item: str) -> int | None:
         """The row that is reserved for an item, unless another item has taken it."""
@@ -386,7 +409,9 @@ class Catalogue:
             expected = "item: expected an id and a title that UTF-8 can write, got half of a surrogate pair"
             raise BadItem(expected) from None
         if id_fault(change.item) is not None:
-            raise BadItem(f"item: expected an id of 1 to {MAX_ID_BYTES} bytes, got {len(change.item.encode())}")
+            raise BadItem(
+                f"item: expected an id of 1 to {MAX_ID_BYTES} bytes in one line, got {len(change.item.encode())}"
+            )
         for name, text, most in (
             ("title", change.title, MAX_TITLE_BYTES),
             ("features", change.features, MAX_FEATURES_BYTES),
@@ -408,9 +433,9 @@ def rows_of_known(entries: Int32, known: int) -> Bools:
     return np.asarray((rows < known) & (entries == rows + 1))
 
 
-def change_of(fields: Mapping[str, Any]) -> ItemChange:
-    """The change that a record of schema ``Item`` holds."""
-    return ItemChange(*(fields[name] for name in ItemChange._fields))
+def changes_of(fields: Mapping[str, Any]) -> Sequence[ItemChange]:
+    """The changes that a record of schema ``ItemChanges`` holds; all are to its version."""
+    return tuple(ItemChange(version=fields["version"], **one) for one in fields["items"])
 
 
 def values_of(features: str) -> Mapping[str, Any]:

@@ -4,51 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, keep, number, require, seconds, whole
-from hushstream.features.errors import FeatureError
+from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
-
-_WIRE, _WIRE_VALUES = "wire", "wire_values"
-"""Metadata of a setting whose name in the canonical form is another one. Digests are computed from the canonical
-form."""
-
-_LATER = "later"
-"""Metadata of a setting that is left out of the canonical form while it has this value."""
 
 _UNDIGESTED = "undigested"
 """Metadata of a setting that no computation uses. It is in no canonical form."""
 
 LARGEST_EPSILON = 20.0
 """The largest epsilon of one release; a larger one protects nobody."""
-
-
-def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) -> Any:
-    """A setting that is called ``wire`` in the canonical form, which the configuration's digest is computed from.
-
-    Args:
-        wire: its name there.
-        default: its default value.
-        values: names that some of its values have in the canonical form.
-    """
-    return field(default=default, metadata={_WIRE: wire, _WIRE_VALUES: dict(values or {})})
-
-
-_AS_DEFAULT = object()
-
-
-def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
-    """A setting that was added after the first deployments. While it is unused, it changes no digest.
-
-    Args:
-        default: its default value.
-        unused: its value while it is unused, if that is not the default.
-    """
-    return field(default=default, metadata={_LATER: default if unused is _AS_DEFAULT else unused})
 
 
 def declared_features(given: Any, under: str = "") -> FeatureSchema:
@@ -90,16 +58,21 @@ class PrivacyConfig:
         person: ``unprotected`` states that only single units are protected, and that a person's whole life is not.
             `hushstream prepare` refuses such a deployment without this word. No figure depends on it. The other value
             is ``protected``.
+        tainted: the inputs of preparation that are accepted although they are marked as not private (a start from a
+            seeded key, for instance); everything that is derived from them is marked, too.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     person: Literal["protected", "unprotected"] = "protected"
+    tainted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse another word."""
         words = ("protected", "unprotected")
         require(self.person in words, "privacy.person", " or ".join(words), self.person)
+        named = all(isinstance(one, str) for one in self.tainted)
+        require(named, "privacy.tainted", "names of inputs of preparation", self.tainted)
 
 
 def undigested_privacy() -> Any:
@@ -116,7 +89,7 @@ def undigested_mode() -> Any:
     No worker computes anything from it, and it is in no digest. So an operator brings a deployment live by changing
     this word alone; the model and the spent budgets stay.
     """
-    return field(default="live", compare=False, metadata={_UNDIGESTED: True, _LATER: "live"})
+    return field(default="live", compare=False, metadata={_UNDIGESTED: True})
 
 
 def require_mode(mode: str) -> None:
@@ -141,8 +114,8 @@ class FeedbackConfig:
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    attribution_window_seconds: float = renamed("reward_wait_seconds", 1800.0)
-    early_feedback: int = renamed("parked_clicks", 10_000)
+    attribution_window_seconds: float = 1800.0
+    early_feedback: int = 10_000
     remembered_events: int = 50_000
 
     def __post_init__(self) -> None:
@@ -210,7 +183,7 @@ class PartitionConfig:
 
 def canonical_form(config: Any, public_dataset: bool) -> bytes:
     """The bytes that a configuration's digest is computed from, with whether a public dataset is replayed."""
-    values = {**_wire(config), "public_dataset": public_dataset}
+    values = {**_canonical(config), "public_dataset": public_dataset}
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -228,43 +201,14 @@ def config_digest(config: Any, public_dataset: bool = False, prepared: bytes = b
     return hasher.digest()
 
 
-def hashed_name(one: Field[Any]) -> str:
-    """What a setting is called in the canonical form."""
-    name: str = one.metadata.get(_WIRE, one.name)
-    return name
-
-
-def is_later(one: Field[Any]) -> bool:
-    """Whether a setting was made by `later`."""
-    return _LATER in one.metadata
-
-
-def unhashed_value(one: Field[Any], value: Any) -> Any:
-    """A value of a setting that is given as the canonical form has it."""
-    names = {wire: now for now, wire in one.metadata.get(_WIRE_VALUES, {}).items()}
-    return names.get(value, value) if names else value
-
-
-def _is_on_wire(one: Field[Any], config: Any) -> bool:
-    if _UNDIGESTED in one.metadata:
-        return False
-    return not is_later(one) or getattr(config, one.name) != one.metadata[_LATER]
-
-
-def _value_on_wire(one: Field[Any], config: Any) -> Any:
-    value = getattr(config, one.name)
-    names = one.metadata.get(_WIRE_VALUES)
-    return names.get(value, value) if names else value
-
-
-def _wire(value: Any) -> Any:
+def _canonical(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Declared):
         return json.loads(value.canonical)
     if is_dataclass(value):
-        hashed = [one for one in fields(value) if _is_on_wire(one, value)]
-        return {hashed_name(one): _wire(_value_on_wire(one, value)) for one in hashed}
+        digested = [one.name for one in fields(value) if _UNDIGESTED not in one.metadata]
+        return {name: _canonical(getattr(value, name)) for name in digested}
     if isinstance(value, dict):
-        return {key: _wire(item) for key, item in value.items()}
-    return [_wire(item) for item in value] if isinstance(value, tuple | list) else value
+        return {key: _canonical(item) for key, item in value.items()}
+    return [_canonical(item) for item in value] if isinstance(value, tuple | list) else value

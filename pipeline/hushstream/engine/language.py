@@ -1,18 +1,18 @@
 """The language of configurations: it maps the keys of a ``deployment.yaml`` to attributes of a configuration's class.
 
 A key means the same in every system. `SHARED` lists the keys that several systems have. Each system has one table of
-the attributes whose key is not their place in the class (`Language`). The reader, the refusal of former keys, the
-reference and `hushstream config migrate` follow from these tables. Digests are over the values as their classes nest
+the attributes whose key is not their place in the class (`Language`). The reader and the reference
+follow from these tables. Digests are over the values as their classes nest
 them (`hushstream.engine.configuration.canonical_form`), so no key changes a digest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
-from hushstream.engine.configuration import Declared, hashed_name, unhashed_value
+from hushstream.engine.configuration import Declared
 from hushstream.engine.values import ConfigurationError
 
 Path: TypeAlias = tuple[str, ...]
@@ -54,6 +54,7 @@ SHARED: Mapping[str, str] = {
     UNITS_PER_PERSON: "how many units of one person count, or are priced together",
     EPOCHS: "how often the price may be paid",
     "privacy.person": "whether one person's whole life must be promised something",
+    "privacy.tainted": "which inputs of preparation are accepted although they are not private",
     LIFETIME: "the limit of what a unit may pay in its life; null for what the configuration plans",
     f"{LIFETIME}.epsilon": "of all prices together",
     f"{LIFETIME}.delta": "of all prices together",
@@ -88,7 +89,7 @@ ORDER = (
     "privacy",
     "release",
     "feedback",
-    "holdout",
+    "measurement",
     "exploration",
     "partitions",
 )
@@ -100,8 +101,7 @@ UNITS: Mapping[str, str] = {
     "delta": "probability",
     "failure": "probability",
     "sampling": "probability",
-    "holdout": "share",
-    "share": "share",
+    **dict.fromkeys(("share", "measurement", "baseline", "own"), "share"),
     "shares": "shares",
     "prior_share": "share",
     "units_per_person": "{unit}s",
@@ -193,14 +193,10 @@ class Refused(NamedTuple):
 
     Attributes:
         key: the key in the file.
-        was_key: whether it is a former key.
-        instead: the present key; None if there is none.
         got: the value, if a section was expected there; absent if the key itself is wrong.
     """
 
     key: Path
-    was_key: bool
-    instead: Path | None
     got: Any = MISSING
 
 
@@ -211,7 +207,6 @@ class Language:
 
     Attributes:
         keys: all keys, in the order in which pages list them.
-        former: former keys, each with the present key; None if there is none.
     """
 
     def __init__(self, made: type, moved: Mapping[str, str | None] | None = None) -> None:
@@ -223,11 +218,10 @@ class Language:
                 attributes in it. None for an attribute with one possible value, which has no key.
 
         Raises:
-            ConfigurationError: it moves something that is no attribute, or a former key is now the key of another
-                attribute.
+            ConfigurationError: it moves something that is no attribute.
         """
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
-        rows = list(_rows(made, (), ()))
+        rows = list(_rows(made, ()))
         placed = [(row, _moved(row.attribute, moves)) for row in rows]
         shown = [
             Key(key, row.attribute, row.owner, row.field, row.hint, row.form)
@@ -240,15 +234,10 @@ class Language:
             self._by_key.setdefault(one.key, []).append(one)
         self._above = {key[:end] for key in self._by_key for end in range(1, len(key))}
         self._by_attribute = {row.attribute: key for row, key in placed if key is not None}
-        self._rows = {path: row for row in rows for path in (row.attribute, row.hashed)}
         self._sections = [row.attribute for row, _ in placed if row.form == "section"]
-        self.former: Mapping[Path, Path | None] = {
-            old: key for row, key in placed for old in (row.attribute, row.hashed) if old != key
-        }
         wrong = [old for old in moves if old not in {row.attribute for row in rows}]
-        wrong += [old for old in self.former if old in self._by_key]
         if wrong:
-            raise ConfigurationError(f"keys of {made.__name__}: expected attributes that are no keys, got {wrong[0]}")
+            raise ConfigurationError(f"keys of {made.__name__}: expected attributes to move, got {wrong[0]}")
 
     def read(self, values: Any) -> tuple[Any, list[Refused]]:
         """Convert values by key to values nested as in the class; also returns the keys that cannot be read.
@@ -300,70 +289,6 @@ class Language:
                 return (*_numbered(key, path), *path[end:])
         return path
 
-    def renewed(self, values: Mapping[Path, Any]) -> dict[Path, tuple[Path | None, Any]]:
-        """Replace former keys by present ones, with their values; None for keys that no longer exist.
-
-        Args:
-            values: by key, with the sections above it.
-
-        Raises:
-            ConfigurationError: one is neither a key nor a former one; or the value of a removed key is not the one that
-                now always holds.
-        """
-        given = self._sections_with_keys(values)
-        found: dict[Path, tuple[Path | None, Any]] = {}
-        for path, value in values.items():
-            general = _general(path)
-            if general in self._by_key:
-                found[path] = (path, value)
-                continue
-            row = self._rows.get(general)
-            if row is None:
-                raise ConfigurationError(f"{'.'.join(path)}: expected a key or a former key, got another name")
-            now, value = self.former.get(general, general), _unhashed(row, general, value)
-            if row.form == "section":
-                now = now if now in self._above else None
-            elif now is None or self._chosen(now, given).attribute != row.attribute:
-                now = None
-                self._require_default(row, value)
-            found[path] = (None if now is None else _numbered(now, path), value)
-        return found
-
-    def nested(self, values: Mapping[Path, Any]) -> Any:
-        """Values nested as in the class, from keys or former keys.
-
-        Args:
-            values: by key, with the sections above it.
-        """
-        given = self._sections_with_keys(values)
-        found: dict[str, Any] = {}
-        for section in self._sections:
-            _put(found, section, {})
-        for path, value in values.items():
-            general = _general(path)
-            row = self._rows.get(general)
-            if row is None:
-                _put(found, _numbered(self._chosen(general, given).attribute, path), value)
-            else:
-                _put(found, _numbered(row.attribute, path), _unhashed(row, general, value))
-        return _listed(found)
-
-    def leaves(self, values: Any, above: Path = ()) -> dict[Path, Any]:
-        """The values of keys and former keys, by path."""
-        found: dict[Path, Any] = {}
-        several = isinstance(values, list)
-        for name, value in enumerate(values) if several else values.items():
-            path = (*above, str(name))
-            inside = bool(value) and (isinstance(value, dict) or _holds_sections(value))
-            inside = inside and not self.declares(_general(path), value)
-            found |= self.leaves(value, path) if inside and (several or self.holds_keys(path)) else {path: value}
-        return found
-
-    def holds_keys(self, path: Path) -> bool:
-        """Whether there are keys or former keys below a path."""
-        general = _general(path)
-        return any(one[: len(general)] == general and len(one) > len(general) for one in (*self._by_key, *self.former))
-
     def declares(self, key: Path, value: Any) -> bool:
         """Whether the mapping under such a key is a declaration of names, and not a section of keys."""
         named = isinstance(value, dict) and any(isinstance(item, dict) for item in value.values())
@@ -373,11 +298,6 @@ class Language:
         """All keys whose values are in the same section of the class as that of ``key``."""
         sections = {one.attribute[:-1] for one in self._by_key.get(_general(key), ())}
         return [one.key for one in self.keys if one.attribute[:-1] in sections]
-
-    def _sections_with_keys(self, paths: Iterable[Path]) -> set[Path]:
-        """The sections that may be null and are given."""
-        above = {_general(path[:1]) for path in paths if len(path) > 1}
-        return above & {one.attribute for one in self.keys if one.form == "optional"}
 
     def _read(
         self,
@@ -401,12 +321,10 @@ class Language:
                     _put(found, (*attribute, *number), {} if isinstance(item, dict) else item)
                     if isinstance(item, dict):
                         self._read(item, (*path, *number), given, found, refused)
-            elif isinstance(value, dict) and (general in self._above or (value and self.holds_keys(path))):
+            elif isinstance(value, dict) and general in self._above:
                 self._read(value, path, given, found, refused)
             else:
-                now, was = self.former.get(general), general in self.former
-                got = value if general in self._above and not was else MISSING
-                refused.append(Refused(path, was, None if now is None else _numbered(now, path), got))
+                refused.append(Refused(path, value if general in self._above else MISSING))
 
     def _is_declaration(self, one: Key) -> bool:
         """Whether the value of a key may be a mapping of names as well as a section of keys."""
@@ -419,7 +337,7 @@ class Language:
         inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]
         return (inside or self._by_key[key])[0]
 
-    def _require_default(self, one: Key | _Row, value: Any) -> None:
+    def _require_default(self, one: Key, value: Any) -> None:
         if value != one.field.default:
             raise ConfigurationError(
                 f"{'.'.join(one.attribute)}: expected {one.field.default!r}, as it decides nothing here, got {value!r}"
@@ -428,31 +346,28 @@ class Language:
 
 class _Row(NamedTuple):
     attribute: Path
-    hashed: Path
     owner: type
     field: Field[Any]
     hint: Any
     form: Form | Literal["section"]
 
 
-def _rows(made: type, above: Path, hashed: Path) -> Iterator[_Row]:
+def _rows(made: type, above: Path) -> Iterator[_Row]:
     """Every attribute of a class; a section comes before its attributes."""
     types = get_type_hints(made)
     for one in fields(made):
         hint = types[one.name]
-        attribute, earlier = (*above, one.name), (*hashed, hashed_name(one))
+        attribute = (*above, one.name)
         if isinstance(hint, type) and is_dataclass(hint):
-            yield _Row(attribute, earlier, made, one, hint, "section")
-            yield from _rows(hint, attribute, earlier)
+            yield _Row(attribute, made, one, hint, "section")
+            yield from _rows(hint, attribute)
             continue
         inside = next((part for part in get_args(hint) if isinstance(part, type) and is_dataclass(part)), None)
         several = get_origin(hint) is tuple and inside is not None
-        yield _Row(
-            attribute, earlier, made, one, hint, "list" if several else "value" if inside is None else "optional"
-        )
+        yield _Row(attribute, made, one, hint, "list" if several else "value" if inside is None else "optional")
         if inside is not None:
             each = (EACH,) if several else ()
-            yield from _rows(inside, (*attribute, *each), (*earlier, *each))
+            yield from _rows(inside, (*attribute, *each))
 
 
 def _moved(attribute: Path, moves: Mapping[Path, Path | None]) -> Path | None:
@@ -489,15 +404,6 @@ def _items(form: Form, value: Any) -> list[tuple[Path, Any]]:
     if form == "list" and isinstance(value, list | tuple):
         return [((str(number),), item) for number, item in enumerate(value)]
     return [((), value)] if form == "optional" and isinstance(value, dict) else []
-
-
-def _holds_sections(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
-
-
-def _unhashed(row: _Row, path: Path, value: Any) -> Any:
-    """The value of an attribute, under its own name or its name in the canonical form."""
-    return unhashed_value(row.field, value) if path == row.hashed else value
 
 
 def _at(values: Any, path: Path) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 TopicPartition = tuple[str, int]
@@ -68,8 +67,6 @@ class JournalEntry:
     """0 for the genesis record, then 1, 2, ... without a gap."""
     inputs: tuple[InputRange, ...]
     """Empty for the genesis record."""
-    schema_generation: int = FIRST_GENERATION
-    """Schema generation of the record and its outputs (`hushstream.schemas.catalogue`)."""
     input_digest: bytes = b""
     """Digest of the records in these ranges; empty for the genesis record."""
     key_rotated: bool = False
@@ -99,7 +96,7 @@ class ReplayMismatch(HushstreamError):
 
 
 class FollowsModels(Protocol):
-    """What a driver uses of a reader of published models (`hushstream.engine.learner.models.ModelReader`).
+    """What a driver uses of a reader of published models (`hushstream.engine.learner.model_parts.ModelReader`).
 
     Attributes:
         position: next offset to read.

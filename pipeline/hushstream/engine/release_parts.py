@@ -10,10 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hushstream.engine.journal.chain import Chain, PublicDigester
+from hushstream.engine.journal.chain import PublicDigester
 from hushstream.engine.records import PART
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.schemas import codec
@@ -59,26 +59,24 @@ def whole_digest(content: bytes) -> bytes:
     return PublicDigester().digest("release-whole", content)
 
 
-def parts_of(content: bytes, config_digest: bytes, encode: Callable[[str, Mapping[str, Any]], bytes]) -> list[bytes]:
+def parts_of(content: bytes, config_digest: bytes) -> list[bytes]:
     """The records of a release, in the order in which they are sent.
 
     Args:
         content: the joined content.
         config_digest: of the deployment.
-        encode: writes a record in the journal's schema generation.
     """
     whole, pieces = (
         whole_digest(content),
         [content[at : at + WHOLE_BYTES] for at in range(0, len(content), WHOLE_BYTES)],
     )
     named = {"config_digest": config_digest, "whole": whole, "parts": len(pieces)}
-    return [encode(PART, {**named, "part": part, "content": piece}) for part, piece in enumerate(pieces)]
+    return [codec.encode(PART, {**named, "part": part, "content": piece}) for part, piece in enumerate(pieces)]
 
 
-def parts_of_record(name: str, fields: Mapping[str, Any], chain: Chain, config_digest: bytes) -> list[bytes]:
+def parts_of_record(name: str, fields: Mapping[str, Any], config_digest: bytes) -> list[bytes]:
     """Split a record that is too large into parts; `record_of` joins them."""
-    content = codec.encode(name, fields, chain.schema_generation, most=MOST_PARTS * WHOLE_BYTES)
-    return parts_of(content, config_digest, chain.encode)
+    return parts_of(codec.encode(name, fields, most=MOST_PARTS * WHOLE_BYTES), config_digest)
 
 
 def record_of(content: bytes, name: str) -> dict[str, Any]:

@@ -1,20 +1,26 @@
-"""The core of a deployment: configuration, promises and prices, which its machines use. Every system has one."""
+"""The core of a deployment: configuration, promises and prices, which its machines use. Every system has one.
+
+*Live.* Checks of a live deployment: which releases are refused, and which ones need the operator's word.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.noise.spending import SpendingTerms, debit_fields
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
-from hushstream.privacy.promises.promise import Guarantee, Promises
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
+from hushstream.privacy.promises.sentence import NOTHING, left_alone, noun
 
 
 class DeploymentValues(Protocol):
@@ -44,15 +50,15 @@ ConfigT_co = TypeVar("ConfigT_co", bound=DeploymentValues, covariant=True)
 
 
 class Priced(NamedTuple):
-    """Promises and costs of the releases of a configuration.
+    """The guarantee and the costs of the releases of a configuration.
 
     Attributes:
-        promises: what the configured releases promise, to whom, over a lifetime.
+        guarantee: what the configured releases promise, to whom, over a lifetime.
         budgets: the budgets, and how much of the plan is within them; one for each kind of release.
         ledgers: prices and limits of the releases on each ledger topic.
     """
 
-    promises: Promises
+    guarantee: Guarantee
     budgets: tuple[BudgetFacts, ...]
     ledgers: Mapping[str, SpendingTerms]
 
@@ -79,11 +85,6 @@ class Core(ABC, Generic[ConfigT_co]):
         """Numbers of partitions, by what is counted."""
 
     @property
-    def promises(self) -> Promises:
-        """What the configured releases promise, to whom, over a lifetime."""
-        return self.priced.promises
-
-    @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """The budgets, and how much of the plan is within them."""
         return self.priced.budgets
@@ -99,13 +100,21 @@ class Core(ABC, Generic[ConfigT_co]):
         return next(iter(self.priced.ledgers.values()))
 
     def guarantee(self) -> Guarantee:
-        """The guarantee of the releases, without those of a hold-out."""
-        return self.priced.promises.releases
+        """What the configured releases promise, to whom, over a lifetime."""
+        return self.priced.guarantee
 
     @cached_property
     def private_as_stated(self) -> bool:
         """Whether the releases are as private as the guarantee says, if the key is not made from a seed."""
         return self.guarantee().private_as_stated
+
+    def derived_from(self, tainted: tuple[str, ...]) -> Self:
+        """The same core if it is derived from inputs that are not private as stated: promises and digest say so."""
+        if not tainted:
+            return self
+        digest = hashlib.blake2b(self.digest + "\n".join(tainted).encode(), digest_size=16, person=b"hush-tainted")
+        priced = self.priced._replace(guarantee=self.guarantee().derived_from(tainted))
+        return replace(self, digest=digest.digest(), priced=priced)
 
     @cached_property
     def price_fields(self) -> Mapping[str, Any]:
@@ -160,3 +169,86 @@ class Core(ABC, Generic[ConfigT_co]):
             window=window,
             content=content,
         )
+
+
+def require_private(guarantee: Guarantee, where: str) -> None:
+    """Refuse a release that is not private as stated, and one with delta 1, which protects no unit.
+
+    Args:
+        guarantee: the deployment's.
+        where: name of the configuration or deployment in errors.
+
+    Raises:
+        ConfigurationError: names the mechanism, and the topics with content without noise, or the price.
+    """
+    for promise in guarantee.each:
+        _require_as_stated(promise, where)
+        if promise.unit_prices.weak == NOTHING:
+            raise ConfigurationError(
+                f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
+                f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
+                f"lower {'measurement' if promise is guarantee.lift else 'privacy'}.epsilon"
+            )
+
+
+def require_named(config: DeploymentValues, tainted: Iterable[str], where: str) -> None:
+    """Refuse inputs that are not private as stated, unless the configuration names each of them.
+
+    Raises:
+        ConfigurationError: names the inputs, and the word that accepts them.
+    """
+    unnamed = sorted(set(tainted) - set(config.privacy.tainted))
+    if unnamed:
+        raise ConfigurationError(
+            f"{where}: privacy: expected inputs that are private as stated, got {', '.join(unnamed)}, which is marked "
+            f"{NOT_PRIVATE}: all that is derived from it would be so, too. State it in the configuration: "
+            f"privacy: {{tainted: [{', '.join(unnamed)}]}}"
+        )
+
+
+def require_person_promised(config: DeploymentValues, promise: Guarantee, where: str) -> None:
+    """Refuse a deployment without a promise to a whole person, unless its configuration states this.
+
+    A supposed number of units per person, such as pdap's ``units_per_person``, is no promise to a person, because
+    nothing enforces it. A person with more units is promised less, and a promise to each person is the worst over all
+    persons. To enforce the number, a learner would have to count each user's outcomes for life: in its state, and also
+    after erasures and in new journals. Besides, a person has an account with each vendor, and learners of different
+    vendors share no key on purpose, so nobody could add up these counts. A cap for each vendor would bound a person
+    with v accounts by v times the cap, and only the person knows v. So the number gives the price of a supposed life,
+    and every page that shows this price says so.
+
+    Raises:
+        ConfigurationError: names the price, and what the operator can do.
+    """
+    together = promise.together
+    if config.privacy.person == "unprotected" or (together.weak != NOTHING and promise.lifetime.counted):
+        return
+    left = left_alone(promise.unit, promise.unit_prices)
+    none = f"{where}: privacy: expected a promise to each person, got none"
+    if not promise.lifetime.counted:
+        raise ConfigurationError(
+            f"{none}: nobody counts a person's {noun(promise.unit)}s ({promise.lifetime.units} together would cost "
+            f"{together.which}), {left}. State this in the configuration: privacy: {{person: unprotected}}"
+        )
+    cap = promise.lifetime.cap
+    first = "lower privacy.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
+    raise ConfigurationError(
+        f"{none}: {promise.units_in_life} together cost {together.which}, {left}. Either {first}, or say in the "
+        f"configuration that it is so: privacy: {{person: unprotected}}"
+    )
+
+
+def _require_as_stated(promise: Guarantee, where: str) -> None:
+    # What is derived from a tainted input is accepted if its configuration names the input (`require_named`).
+    if not promise.unnoised and promise.claimed is None:
+        return
+    topics = ", ".join(promise.unnoised)
+    why = f"content leaves un-noised on {topics}" if topics else f"what is claimed for it does not hold; {promise.cost}"
+    raise ConfigurationError(
+        f"{where}: release: expected one that is private as stated, got {_name(promise)}, which is {NOT_PRIVATE}: "
+        f"{why}; that is for replays of public datasets"
+    )
+
+
+def _name(promise: Guarantee) -> str:
+    return promise.mechanism.partition(":")[0]

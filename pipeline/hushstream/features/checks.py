@@ -6,7 +6,24 @@ import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 
-from hushstream.features.errors import BadDeclaration, BadValue
+from hushstream.schemas.errors import HushstreamError
+
+
+class FeatureError(HushstreamError):
+    """Root of this package's errors. Each message names the key, the expected and the given value, never a payload."""
+
+
+class BadDeclaration(FeatureError):
+    """A declaration of features is impossible."""
+
+
+class BadValue(FeatureError):
+    """A value is not of its feature's type, or names no declared feature."""
+
+
+class BadRows(FeatureError):
+    """Bytes from the wire are not valid rows of the declared features."""
+
 
 LONGEST_TEXT = 128
 """Largest size of a name or a value in bytes of UTF-8; ids in the log have the same limit."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hushstream.features.errors import FeatureError
+from hushstream.features.checks import FeatureError
 
 FROM_ROWS = "from_rows"
 """The key of the mark; its value lists keys of the same mapping."""

@@ -29,8 +29,18 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.checks import finite, fraction, limits, require_keys, text, vocabulary, whole, wrong_type
-from hushstream.features.errors import BadDeclaration, BadValue
+from hushstream.features.checks import (
+    BadDeclaration,
+    BadValue,
+    finite,
+    fraction,
+    limits,
+    require_keys,
+    text,
+    vocabulary,
+    whole,
+    wrong_type,
+)
 from hushstream.privacy.amounts import count_text
 
 MOST_ENTRIES = 4096

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.checks import require_name, type_name
+from hushstream.features.checks import BadDeclaration, BadRows, BadValue, require_name, type_name
 from hushstream.features.confirmation import require_confirmed, without_marks
-from hushstream.features.errors import BadDeclaration, BadRows, BadValue
 from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Number, Outcome, Shares
 
 MOST_FEATURES = 64
@@ -115,11 +114,19 @@ class FeatureSchema:
         features: by name, in canonical order.
         layout: layout of a row on the wire; packed, little-endian.
         table: positions of the blocks, in the same order.
+        canonical: the declaration with every default written out, as canonical bytes.
+        digest: of 16 bytes; it is equal exactly if two declarations are equal.
+        cells: how many cells all blocks together have.
+        places: largest number of cells with a share of one row.
     """
 
     features: Mapping[str, Feature]
     layout: np.dtype[Any] = field(init=False, compare=False)
     table: tuple[Block, ...] = field(init=False, compare=False)
+    canonical: bytes = field(init=False, repr=False, compare=False)
+    digest: bytes = field(init=False, repr=False, compare=False)
+    cells: int = field(init=False, repr=False, compare=False)
+    places: int = field(init=False, repr=False, compare=False)
     _sizes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
     _signs: tuple[tuple[slice, bytes, frozenset[bytes]], ...] = field(init=False, repr=False, compare=False)
 
@@ -139,6 +146,14 @@ class FeatureSchema:
             table.append(Block(name, cell, one.cells, place, one.places, *like))
             cell, place = cell + one.cells, place + one.places
         object.__setattr__(self, "table", tuple(table))
+        object.__setattr__(self, "cells", cell)
+        object.__setattr__(self, "places", place)
+        # A learner reads the digest at every fold.
+        content = {"version": _VERSION, "features": self.plain}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        object.__setattr__(self, "canonical", canonical)
+        digest = hashlib.blake2b(canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
+        object.__setattr__(self, "digest", digest)
         if cell > MOST_CELLS:
             raise BadDeclaration(f"features: expected at most {MOST_CELLS:,} cells in all blocks, got {cell:,}")
         if self.row_bytes > MOST_ROW_BYTES:
@@ -149,35 +164,14 @@ class FeatureSchema:
         return hash(self.canonical)
 
     @property
-    def cells(self) -> int:
-        """Of all blocks together."""
-        return sum(block.cells for block in self.table)
-
-    @property
-    def places(self) -> int:
-        """Largest number of cells with a share of one row."""
-        return sum(block.places for block in self.table)
-
-    @property
     def row_bytes(self) -> int:
         """Bytes of one row on the wire."""
         return self.layout.itemsize
 
     @property
-    def canonical(self) -> bytes:
-        """The declaration with every default written out, as canonical bytes."""
-        content = {"version": _VERSION, "features": self.plain}
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-
-    @property
     def plain(self) -> dict[str, dict[str, Any]]:
         """The declaration with every default written out, as plain values."""
         return {name: {"kind": one.kind, **one.settings()} for name, one in self.features.items()}
-
-    @property
-    def digest(self) -> bytes:
-        """Digest of 16 bytes; it is equal exactly if two declarations are equal."""
-        return hashlib.blake2b(self.canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
 
     def encode(self, values: Mapping[str, Any]) -> EncodedRow:
         """Encode one dict of values; a name that is absent or has the value None is missing.
@@ -323,6 +317,57 @@ class FeatureSchema:
             # The message does not repeat the unknown name, because an application may have put anything into it.
             known = ", ".join(self.layout.names or ())
             raise BadValue(f"features: expected names among {known}, got another")
+
+
+_MOST_ROWS = 4096
+"""After so many rows all are forgotten."""
+
+
+class ReadRows:
+    """The latest rows of a schema as learners read them, side by side; what is asked for together is read together.
+
+    A decision is learned from later, so a row is needed twice; on a device, reading it is half of a decision's time.
+
+    Attributes:
+        cells: (n, places + 1) intp, the cell of the constant (0), then the cells of the blocks, numbered from 1.
+        powers: (n, 2, places + 1) float32, the values of these cells and their squares.
+    """
+
+    def __init__(self, schema: FeatureSchema) -> None:
+        """Begin without rows."""
+        places = schema.places + 1
+        self._schema = schema
+        self._places: dict[bytes, int] = {}
+        self.cells: NDArray[np.intp] = np.empty((0, places), np.intp)
+        self.powers: NDArray[np.float32] = np.empty((0, 2, places), np.float32)
+
+    def placed(self, rows: Sequence[bytes]) -> list[int]:
+        """Where rows stand in `cells` and `powers`, until the next call; those that are not known are read.
+
+        Raises:
+            BadRows: a row that `FeatureSchema.encode` never gives.
+        """
+        if len(self._places) > _MOST_ROWS:
+            self._places = {}
+        places = self._places
+        unread = list(dict.fromkeys(row for row in rows if row not in places))
+        if unread:
+            self._read(unread)
+        return [places[row] for row in rows]
+
+    def _read(self, rows: Sequence[bytes]) -> None:
+        schema, size, first = self._schema, len(rows), len(self._places)
+        if first + size > len(self.cells):
+            room = max(first, size)
+            self.cells = np.concatenate([self.cells, np.zeros((room, self.cells.shape[1]), np.intp)])
+            self.powers = np.concatenate([self.powers, np.zeros((room, *self.powers.shape[1:]), np.float32)])
+        blocks = schema.blocks(schema.read(b"".join(rows)))
+        some = slice(first, first + size)
+        self.cells[some, 1:] = blocks.cells + 1
+        self.powers[some, 0, 0] = 1.0
+        self.powers[some, 0, 1:] = blocks.values
+        np.square(self.powers[some, 0], out=self.powers[some, 1])
+        self._places.update(zip(rows, range(first, first + size), strict=True))
 
 
 def declare(given: Mapping[Any, Any]) -> FeatureSchema:

@@ -29,8 +29,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError
-from hushstream.learners.highest import Highest
+from hushstream.learners.exploration import Highest, LearnerError
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]

@@ -15,8 +15,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError
-from hushstream.learners.highest import Highest
+from hushstream.learners.exploration import Highest, LearnerError
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -163,43 +162,6 @@ class OneHotUCB:
         row[_GRAM, arm] = gram
         row[_MOMENT, arm] = moment
         row[_SCORE, arm] = moment / gram + state.alpha / sqrt(gram)
-
-    def choose_batch(self, state: OneHotState, codes: Int64, ties: Int64) -> tuple[Int64, Int64]:
-        """`choose` for many codes under one state.
-
-        Args:
-            state: as for `choose`.
-            codes: (n,) codes.
-            ties: (n,) uniform draws of at least 0.
-
-        Returns:
-            The arms and the numbers of tied arms, (n,) int64 each.
-        """
-        touched = np.array(sorted(state.own), dtype=np.int64)
-        table = state.table[:, _SCORE]
-        if len(touched):
-            table = table.copy()
-            table[touched] = [state.own[code][_SCORE] for code in touched.tolist()]
-        # Ties are resolved in one row for each code, however often the code occurs.
-        best = table == table.max(axis=1, keepdims=True)
-        tied = best.sum(axis=1)
-        order = np.argsort(~best, axis=1, kind="stable")
-        counts = tied[codes]
-        return order[codes, ties % counts], counts
-
-    def learn_batch(self, state: OneHotState, codes: Int64, arms: Int64, rewards: Float64) -> None:
-        """`learn` for many interactions, (n,) each; sums are the same in any order up to rounding."""
-        cells = codes * self.arms + arms
-        size = self.codes * self.arms
-        gram = np.bincount(cells, minlength=size).reshape(self.codes, self.arms)
-        moment = np.bincount(cells, weights=rewards, minlength=size).reshape(self.codes, self.arms)
-        for code in np.flatnonzero(gram.any(axis=1)).tolist():
-            row = state.own.get(code)
-            if row is None:
-                row = state.own[code] = state.table[code].copy()
-            row[_GRAM] += gram[code]
-            row[_MOMENT] += moment[code]
-            row[_SCORE] = row[_MOMENT] / row[_GRAM] + state.alpha / np.sqrt(row[_GRAM])
 
 
 def _with_scores(gram: Float64, moment: Float64, alpha: float) -> Float64:

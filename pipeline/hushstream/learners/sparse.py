@@ -17,16 +17,14 @@ The score is mean + width. With theta = sqrt(F + 1) m, A = g / ((F + 1) D) and c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.learners.errors import LearnerError
-from hushstream.learners.highest import Highest
+from hushstream.learners.exploration import Highest, LearnerError
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.floating]
@@ -34,8 +32,11 @@ Integers = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 
 # Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
-_add, _bincount, _dot = np.add, np.bincount, np.dot
-_maximum, _sqrt, _subtract = np.maximum, np.sqrt, np.subtract
+_add, _bincount, _dot, _matmul = np.add, np.bincount, np.dot, np.matmul
+_maximum, _sqrt, _subtract, _vecdot = np.maximum, np.sqrt, np.subtract, np.vecdot
+
+_TOGETHER_BYTES = 256 * 1024
+"""How many bytes of a model's rows are gathered at once at most, to fit a core's cache."""
 
 MOST_STEPS = 256
 """Interactions of one user that are kept: 4 P + 12 bytes each, read by every decision of that user."""
@@ -89,21 +90,25 @@ class SparseModel:
 
 
 class SparseContext(NamedTuple):
-    """One context as the kernels read it; see `contexts_of`.
+    """One context as the kernels read it, or n of them.
 
     Attributes:
-        cells: (places,) intp in [0, P), distinct where their values are not 0.
-        powers: (2, places) float32, the values and their squares.
+        cells: (places,) or (n, places) intp in [0, P), distinct where the values of a context are not 0.
+        powers: (2, places) or (n, 2, places) float32, the values and their squares.
     """
 
     cells: Integers
     powers: Float32
 
+    @classmethod
+    def of(cls, cells: Integers, values: Floats) -> Self:
+        """From cells and values of n contexts, (n, places) each."""
+        narrow = values.astype(np.float32)
+        return cls(cells.astype(np.intp), np.stack([narrow, narrow * narrow], axis=1))
 
-def contexts_of(cells: Integers, values: Floats) -> list[SparseContext]:
-    """A context for each row of cells and values, (n, places) each; the rows are views of two arrays."""
-    narrow = values.astype(np.float32)
-    return list(map(SparseContext, cells.astype(np.intp), np.stack([narrow, narrow * narrow], axis=1)))
+    def at(self, rows: int | Integers) -> SparseContext:
+        """One context of n by its number, or some of them by theirs."""
+        return SparseContext(self.cells[rows], self.powers[rows])
 
 
 class OwnSteps:
@@ -180,6 +185,7 @@ class SparseUCB:
         if min(arms, cells, places) < 1:
             raise LearnerError(f"expected at least one arm, cell and place, got {arms}, {cells} and {places}")
         self.arms, self.cells, self.places = arms, cells, places
+        self._together = max(1, _TOGETHER_BYTES // (8 * places * arms))
         self._rows = np.empty((places, 2 * arms), dtype=np.float32)
         self._products = np.empty((2, 2 * arms), dtype=np.float32)
         self._means, self._variances = self._products[0, :arms], self._products[1, arms:]
@@ -229,34 +235,68 @@ class SparseUCB:
         """
         return self.highest.choose(self.scores(model, own, context), tie, eligible)
 
-    def learn(self, model: SparseModel, own: OwnSteps, context: SparseContext, arm: int, reward: float) -> None:
-        """Fold one interaction into what the user learned alone; arguments as in `scores`."""
-        cells, (values, _) = context
-        means, variances = model.table[:, arm], model.table[:, self.arms + arm]
-        vector = np.zeros(self.cells, dtype=np.float32)
+    def scores_of(self, model: SparseModel, owns: Sequence[OwnSteps | None], contexts: SparseContext) -> Float32:
+        """(n, K) the scores of n users of a model in a context each, with the bits of `scores`.
+
+        Every product is made for one context alone, as in `scores`: one for all of them would round differently.
+        """
+        cells, powers = contexts
+        size, arms = len(cells), self.arms
+        products = np.empty((size, 2, 2 * arms), dtype=np.float32)
+        for low in range(0, size, self._together):
+            some = slice(low, low + self._together)
+            _matmul(powers[some], model.table.take(cells[some], 0), products[some])
+        scores, means = products[:, 1, arms:], products[:, 0, :arms]
+        learned = [(row, own.taken) for row, own in enumerate(owns) if own is not None and own.count]
+        along = [taken[1].take(cells[row], 1, mode="clip").dot(powers[row, 0]) for row, taken in learned]
+        if along:
+            keys = np.concatenate([taken[0] + row * arms for row, taken in learned])
+            flat, gains = np.concatenate(along), np.concatenate([taken[2] for _, taken in learned])
+            drawn = _bincount(keys, flat * flat, size * arms).reshape(size, arms)
+            _subtract(scores, drawn, scores, casting="unsafe")
+        _sqrt(_maximum(scores, self._zero, out=scores), scores)
+        _add(scores, means, scores)
+        if along:
+            _add(scores, _bincount(keys, flat * gains, size * arms).reshape(size, arms), scores, casting="unsafe")
+        return scores
+
+    def learn(
+        self,
+        model: SparseModel,
+        owns: Sequence[OwnSteps],
+        contexts: SparseContext,
+        arms: Integers,
+        rewards: Floats,
+    ) -> None:
+        """Fold one interaction of each of n different users into what they learned alone.
+
+        The result of a user does not depend on the others. Arms and rewards are (n,).
+        """
+        cells, values = contexts.cells, contexts.powers[:, 0]
+        size, places = len(cells), cells * (2 * self.arms) + arms[:, None]
+        table = model.table.ravel()
+        vectors = np.zeros((size, self.cells), dtype=np.float32)
         # Summed, not assigned: a place that is not needed names a cell that another place may use.
-        np.add.at(vector, cells, values * variances[cells])
-        mean = float(means[cells].dot(values))
+        keys = cells + np.arange(size)[:, None] * self.cells
+        np.add.at(vectors.ravel(), keys.ravel(), (values * table.take(places + self.arms)).ravel())
+        means = _vecdot(table.take(places), values).astype(np.float64)
+        for row, own in enumerate(owns):
+            if own.count:
+                means[row] += self._subtracted(vectors[row], own, contexts.at(row), arms[row])
+        widths = _vecdot(vectors.ravel().take(keys), values).astype(np.float64)
+        shrink = 1.0 / np.sqrt(model.reward_variance + np.maximum(widths, 0.0))
+        vectors *= shrink.astype(np.float32)[:, None]
+        gains = (rewards - means) * shrink
+        for own, vector, gain, arm in zip(owns, vectors, gains, arms.tolist(), strict=True):
+            own.append(vector, gain, arm)
+
+    def _subtracted(self, vector: Float32, own: OwnSteps, context: SparseContext, arm: int) -> float:
+        """Take what a user's steps on an arm explain off the next step's vector; returns what they add to its mean."""
         steps, vectors, gains = own.taken
         mine = np.flatnonzero(steps == arm)
-        if mine.size:
-            past = vectors[mine]
-            along = past[:, cells].dot(values)
-            vector -= along.dot(past)
-            mean += float(along.dot(gains[mine]))
-        shrink = 1.0 / sqrt(model.reward_variance + max(float(vector[cells].dot(values)), 0.0))
-        own.append(vector * np.float32(shrink), (reward - mean) * shrink, arm)
-
-    def choose_batch(self, model: SparseModel, cells: Integers, values: Floats) -> NDArray[np.intp]:
-        """(n,) the arms of the highest scores for n new users, contexts (n, places); ties go to the lowest arm.
-
-        It uses two matrix products over dense contexts, which for many contexts is faster than gathering rows.
-        """
-        size = len(cells)
-        keys = cells + np.arange(size)[:, None] * self.cells
-        flat = _bincount(keys.ravel(), values.ravel(), size * self.cells)
-        dense = flat.reshape(size, self.cells).astype(np.float32)
-        means = dense @ model.table[:, : self.arms]
-        widths = np.square(dense, out=dense) @ model.table[:, self.arms :]
-        _sqrt(_maximum(widths, self._zero, out=widths), widths)
-        return np.asarray(_add(means, widths, widths).argmax(axis=1))
+        if not mine.size:
+            return 0.0
+        past = vectors[mine]
+        along = past[:, context.cells].dot(context.powers[0])
+        vector -= along.dot(past)
+        return float(along.dot(gains[mine]))

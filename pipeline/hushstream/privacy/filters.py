@@ -7,8 +7,8 @@ Both keep a vector of whole numbers, and both take every debit:
   filter takes such a debit by its (epsilon, delta), as a curve at some orders bounds no rho);
 - without a curve, by its (epsilon, delta): eps^2/2, or the curve of a pure epsilon, with delta beside it.
 
-The delta beside a curve (tables' residues, or that of an (epsilon, delta) price) adds up and has a limit of its own. It
-is not the delta at which an epsilon is printed.
+The delta beside a curve (truncation errors, or that of an (epsilon, delta) price) adds up and has a limit of its own.
+It is not the delta at which an epsilon is printed.
 
 Guarantee:
     Sound for adaptively chosen mechanisms and prices, as the limits were fixed beforehand: Renyi at one order (Feldman,
@@ -47,17 +47,17 @@ class ConcentratedFilter:
 
     Attributes:
         rho_micro: limit, in millionths.
-        residue_units: limit of the deltas beside it, in units of 2^-80.
+        truncation_units: limit of the deltas beside it, in units of 2^-80.
         delta_units: delta at which an epsilon is printed, above 0.
     """
 
     rho_micro: int
-    residue_units: int
+    truncation_units: int
     delta_units: int
 
     @classmethod
     def for_cost(cls, limit: Cost) -> ConcentratedFilter:
-        """The largest rho whose epsilon stays within ``limit``, at half its delta; the residues have the other half.
+        """The largest rho whose epsilon stays within ``limit``, at half its delta; truncation has the other half.
 
         Raises:
             LedgerError: a delta below 2 units, which no zCDP gives.
@@ -75,7 +75,7 @@ class ConcentratedFilter:
 
     def admits(self, total: tuple[int, ...]) -> bool:
         """Whether both sums stay within their limits."""
-        return not total or (total[0] <= self.rho_micro and total[1] <= self.residue_units)
+        return not total or (total[0] <= self.rho_micro and total[1] <= self.truncation_units)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
         """The epsilon at the filter's delta; and this delta plus the delta beside the curve."""
@@ -86,16 +86,16 @@ class ConcentratedFilter:
 
     def left(self, total: tuple[int, ...]) -> Cost:
         """The largest single (epsilon, delta) that would still be admitted; prices in zCDP may be larger."""
-        rho, residue = total or (0, 0)
-        return Cost(largest_pure_epsilon(max(0, self.rho_micro - rho)), max(0, self.residue_units - residue))
+        rho, truncation = total or (0, 0)
+        return Cost(largest_pure_epsilon(max(0, self.rho_micro - rho)), max(0, self.truncation_units - truncation))
 
     def part(self, share: Fraction) -> ConcentratedFilter:
-        """See `LimitFilter.part`: rho and residues are divided, the delta of printing is common to all."""
-        return replace(self, rho_micro=int(self.rho_micro * share), residue_units=int(self.residue_units * share))
+        """See `LimitFilter.part`: rho and the rest are divided, the delta of printing is common to all."""
+        return replace(self, rho_micro=int(self.rho_micro * share), truncation_units=int(self.truncation_units * share))
 
     def within(self, total: tuple[int, ...]) -> ConcentratedFilter:
-        rho, residue = min(self.rho_micro, total[0]), min(self.residue_units, total[1])
-        return replace(self, rho_micro=rho, residue_units=residue)
+        rho, truncation = min(self.rho_micro, total[0]), min(self.truncation_units, total[1])
+        return replace(self, rho_micro=rho, truncation_units=truncation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,13 @@ class RenyiFilter:
     Attributes:
         order: one of `ORDERS`.
         divergence_micro: limit at that order, in millionths.
-        residue_units: limit of the deltas beside the curve, in units of 2^-80.
+        truncation_units: limit of the deltas beside the curve, in units of 2^-80.
         delta_units: delta at which an epsilon is printed, above 0.
     """
 
     order: int
     divergence_micro: int
-    residue_units: int
+    truncation_units: int
     delta_units: int
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class RenyiFilter:
         """The largest divergence whose epsilon stays within ``limit``, at half its delta.
 
         Args:
-            limit: (epsilon, delta) of the scope; the residues have the other half of delta.
+            limit: (epsilon, delta) of the scope; truncation errors have the other half of delta.
             order: order of the limit; by default the order at which most zCDP releases fit.
 
         Raises:
@@ -150,7 +150,7 @@ class RenyiFilter:
 
     def admits(self, total: tuple[int, ...]) -> bool:
         """Whether the sum at the filter's order and the deltas beside it stay within their limits."""
-        return not total or (self._at_order(total) <= self.divergence_micro and total[-1] <= self.residue_units)
+        return not total or (self._at_order(total) <= self.divergence_micro and total[-1] <= self.truncation_units)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
         """The epsilon at the filter's order and delta; and this delta plus the delta beside the curve."""
@@ -162,19 +162,20 @@ class RenyiFilter:
 
     def left(self, total: tuple[int, ...]) -> Cost:
         """The largest single (epsilon, delta) that would still be admitted; prices with a curve may be larger."""
-        spent, residue = (self._at_order(total), total[-1]) if total else (0, 0)
+        spent, truncation = (self._at_order(total), total[-1]) if total else (0, 0)
         unspent = self.divergence_micro - spent
         epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= unspent) if unspent > 0 else 0
-        return Cost(epsilon, max(0, self.residue_units - residue))
+        return Cost(epsilon, max(0, self.truncation_units - truncation))
 
     def part(self, share: Fraction) -> RenyiFilter:
-        """See `LimitFilter.part`: divergence and residues are divided, the delta of printing is common to all."""
-        divergence, residue = int(self.divergence_micro * share), int(self.residue_units * share)
-        return replace(self, divergence_micro=divergence, residue_units=residue)
+        """See `LimitFilter.part`: divergence and the rest are divided, the delta of printing is common to all."""
+        divergence, truncation = int(self.divergence_micro * share), int(self.truncation_units * share)
+        return replace(self, divergence_micro=divergence, truncation_units=truncation)
 
     def within(self, total: tuple[int, ...]) -> RenyiFilter:
-        divergence, residue = min(self.divergence_micro, self._at_order(total)), min(self.residue_units, total[-1])
-        return replace(self, divergence_micro=divergence, residue_units=residue)
+        divergence = min(self.divergence_micro, self._at_order(total))
+        truncation = min(self.truncation_units, total[-1])
+        return replace(self, divergence_micro=divergence, truncation_units=truncation)
 
     def _at_order(self, total: tuple[int, ...]) -> int:
         return total[ORDERS.index(self.order)]

@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -279,19 +279,27 @@ class KeyCheck:
 def check(directory: str | Path, zones: Iterable[str]) -> tuple[KeyCheck, ...]:
     """Check the key files of a directory as workers do, and compare them.
 
-    Two zones with the same key are a problem, because each could then remove the other's protection.
+    Two zones with the same key are a problem, because each could then remove the other's protection. So are two of
+    which one has a key that the other had before or can still derive: a file that was copied, and rotated afterwards.
     """
+    rings: dict[str, KeyRing | KeyFileError] = {}
+    for zone in zones:
+        try:
+            rings[zone] = load_ring(key_path(directory, zone))
+        except KeyFileError as error:
+            rings[zone] = error
+    newest = max((ring.current for ring in rings.values() if isinstance(ring, KeyRing)), default=0)
     results: list[KeyCheck] = []
     seen: dict[bytes, str] = {}
-    for zone in zones:
+    for zone, ring in rings.items():
         path = key_path(directory, zone)
-        try:
-            ring = load_ring(path)
-        except KeyFileError as error:
-            results.append(KeyCheck(zone, path, None, str(error)))
+        if isinstance(ring, KeyFileError):
+            results.append(KeyCheck(zone, path, None, str(ring)))
             continue
-        key = ring.of(ring.current)
-        first = seen.setdefault(key.key_id, zone)
-        problem = None if first == zone else f"expected a key of its own, got the key of zone {first}"
-        results.append(KeyCheck(zone, path, key.key_id.hex(), problem, (ring.oldest, ring.current)))
+        reach = {key.key_id for key in replace(ring, current=newest).kept()} | {one for _, one in ring.retired}
+        shared = sorted({seen[one] for one in reach & seen.keys()})
+        seen |= dict.fromkeys(reach - seen.keys(), zone)
+        problem = f"expected a key of its own, got a key of zone {shared[0]}" if shared else None
+        key_id = ring.of(ring.current).key_id.hex()
+        results.append(KeyCheck(zone, path, key_id, problem, (ring.oldest, ring.current)))
     return tuple(results)

@@ -1,25 +1,125 @@
-"""The three functions of the Python API: `run`, `evaluate`, `experiment`."""
+"""The three functions of the Python API: `run`, `evaluate`, `experiment`.
+
+*Options.* Translates options of the command line into Python's names: ``--in-flight`` is ``in_flight``.
+
+A name that is a keyword of Python gets an underscore at its end: ``--from`` is ``from_``.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from keyword import iskeyword
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_origin, get_type_hints
 
-from hushstream.api.options import names, own_values, path, world_of
-from hushstream.replay.configurations import nested
-from hushstream.replay.experiments.catalogue import find_experiment, played, write_outcome
-from hushstream.replay.experiments.findings import Findings
-from hushstream.replay.experiments.view import findings_view
-from hushstream.replay.logged.frames import Table, is_file
-from hushstream.replay.progress import Progress
+from hushstream.replay.catalogue.worlds import known_worlds
+from hushstream.replay.checks import PlayOptions, nested
+from hushstream.replay.experiments import catalogue, findings
+from hushstream.replay.logged.table import Table, is_file
+from hushstream.replay.report.replayed import RunResult, document, table, view, write
 from hushstream.replay.result import Result
 from hushstream.replay.run import options_of, run_with, world_values
-from hushstream.replay.study import studies, study_of
+from hushstream.replay.study import Progress, Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import DEFAULT
+
+_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
+
+
+def meanings(made: type) -> dict[str, str]:
+    """The meaning of each field by its name: the entries below ``Attributes:`` of a class, each joined to one line."""
+    _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in below.splitlines():
+        entry = _ENTRY.fullmatch(line)
+        if entry is not None:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif line.startswith(" " * 8):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+SHARED = tuple(one.name for one in fields(PlayOptions))
+"""Options that every system has; `hushstream.api.run` has parameters for them."""
+
+
+def python_name(flag: str) -> str:
+    """The Python name of an option of the command line."""
+    name = flag.lstrip("-").replace("-", "_")
+    return f"{name}_" if iskeyword(name) else name
+
+
+def own_names(study: Study) -> dict[str, str]:
+    """The options that only this system has: their fields, by Python name."""
+    own = [one.name for one in fields(study.options) if one.name not in SHARED]
+    return {python_name(study.flags.get(name, name)): name for name in own}
+
+
+def own_options(system: str = DEFAULT) -> dict[str, str]:
+    """The options that only this system accepts in `run`: by name, the meaning.
+
+    Raises:
+        HushstreamError: there is no such system.
+    """
+    study = study_of(system)
+    said = meanings(study.options)
+    return {name: said.get(field, "") for name, field in own_names(study).items()}
+
+
+def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a system's own options, by field.
+
+    Raises:
+        HushstreamError: the system does not have one of them.
+    """
+    known = own_names(study)
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise HushstreamError(f"run: expected options of {study.system} ({', '.join(known)}); got {', '.join(unknown)}")
+    hints = get_type_hints(study.options)
+    several = {name for name, field in known.items() if get_origin(hints[field]) is tuple}
+    return {known[name]: names(value) if name in several else value for name, value in given.items()}
+
+
+def names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """A tuple of names, from one name or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def path(given: str | Path | None) -> Path | None:
+    """A `Path`, or None if none is given."""
+    return None if given is None else Path(given)
+
+
+def world_of(study: Study, dataset: Any, world: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a world and its options, for a dataset by name, by the path of a table, or as a data frame.
+
+    Raises:
+        HushstreamError: a table was given, and the system plays no tables.
+    """
+    if dataset is None:
+        return study.dataset, dict(world)
+    if isinstance(dataset, str) and (dataset in known_worlds() or not Path(dataset).is_file()):
+        return dataset, dict(world)
+    if study.own_table is None:
+        kind = "a file" if is_file(dataset) else "a data frame"
+        raise HushstreamError(
+            f"dataset: expected the name of a world, as {study.system} asks for arms that a table does not "
+            f"have; got {kind}: evaluate(log, mapping=...) judges a log of decisions"
+        )
+    if "mapping" not in world:
+        raise HushstreamError(f"world: expected the mapping of the table (world={{'mapping': ...}}), got {dict(world)}")
+    is_file(dataset)
+    return study.own_table, {"file": dataset, **world}
+
 
 Runner = Literal["direct", "stream"]
 
@@ -40,7 +140,7 @@ def run(
     verify: bool = True,
     progress: Progress | None = None,
     **own: Any,
-) -> Result[Any]:
+) -> Result[RunResult]:
     """Play a dataset through a system, as an application would (`hushstream replay`).
 
     Args:
@@ -80,14 +180,12 @@ def run(
     options = options_of(system, {**shared, **own_values(study, own)})
     options = replace(options, world=world_values(name, values, limit, path(data_dir)))
     found = run_with(options, progress)
-    if study.view is None:
-        raise HushstreamError(f"run: expected studies that say how a result is shown, got those of {system} without")
     return Result(
         details=found,
-        view=study.view(found),
-        shown=partial(study.table, found),
-        document=partial(study.document, found),
-        written=partial(study.report, found),
+        view=view(found),
+        shown=partial(table, found),
+        document=partial(document, found),
+        written=partial(write, found),
     )
 
 
@@ -118,7 +216,7 @@ def evaluate(
     """Replay the log of another policy through the agents: what would they have earned (`hushstream evaluate`)?
 
     Args:
-        log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
+        log: the path of a CSV, Parquet or JSON file, or a data frame; needs a mapping.
         mapping: the meaning of each column: a YAML file, or its keys and values.
         deployment: a deployment.yaml, or a draft of one, that is evaluated unchanged; it declares features.
         dataset: name of a published log, instead of a log of one's own.
@@ -170,25 +268,27 @@ def experiment(
     *,
     quick: bool = False,
     data_dir: str | Path | None = None,
+    system: str | None = None,
     progress: Progress | None = None,
-) -> Result[Findings]:
+) -> Result[findings.Findings]:
     """A table or figure of a paper (`hushstream experiment`).
 
     Args:
         name: name of the experiment; `hushstream experiment` lists them.
         quick: whether to run a small version, which takes seconds.
         data_dir: a local folder instead of downloads.
+        system: only this system's rows, in `joining`.
         progress: as in `run`.
 
     Raises:
         HushstreamError: there is no such experiment, or a dataset that it needs is absent.
     """
-    found = find_experiment(name)
-    findings = played(found, quick=quick, data_dir=data_dir, progress=progress)
+    chosen = catalogue.find_experiment(name)
+    found = catalogue.played(chosen, quick=quick, data_dir=data_dir, system=system, progress=progress)
     return Result(
-        details=findings,
-        view=findings_view(findings, found.pictures),
-        shown=findings.table,
-        document=findings.as_json,
-        written=partial(write_outcome, findings, found),
+        details=found,
+        view=catalogue.view(chosen, found),
+        shown=partial(findings.table, chosen, found),
+        document=partial(findings.document, chosen, found),
+        written=partial(catalogue.write, chosen, found),
     )

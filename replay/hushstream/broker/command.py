@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hushstream.broker.errors import BrokerStartError
 from hushstream.broker.server import EmbeddedBroker
-from hushstream.broker.settings import BrokerSettings
+from hushstream.broker.store import BrokerSettings
 
 EXIT_CANNOT_START = 2
 
@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         host=arguments.host,
         port=arguments.port,
         allow_non_loopback=arguments.allow_non_loopback,
+        data=arguments.data,
         max_bytes_per_partition=arguments.max_bytes_per_partition,
         max_bytes_total=max(defaults.max_bytes_total, arguments.max_bytes_per_partition),
         group_min_session_timeout_ms=arguments.group_min_session_timeout_ms,
@@ -48,17 +49,18 @@ def _parser() -> argparse.ArgumentParser:
     defaults = BrokerSettings()
     parser = argparse.ArgumentParser(
         prog="hushstream broker",
-        description="An in-memory Kafka broker for demos and tests on one machine.",
+        description="A Kafka broker for one machine: in memory, for demos and tests, unless --data names a folder.",
     )
     parser.add_argument("--host", default=defaults.host)
     parser.add_argument("--port", type=int, default=9092, help="0 lets the system choose")
     parser.add_argument("--allow-non-loopback", action="store_true", help="listen where other machines can connect")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="keep all of it there, whatever ends the broker")
     parser.add_argument(
         "--max-bytes-per-partition",
         type=int,
         default=defaults.max_bytes_per_partition,
         metavar="N",
-        help="produce requests past this are refused (default %(default)s)",
+        help="in memory, produce requests past this are refused (default %(default)s)",
     )
     parser.add_argument(
         "--group-min-session-timeout-ms",

@@ -1,5 +1,6 @@
 """The error codes of the Kafka protocol that this broker answers with, and its own exceptions."""
 
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
 
@@ -12,6 +13,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_NOT_AVAILABLE = 15
     INVALID_TOPIC_EXCEPTION = 17
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
@@ -32,6 +34,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
     FETCH_SESSION_ID_NOT_FOUND = 70
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -56,3 +59,21 @@ class RequestRefused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def refusal(act: Callable[[], None]) -> tuple[int, str | None]:
+    """Error code and message of what may be refused; 0 and None if it was done."""
+    try:
+        act()
+    except RequestRefused as refused:
+        return int(refused.code), refused.message
+    return int(ErrorCode.NONE), None
+
+
+async def refusal_of(doing: Awaitable[object]) -> tuple[int, str | None]:
+    """As `refusal`, for what waits for a disk."""
+    try:
+        await doing
+    except RequestRefused as refused:
+        return int(refused.code), refused.message
+    return int(ErrorCode.NONE), None

@@ -1,18 +1,77 @@
-"""One consumer group of the classic protocol: join, sync, heartbeat, leave, and the timers between them.
+"""Consumer groups of the classic protocol: join, sync, heartbeat, leave, and the timers between them; their offsets.
 
 States and answers follow Apache Kafka's group coordinator. The class never blocks: joins and syncs are
 futures, resolved when the group is complete.
+
+*Members.* The members of a consumer group.
 """
 
 import asyncio
+import json
 import logging
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import partial
 
+from hushstream.broker.disk import Change, Statement, Storage
 from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.members import Joined, Joiner, Member
+from hushstream.broker.store import BrokerSettings
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """The fields of a member's request to join; protocols are in the order of its preference.
+
+    A static member has an instance id, under which it returns after its process has ended (KIP-345).
+    """
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The outcome of a join; only the leader gets the members: member id, instance id, metadata."""
+
+    generation: int
+    protocol: str
+    leader_id: str
+    member_id: str
+    members: tuple[tuple[str, str | None, bytes], ...]
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of the group; it waits for an answer while one of its futures is set."""
+
+    member_id: str
+    joiner: Joiner
+    assignment: bytes = b""
+    join: asyncio.Future[Joined] | None = None
+    sync: asyncio.Future[bytes] | None = None
+    session: asyncio.TimerHandle | None = None
+
+    def metadata_for(self, protocol: str) -> bytes:
+        """The metadata that the member gave for `protocol`."""
+        return dict(self.joiner.protocols).get(protocol, b"")
+
+    def release(self, code: ErrorCode, message: str) -> None:
+        """Answer the requests for which the member waits, with an error."""
+        for future in (self.join, self.sync):
+            if future is not None and not future.done():
+                future.set_exception(RequestRefused(code, message))
+        self.join = self.sync = None
+
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +87,11 @@ class GroupState(Enum):
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group: `generation` grows with each completed rebalance."""
+    """A consumer group: `generation` grows with each completed rebalance; `changed` is called after each."""
 
     group_id: str
     initial_delay_ms: int = 0
+    changed: Callable[["Group"], None] = lambda group: None
     state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str = ""
@@ -158,6 +218,27 @@ class Group:
                 handle.cancel()
         self._stop_rebalance_timer()
 
+    # What outlives the broker
+
+    def described(self) -> str:
+        """The group between two rebalances, as text: `restore` reads it."""
+        members = [asdict(member.joiner) | _texts(member) for member in self.members.values()]
+        fields = ("generation", "protocol_type", "protocol", "leader_id")
+        return json.dumps({"members": members, **{name: getattr(self, name) for name in fields}})
+
+    def restore(self, described: str) -> None:
+        """Take the state up that `described` gave; sessions begin now."""
+        found = json.loads(described)
+        self.generation, self.protocol_type = found["generation"], found["protocol_type"]
+        self.protocol, self.leader_id = found["protocol"], found["leader_id"]
+        for fields in found["members"]:
+            assignment = fields.pop("assignment").encode("latin-1")
+            protocols = tuple((name, metadata.encode("latin-1")) for name, metadata in fields.pop("protocols"))
+            joiner = Joiner(**fields, protocols=protocols)
+            member = self.members[joiner.member_id] = Member(joiner.member_id, joiner, assignment)
+            self._touch(member)
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+
     # Membership
 
     def _of_instance(self, joiner: Joiner) -> Member | None:
@@ -191,6 +272,7 @@ class Group:
             self.leader_id = member_id
         if not unchanged:
             return self._wait_for_all(member, joiner)
+        self.changed(self)
         # Name its former id as the leader's: as leader it would assign anew, and the other members would not learn of
         # it.
         return self._at_once(member, Joined(self.generation, self.protocol, leader_id, member_id, ()))
@@ -291,6 +373,7 @@ class Group:
         self.generation += 1
         if not self.members:
             self.state, self.leader_id, self.protocol = GroupState.EMPTY, "", ""
+            self.changed(self)
             return
         self.state = GroupState.COMPLETING
         self.protocol = self._vote()
@@ -322,6 +405,7 @@ class Group:
             if waiting is not None and not waiting.done():
                 waiting.set_result(member.assignment)
             self._touch(member)
+        self.changed(self)
 
     def _vote(self) -> str:
         """The protocol that most members prefer, among those that all of them know."""
@@ -349,9 +433,159 @@ class Group:
             self._rebalance_timer = None
 
 
+def _texts(member: Member) -> dict[str, object]:
+    """The fields of a member that are bytes, as text of one character each."""
+    protocols = [(name, metadata.decode("latin-1")) for name, metadata in member.joiner.protocols]
+    return {"member_id": member.member_id, "protocols": protocols, "assignment": member.assignment.decode("latin-1")}
+
+
 def _new_member_id(client_id: str) -> str:
     return f"{client_id}-{uuid.uuid4()}"
 
 
 def _later(milliseconds: int, call: Callable[..., None], *args: object) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(milliseconds / 1000, call, *args)
+
+
+# Kafka's offset.metadata.max.bytes.
+_MAX_OFFSET_METADATA_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed position; `leader_epoch` is -1 if the client did not send one."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupCoordinator:
+    """Groups by id, created by their first join or commit."""
+
+    def __init__(self, settings: BrokerSettings, storage: Storage) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._groups: dict[str, Group] = {}
+        self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+
+    def load(self) -> None:
+        """Read what the storage keeps: a member whose session has not ended goes on as if nothing had happened."""
+        for group_id, topic, number, *committed in self._storage.rows("SELECT * FROM offsets"):
+            self._offsets.setdefault(group_id, {})[topic, number] = CommittedOffset(*committed)
+        for group_id, described in self._storage.rows("SELECT group_id, described FROM groups"):
+            self._group(group_id).restore(described)
+
+    def groups(self) -> Iterator[Group]:
+        """Every group that ever joined or committed."""
+        return iter(self._groups.values())
+
+    def find(self, group_id: str) -> Group | None:
+        """The group, if it exists."""
+        return self._groups.get(group_id)
+
+    async def join(self, group_id: str, joiner: Joiner, id_required: bool) -> Joined:
+        """Join a group and wait until the generation begins.
+
+        Raises:
+            RequestRefused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED (its message is the
+                id to join with), or what `Group.join` refuses.
+        """
+        settings = self._settings
+        shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not group_id:
+            raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        if not shortest <= joiner.session_timeout_ms <= longest:
+            raise RequestRefused(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"expected {shortest} to {longest} ms, got {joiner.session_timeout_ms}",
+            )
+        group = self._group(group_id)
+        if id_required and not joiner.member_id and joiner.instance_id is None:
+            member_id = group.promise_member_id(joiner.client_id, joiner.session_timeout_ms)
+            raise RequestRefused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        return await group.join(joiner)
+
+    async def sync(self, group_id: str, generation: int, member_id: str, assignments: dict[str, bytes]) -> bytes:
+        """Wait for the leader's assignment. Raises: as `Group.sync`."""
+        return await self._existing(group_id).sync(generation, member_id, assignments)
+
+    def heartbeat(self, group_id: str, generation: int, member_id: str) -> None:
+        """Raises: as `Group.heartbeat`."""
+        self._existing(group_id).heartbeat(generation, member_id)
+
+    def leave(self, group_id: str, member_id: str) -> None:
+        """Raises: as `Group.leave`."""
+        self._existing(group_id).leave(member_id)
+
+    def check_commit(self, group_id: str, generation: int, member_id: str) -> None:
+        """Check that this member may commit now.
+
+        Raises:
+            RequestRefused: INVALID_GROUP_ID, ILLEGAL_GENERATION for a group that does not exist, or what
+                `Group.check_commit` refuses.
+        """
+        if not group_id:
+            raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        if generation >= 0 and group_id not in self._groups:
+            raise RequestRefused(ErrorCode.ILLEGAL_GENERATION, "no such group")
+        self._group(group_id).check_commit(generation, member_id)
+
+    def check_metadata(self, metadata: str) -> None:
+        """Check what comes with a position. Raises: RequestRefused, OFFSET_METADATA_TOO_LARGE."""
+        if len(metadata.encode()) > _MAX_OFFSET_METADATA_BYTES:
+            raise RequestRefused(ErrorCode.OFFSET_METADATA_TOO_LARGE, "the commit's metadata is too large")
+
+    async def commit(self, group_id: str, positions: Mapping[tuple[str, int], CommittedOffset]) -> None:
+        """Store positions of a group by (topic, partition); call `check_commit` before.
+
+        Raises:
+            RequestRefused: COORDINATOR_NOT_AVAILABLE, as the disk does not take them.
+        """
+        sql = "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)"
+        statements: list[Statement] = [
+            (sql, (group_id, *place, one.offset, one.leader_epoch, one.metadata)) for place, one in positions.items()
+        ]
+        kept = partial(self._offsets.setdefault(group_id, {}).update, positions)
+        refused = await self._storage.put(Change(statements, kept))
+        if refused:
+            raise RequestRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused)
+
+    def committing(self) -> Collection[str]:
+        """Groups that have committed, with or without members."""
+        return self._offsets.keys()
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
+        """The committed positions of a group, by (topic, partition)."""
+        return self._offsets.get(group_id, {})
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the positions of all groups in a topic that was deleted."""
+        for offsets in self._offsets.values():
+            for key in [key for key in offsets if key[0] == topic]:
+                del offsets[key]
+
+    def close(self) -> None:
+        """Cancel all timers: the broker stops."""
+        for group in self._groups.values():
+            group.close()
+
+    def _existing(self, group_id: str) -> Group:
+        if not group_id:
+            raise RequestRefused(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        group = self._groups.get(group_id)
+        if group is None:
+            raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such group")
+        return group
+
+    def _group(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            delay_ms = self._settings.group_initial_rebalance_delay_ms
+            group = self._groups[group_id] = Group(group_id, delay_ms, changed=self._changed)
+        return group
+
+    def _changed(self, group: Group) -> None:
+        """Keep a group's generation. Nobody waits for it: members of a generation that was lost join again."""
+        change = ("INSERT OR REPLACE INTO groups VALUES (?, ?)", (group.group_id, group.described()))
+        self._storage.put(Change([change]))

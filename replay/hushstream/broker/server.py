@@ -7,20 +7,15 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
+from hushstream.broker.cleaning import clean_repeatedly
 from hushstream.broker.errors import BrokerStartError, MalformedRequest
 from hushstream.broker.handlers import cluster as cluster_handlers
 from hushstream.broker.handlers import group as group_handlers
 from hushstream.broker.handlers import log as log_handlers
 from hushstream.broker.handlers import topic as topic_handlers
 from hushstream.broker.node import Client, Node
-from hushstream.broker.settings import BrokerSettings
-from hushstream.broker.wire import (
-    FRAME_HEAD_BYTES,
-    Request,
-    encode_response,
-    parse_frame_head,
-    parse_request,
-)
+from hushstream.broker.store import BrokerSettings
+from hushstream.broker.wire import FRAME_HEAD_BYTES, READS, Request, encode_response, parse_frame_head, parse_request
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +44,7 @@ _HANDLERS: dict[int, _Handler] = {
     30: cluster_handlers.create_acls,
     31: cluster_handlers.delete_acls,
     32: topic_handlers.describe_configs,
+    33: topic_handlers.alter_configs,
     37: topic_handlers.create_partitions,
 }
 
@@ -56,11 +52,11 @@ _READ_BUFFER_BYTES = 1 << 20
 
 
 class EmbeddedBroker:
-    """A Kafka broker in memory, for demos and tests on one machine.
+    """A Kafka broker for one machine. Use it as `async with EmbeddedBroker() as broker`.
 
-    Everything it holds is lost when it stops. Until then it keeps every record, unless a client deletes it: retention
-    settings are described, but not applied. It refuses records for which it has no room. Use it as `async with
-    EmbeddedBroker() as broker`.
+    With a folder for its data (`BrokerSettings.data`) it keeps what it has acknowledged, whatever ends it, and applies
+    the topics' retention and compaction. Without one it is for demos and tests: everything is lost when it stops; until
+    then it keeps every record unless a client deletes it, and refuses records for which it has no room.
 
     Args:
         settings: see `BrokerSettings`.
@@ -71,6 +67,7 @@ class EmbeddedBroker:
         self._node = Node(self._settings)
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._cleaning: asyncio.Task[None] | None = None
         self._address = ("", 0)
 
     @property
@@ -88,7 +85,8 @@ class EmbeddedBroker:
         """Listen.
 
         Raises:
-            BrokerStartError: the address is in use or unknown, or is not loopback and the settings do not allow that.
+            BrokerStartError: the address is in use or unknown, or is not loopback and the settings do not allow that;
+                or the data cannot be used.
         """
         settings = self._settings
         if not (settings.allow_non_loopback or settings.is_loopback()):
@@ -101,22 +99,39 @@ class EmbeddedBroker:
             raise BrokerStartError(f"port: expected 0 to 65535, got {settings.port}")
         # Only one address: with port 0, each address of the name would get a different port.
         host = "127.0.0.1" if settings.host == "localhost" else settings.host
+        await self._node.open()
         try:
             self._server = await asyncio.start_server(self._accept, host, settings.port, limit=_READ_BUFFER_BYTES)
         except (OSError, OverflowError) as error:
+            await self._node.storage.close()
             raise BrokerStartError(_start_failure(error, settings)) from error
         name = self._server.sockets[0].getsockname()
         self._address = (str(name[0]), int(name[1]))
+        if self._node.storage.durable and not self._node.closed:
+            self._cleaning = asyncio.create_task(clean_repeatedly(self._node.store))
+
+    @property
+    def cluster_id(self) -> str:
+        """The name that only this broker's data has, and copies of it."""
+        return self._node.cluster_id
+
+    async def close_for_ever(self) -> None:
+        """Take nothing more, also after a restart; see `Node.close`."""
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+        await self._node.close()
 
     async def stop(self) -> None:
-        """Close all connections; records and groups are gone."""
+        """Close all connections, then the data; without a folder, records and groups are gone."""
         if self._server is None:
             return
         self._server.close()
-        for task in self._connections:
+        tasks = [*self._connections, *([self._cleaning] if self._cleaning else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._node.coordinator.close()
+        await self._node.storage.close()
         await self._server.wait_closed()
         self._server = None
 
@@ -164,6 +179,8 @@ class EmbeddedBroker:
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: Client) -> None:
         head = parse_frame_head(await reader.readexactly(FRAME_HEAD_BYTES), self._settings.max_request_bytes)
         request = parse_request(head, await reader.readexactly(head.rest_bytes))
+        if self._node.closed and request.api_key not in READS:
+            raise MalformedRequest(f"API key {request.api_key} is not served: this broker was closed")
         response = await _HANDLERS[request.api_key](self._node, client, request)
         if response is not None:
             writer.write(encode_response(request, response))
@@ -172,5 +189,5 @@ class EmbeddedBroker:
 
 def _start_failure(error: Exception, settings: BrokerSettings) -> str:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"port {settings.port} on {settings.host} is in use by another process; choose another port"
+        return f"port {settings.port} on {settings.host} is in use by another process; name another one (--port)"
     return f"cannot listen on {settings.host} port {settings.port}: {error}"

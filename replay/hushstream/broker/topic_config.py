@@ -44,9 +44,9 @@ class _Setting:
 
 _HERE = "; the embedded broker does not do that, use Apache Kafka"
 
-# Retention and compaction are accepted and described, but nothing is deleted before the process ends: a full partition
-# refuses new records instead. A compacted topic also keeps the older records of a key; every reader of such a topic
-# must handle them anyway. There are no segments in memory, so their settings change nothing.
+# Retention and compaction are applied where a disk keeps the data. In memory nothing is deleted before the process
+# ends: a full partition refuses new records instead, and a compacted topic keeps the older records of a key; every
+# reader of such a topic must handle them anyway. There are no segments, so their settings change nothing.
 _SETTINGS: dict[str, _Setting] = {
     "cleanup.policy": _Setting("delete", _only("delete", "compact", why=_HERE)),
     "compression.type": _Setting("producer", _only("producer", why=_HERE)),
@@ -79,6 +79,21 @@ class TopicConfig:
     def log_append_time(self) -> bool:
         """Whether the broker's time replaces the producer's."""
         return self._value("message.timestamp.type") == "LogAppendTime"
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last record of a key has to stay."""
+        return self._value("cleanup.policy") == "compact"
+
+    @property
+    def retention(self) -> tuple[int, int]:
+        """How many milliseconds and bytes of records have to stay; -1: all."""
+        return int(self._value("retention.ms")), int(self._value("retention.bytes"))
+
+    @property
+    def compaction(self) -> tuple[float, int]:
+        """The share of bytes, and the age in milliseconds, of what compaction has not seen, from which on it is due."""
+        return float(self._value("min.cleanable.dirty.ratio")), int(self._value("max.compaction.lag.ms"))
 
     def described(self) -> list[tuple[str, str, bool]]:
         """(name, value, is_default) of every setting, by name."""

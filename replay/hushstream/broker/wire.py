@@ -15,6 +15,8 @@ from hushstream.broker.errors import ErrorCode, MalformedRequest
 
 PRODUCE = 0
 API_VERSIONS = 18
+READS = frozenset({1, 2, 3, 9, 10, 15, 16, API_VERSIONS, 22, 29, 32})
+"""What a broker serves that was closed: nothing that writes, and no groups (22 gives numbers to producers)."""
 
 # Requests other than produce carry only names and group metadata.
 MAX_CONTROL_REQUEST_BYTES = 4 << 20
@@ -63,6 +65,7 @@ APIS: dict[int, Api] = {
     30: _api(admin, "CreateAcls", (0, 1)),
     31: _api(admin, "DeleteAcls", (0, 1)),
     32: _api(admin, "DescribeConfigs", (1, 2)),
+    33: _api(admin, "AlterConfigs", (0, 1)),
     37: _api(admin, "CreatePartitions", (0, 1)),
 }
 
@@ -197,11 +200,12 @@ def encode_response(request: Request, response: Any) -> bytearray:
     return encoded
 
 
-def api_versions_response(error: ErrorCode) -> Any:
+def api_versions_response(error: ErrorCode, closed: bool) -> Any:
     """What this broker serves, as the body of an ApiVersions response."""
     response = APIS[API_VERSIONS].response
     keys = [
         response.ApiVersion(api_key=key, min_version=api.min_version, max_version=api.max_version)
         for key, api in sorted(APIS.items())
+        if key in READS or not closed
     ]
     return response(error_code=int(error), api_keys=keys)

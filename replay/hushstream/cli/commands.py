@@ -1,111 +1,203 @@
-"""Lists every command with its module and the first line of its help, so that listing commands imports nothing else."""
+"""Lists every command with its module and the first line of its help, so that listing commands imports nothing else.
+
+*Lazy.* A group of commands that imports a command only when it is run; a table has their names and first lines of help.
+
+The modules that a command needs (numpy, pydantic, every system) take seconds to import, and ``--help``, ``--version``
+and the completion of names need none of them.
+
+*Wrong usage.* Says in plain words what was expected of an option's value, and what came in its place.
+
+Typer lets pydantic check values, and prints pydantic's own text.
+"""
 
 from __future__ import annotations
 
-from hushstream.cli.lazy import LazyGroup, Part
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+if TYPE_CHECKING:
+    import typer
+
+
+_NOT_A_CHOICE = " is not one of "
+"""Stands in Typer's text between the value and the choices."""
+
+
+def say_plainly(error: typer.BadParameter) -> None:
+    """Replace the message of a value that pydantic refused; other messages stay, because they are our own."""
+    # Imported here: a command that is used rightly needs neither of them.
+    from pydantic import ValidationError
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = _said(error.__cause__.errors(include_url=False)[0])
+
+
+def _said(found: Any) -> str:
+    from hushstream.agents.faults import expected_of
+
+    expected = expected_of(found)
+    if expected is None:
+        raised = str(found.get("ctx", {}).get("error", found["msg"]))
+        _, told, choices = raised.partition(_NOT_A_CHOICE)
+        if not told:
+            return raised
+        expected = f"one of {choices.rstrip('.').replace(chr(39), '')}"
+    return f"expected {expected}, got {found['input']!r}"
+
+
+class Part(NamedTuple):
+    """Where a command is defined.
+
+    Attributes:
+        modules: the modules whose `register` functions add it, in this order.
+        help: its line in the list of commands.
+        group: the heading that it is listed under.
+        hidden: whether it is left out of the list.
+    """
+
+    modules: tuple[str, ...]
+    help: str
+    group: str = "Run"
+    hidden: bool = False
+
+
+class LazyGroup(TyperGroup):
+    """A group with the commands of its ``parts``."""
+
+    parts: Mapping[str, Part] = {}
+
+    @property
+    def commands(self) -> Any:
+        """All commands by name, each imported when it is looked up."""
+        return _Imported(self.parts)
+
+    @commands.setter
+    def commands(self, _: Any) -> None:
+        """Ignore the empty mapping that click assigns at the start: all commands come from the table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, in the order of the table."""
+        return list(self.parts)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command with only its first line of help, for a list; nothing is imported."""
+        part = self.parts.get(cmd_name)
+        return None if part is None else TyperCommand(cmd_name, help=part.help, hidden=part.hidden)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command to run, imported."""
+        name, command, left = super().resolve_command(ctx, args)
+        return name, command if name is None else self.commands[name], left
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what Typer says of a wrong value is put into plain words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            say_plainly(error)
+            raise
+
+
+class _Imported(Mapping[str, Any]):
+    """The commands of a table."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, name: str) -> Any:
+        return _made(self._parts[name].modules)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+@cache
+def _made(modules: tuple[str, ...]) -> Mapping[str, Any]:
+    app = typer.Typer(rich_markup_mode="markdown")
+    for module in modules:
+        import_module(module).register(app)
+    return get_group(app).commands
+
 
 _REPLAYS = ("hushstream.cli.research.replays",)
 _EVALUATIONS = ("hushstream.cli.research.evaluations",)
 _WORKERS = ("hushstream.cli.operate.workers",)
 _DEPLOYMENTS = ("hushstream.cli.configure.deployments",)
 _PROMISES = ("hushstream.cli.configure.promises",)
+_PLANS = ("hushstream.cli.configure.plans",)
+_UP = ("hushstream.cli.operate.up",)
 _OPERATIONS = ("hushstream.cli.operate.operations",)
-_USERS = ("hushstream.cli.operate.users",)
+_DECIDE, _OPERATE, _RESEARCH = "Decide, before anything runs", "Operate, on your Kafka", "Research"
+_GROUPS = {
+    "Run": ("hushstream demo", "hushstream init shop.yaml && hushstream up shop.yaml"),
+    _DECIDE: ("hushstream guarantee shop.yaml", "hushstream evaluate --log log.csv --mapping map.yaml"),
+    _OPERATE: ("hushstream prepare shop.yaml shop/", "hushstream verify --deployment shop --bootstrap kafka:9092"),
+    _RESEARCH: ("hushstream replay p2b --seed 1", "hushstream experiment papers"),
+}
+"""The headings of the list of commands, in order, each with examples."""
 
 
 class Commands(LazyGroup):
     """The commands of hushstream."""
 
     parts = {  # noqa: RUF012 - read by click alone, and a mapping by its type
-        "demo": Part(
-            _REPLAYS,
-            "The main job: 3,600 visitors of a shop, a broker, three workers; does a private start help new users?",
-        ),
-        "quickstart": Part(
-            ("hushstream.cli.research.quickstarts",),
-            "A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, "
-            "edit.",
-        ),
-        "replay": Part(_REPLAYS, "Play a dataset through a system, as an application would, and write a report."),
-        "experiment": Part(_REPLAYS, "A table or figure of a paper, as CSV, JSON, PNG and a page, with its targets."),
-        "datasets": Part(_REPLAYS, "Datasets: list, fetch with checksums, inspect."),
-        "evaluate": Part(
-            _EVALUATIONS, "Replay the log of another policy through the agents: what would they have earned?"
-        ),
-        "shadow": Part(
-            _OPERATIONS,
-            "Estimate what a deployment's answers would have earned, where an application did not show them.",
-        ),
-        "audit": Part(
-            _EVALUATIONS,
-            "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
-        ),
-        "guarantee": Part(_PROMISES, "Show what a configuration guarantees, to whom, over a lifetime; nothing is run."),
-        "plan": Part(
-            ("hushstream.cli.configure.plans",),
-            "Predict what a deployment will bring, before it runs, from public numbers only.",
-        ),
-        "model": Part(
-            ("hushstream.cli.operate.models",), "Show what a released model prefers, for whom, and how sure it is."
-        ),
-        "prepare": Part(
-            _DEPLOYMENTS,
-            "Make a deployment's folder: check the configuration, and prepare the files that its system needs.",
-        ),
-        "statement": Part(
-            _PROMISES, "Write what a data-protection officer needs to know about a deployment, as a page or as JSON."
-        ),
+        # Try and run: one machine.
+        "demo": Part(_REPLAYS, "The main job: 3,600 visitors of a shop; does the shared private model help new users?"),
+        "init": Part(_PLANS, "Write a commented configuration, from a log or from a few answers."),
+        "up": Part(_UP, "Run a deployment on this machine: broker, keys, workers, gateway, page."),
+        "status": Part(_UP, "Show what `hushstream up` runs, what was released and spent."),
+        "down": Part(_UP, "Stop what `hushstream up` started; `up` goes on from there."),
+        # Decide: before anything runs.
+        "guarantee": Part(_PROMISES, "Show what a configuration guarantees, to whom, over a lifetime.", _DECIDE),
+        "plan": Part(_PLANS, "Predict what a deployment will bring, from public numbers only.", _DECIDE),
+        "evaluate": Part(_EVALUATIONS, "Replay another policy's log: what would have been earned?", _DECIDE),
+        "statement": Part(_PROMISES, "Write what a data-protection officer needs to know.", _DECIDE),
         "config": Part(
-            (*_DEPLOYMENTS, "hushstream.cli.configure.config_options", "hushstream.cli.configure.migration"),
-            "Look at a configuration.",
+            (*_DEPLOYMENTS, "hushstream.cli.configure.config_options"), "Check a configuration; list settings.", _DECIDE
         ),
-        "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),
+        # Operate: a deployment on Kafka.
+        "prepare": Part(_DEPLOYMENTS, "Make a deployment's folder from a configuration.", _OPERATE),
+        "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones.", _OPERATE),
         "topics": Part(
-            (*_OPERATIONS, "hushstream.cli.operate.archives", "hushstream.cli.repairs"),
-            "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
+            ("hushstream.cli.operate.topics",), "Plan, create, check, export and move its topics.", _OPERATE
         ),
-        "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
-        "worker": Part(
-            _WORKERS, "Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM."
+        "worker": Part(_WORKERS, "Run one role, or a gateway, until SIGTERM.", _OPERATE),
+        "broker": Part(_WORKERS, "Run the embedded broker alone, for one machine.", _OPERATE),
+        "verify": Part(_OPERATIONS, "Recompute what was published from the logs.", _OPERATE),
+        "budget": Part(_OPERATIONS, "Show what was spent and is left, by scope.", _OPERATE),
+        "lift": Part(_OPERATIONS, "Show what the shared model brings, from released counts.", _OPERATE),
+        "model": Part(
+            ("hushstream.cli.operate.models",), "Show what a released model prefers, and how sure it is.", _OPERATE
         ),
-        "broker": Part(
-            _WORKERS,
-            "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",
-        ),
-        "dev": Part(
-            ("hushstream.cli.research.dev",), "For a deployment on the embedded broker, while it is developed."
-        ),
-        "verify": Part(_OPERATIONS, "Recompute what was published from the logs."),
-        "budget": Part(
-            _OPERATIONS, "Show what has been spent and is left, by scope and mechanism, with the configured limits."
-        ),
-        "lift": Part(
-            _OPERATIONS, "Show what the model is worth over the hold-out, with an interval, from released counts only."
-        ),
-        "forget": Part(
-            _USERS,
-            "Erase a user's state, and say what stays and what is deleted later; needs the client's rights.",
-        ),
-        "item": Part(
-            ("hushstream.cli.operate.catalogue",),
-            "Former name of `items retire` and `items add`.",
-            hidden=True,
-        ),
-        "items": Part(
-            ("hushstream.cli.operate.catalogue",),
-            "Change the catalogue of a deployment whose items have names, by public records; needs the client's "
-            "rights. No worker restarts, and no epsilon is spent.",
-        ),
-        "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
-        "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
-        "sizes": Part(
-            _WORKERS,
-            "Measure the disk, memory and CPU of an interaction here, and what a rate needs; see ``--help``.",
-        ),
-        "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
+        "items": Part(("hushstream.cli.operate.catalogue",), "Change the catalogue while it runs.", _OPERATE),
+        "forget": Part(_OPERATIONS, "Erase a user's state; say what stays.", _OPERATE),
+        "dead-letters": Part(_OPERATIONS, "Show records that a role refused.", _OPERATE),
+        "logs": Part(("hushstream.cli.operate.logs",), "Show what its logs hold and lost, and the ways out.", _OPERATE),
+        # Research.
+        "replay": Part(_REPLAYS, "Play a dataset through a system, and write a report.", _RESEARCH),
+        "experiment": Part(_REPLAYS, "Make a table or figure of a paper, with its targets.", _RESEARCH),
+        "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
+        "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
+        "bench": Part(_OPERATIONS, "Measure what the project promises to reach.", _RESEARCH),
         "metrics-table": Part(
-            ("hushstream.cli.metrics_table",),
-            "Every metric of a worker, a gateway and an auditor as a Markdown table (for deploy/docs/metrics.md).",
-            hidden=True,
+            ("hushstream.cli.metrics_table",), "Every metric, as a Markdown table.", _RESEARCH, hidden=True
         ),
     }
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a list of commands for each group, with its examples below."""
+        for group, examples in _GROUPS.items():
+            rows = [(name, part.help) for name, part in self.parts.items() if part.group == group and not part.hidden]
+            with formatter.section(group):
+                formatter.write_dl(rows)
+                for example in examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}$ {example}\n")

@@ -1,4 +1,4 @@
-"""The table of all metrics as Markdown, from the declarations that workers, gateways and auditors register."""
+"""The table of all metrics as Markdown, from the declarations that workers, gateways and `verify --follow` register."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.gateway.metrics import GATEWAY_METRICS
-from hushstream.ops.audit.metrics import AUDIT_METRICS
+from hushstream.ops.check.follow import AUDIT_METRICS
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def metrics_table() -> None:
-    """Every metric of a worker, a gateway and an auditor as a Markdown table (for deploy/docs/metrics.md)."""
+    """Every metric, as a Markdown table."""
     typer.echo(markdown(), nl=False)
 
 

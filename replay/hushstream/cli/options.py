@@ -1,28 +1,62 @@
-"""Options that several commands share, so that they have the same names everywhere."""
+"""Options that several commands share, so that they have the same names everywhere.
+
+*Names* of roles, zones or keys of any system; an unknown name is wrong usage.
+
+*Tables.* Prints tables and texts for the terminal's width; in a file or a pipe, wide enough that no text is cut.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
+from rich.console import Console, RenderableType
 
+from hushstream.agents import defaults
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.worker.deployment import KeySource
+    from hushstream.engine.declare.declaration import Kind
+
+
+import math
+import time
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from hushstream.agents.security import read_security
+from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.engine.declare.declaration import System
+from hushstream.ops.connection import Connection
 
 STATE = "state"
 """The folder of workers' state in a deployment's folder, with one folder for each role."""
 
 DeploymentFolder = Annotated[
-    Path,
-    typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json."),
+    Path, typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json.")
 ]
 
 
@@ -69,6 +103,43 @@ SecurityFile = Annotated[
     Path | None,
     typer.Option("--security", envvar="HUSHSTREAM_SECURITY", help="YAML file with the broker's SASL and TLS settings."),
 ]
+
+
+class Served(NamedTuple):
+    """Where a process serves its metrics, and to whom."""
+
+    metrics_host: str
+    metrics_port: int | None
+    zone_metrics_host: str
+    zone_metrics_port: int | None
+    metrics_access: MetricsAccess
+
+
+def served(
+    metrics_host: Annotated[str, typer.Option(help="Address of public metrics.")] = defaults.METRICS_HOST,
+    zone_metrics_host: Annotated[str, typer.Option(help="Address of zone-private metrics.")] = defaults.METRICS_HOST,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0: any free one.")
+    ] = None,
+    zone_metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0: any free one.")
+    ] = None,
+    metrics_token: Annotated[
+        Path | None, typer.Option(help="File with the token that a scraper of either endpoint must send; chmod 600.")
+    ] = None,
+    metrics_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file with certificate and key, to serve both over HTTPS; chmod 600.")
+    ] = None,
+) -> Served:
+    """Read the options of metrics.
+
+    Raises:
+        HushstreamError: a file cannot be used.
+    """
+    from hushstream.agents.observe.endpoints import MetricsAccess
+
+    access = MetricsAccess.of_files(metrics_token, metrics_certificate)
+    return Served(metrics_host, metrics_port, zone_metrics_host, zone_metrics_port, access)
 
 
 PrincipalsOf = Annotated[
@@ -141,7 +212,7 @@ def print_and_exit(found: Any, json: bool) -> NoReturn:
     if json:
         print_json(found.as_json())
     else:
-        from hushstream.cli.tables import print_text
+        from hushstream.cli.options import print_text
 
         print_text(found.as_text())
     raise typer.Exit(found.exit_code)
@@ -158,7 +229,7 @@ def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
     if json:
         print_json(document)
         return
-    from hushstream.cli.tables import print_table
+    from hushstream.cli.options import print_table
 
     for part in shown:
         if not isinstance(part, str):
@@ -185,3 +256,258 @@ def assignments(texts: list[str], option: str) -> dict[str, Any]:
         except yaml.YAMLError:
             raise HushstreamError(f"{option} {name}: expected a value in YAML, got {value!r}") from None
     return values
+
+
+PLAIN_WIDTH = 160
+"""The width without a terminal."""
+
+_HANGING = "  "
+
+
+def print_table(table: RenderableType) -> None:
+    """Print a table on standard output; without a terminal, no line ends with blanks."""
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    console = Console(width=PLAIN_WIDTH)
+    with console.capture() as captured:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def print_text(text: str) -> None:
+    """Print lines on standard output; a terminal that is narrower than a line would cut it within a word."""
+    typer.echo(_wrapped(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text, nl=False)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Break lines between words; what follows in the same line is indented further than its beginning."""
+    return "".join(f"{part}\n" for line in text.splitlines() for part in _parts(line, width))
+
+
+def _parts(line: str, width: int) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())] + _HANGING
+    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return found or [""]
+
+
+ALL = "all"
+"""Used in place of a role: all roles, for the owner of all keys."""
+
+
+GATEWAY = "gateway"
+"""Used in place of a role: the gateway, which answers applications over HTTP (`hushstream.gateway`)."""
+
+
+def _kinds() -> Iterator[Kind]:
+    """Yield every system, importing each only when needed: a role's name mostly needs one, and help none."""
+    from hushstream.systems.catalogue import each_kind
+
+    return each_kind()
+
+
+def role_names() -> Iterator[str]:
+    """Every role, in any system."""
+    return (role.name for kind in _kinds() for role in kind.roles)
+
+
+def worker_names() -> Iterator[str]:
+    """Everything that ``hushstream worker`` runs: every role, and `GATEWAY`."""
+    return chain((GATEWAY,), role_names())
+
+
+def roles_or_all() -> Iterator[str]:
+    """Every role, and `ALL`."""
+    return chain((ALL,), role_names())
+
+
+def storage_zones() -> tuple[str, ...]:
+    """The names of storage key files, in any system."""
+    return tuple(dict.fromkeys(role.storage_zone for kind in _kinds() for role in kind.roles))
+
+
+def key_files() -> tuple[str, ...]:
+    """The names of all key files that a deployment may have: of zones, and of their storage keys."""
+    zones = dict.fromkeys(zone for kind in _kinds() for role in kind.roles for zone in role.key_zones)
+    return (*zones, *storage_zones())
+
+
+def letter_zones() -> tuple[str, ...]:
+    """Every zone that has dead letters, in any system."""
+    topics = (topic for kind in _kinds() for topic in kind.topics)
+    return tuple(dict.fromkeys(topic.zone for topic in topics if topic.holds_dead_letters))
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> Callable[[Any], Any]:
+    """A callback for a parameter, which may be given several times, whose values are among ``names``.
+
+    Names of single parties end with the party: ``learner.alpha``.
+    """
+
+    def check(given: Any) -> Any:
+        from hushstream.schemas.topics import common_name
+
+        for name in (given,) if isinstance(given, str) else given or ():
+            if common_name(name) not in names():
+                why = ", a zone without a key" if names is key_files and common_name(name) in letter_zones() else ""
+                raise typer.BadParameter(f"expected one of {', '.join(dict.fromkeys(names()))}, got {name!r}{why}")
+        return given
+
+    return check
+
+
+def one_or_all(role: str) -> tuple[str, ...] | None:
+    """The role as a tuple; None for `ALL`."""
+    return None if role == ALL else (role,)
+
+
+def options_of(opener: Callable[..., Any]) -> Mapping[str, Parameter]:
+    """The options that a function of options declares, by name."""
+    return signature(opener, eval_str=True).parameters
+
+
+def with_options(**openers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these functions, in place of its parameters of these names.
+
+    Typer reads a command's options from its signature, so the new signature combines all of them.
+    """
+    groups = {name: options_of(opener) for name, opener in openers.items()}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = signature(command, eval_str=True).parameters.items()
+        each = [option for name, one in own for option in (groups[name].values() if name in groups else (one,))]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            for name, opener in openers.items():
+                values[name] = opener(**{option: values.pop(option) for option in groups[name]})
+            command(**values)
+
+        options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in each]
+        run.__signature__ = Signature(options)  # type: ignore[attr-defined]  # Python looks there (PEP 362).
+        run.__annotations__ = {option.name: option.annotation for option in options}
+        return run
+
+    return decorate
+
+
+class Place(NamedTuple):
+    """A running deployment: its folder, its system, the connection to its broker, and where its keys come from."""
+
+    folder: Path
+    system: System
+    connection: Connection
+    keys: KeySource
+
+
+def open_with_keys(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+) -> Place:
+    """Read a deployment's folder, and make the settings of the connection; does not connect.
+
+    Raises:
+        ConfigurationError: the folder is incomplete, or its files do not fit together.
+        HushstreamError: the security file cannot be used.
+    """
+    system = load(deployment)
+    name = prefix_of(prefix, system.config.deployment)
+    return Place(
+        deployment, system, Connection(bootstrap, name, read_security(security)), key_source(deployment, keys, seed)
+    )
+
+
+def open_place(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+) -> Place:
+    """`open_with_keys`, for a command that needs no keys."""
+    return open_with_keys(deployment, bootstrap, prefix, security)
+
+
+at_place = with_options(place=open_place)
+"""Gives a command the options that locate a running deployment, in place of ``place``."""
+with_keys = with_options(place=open_with_keys)
+"""As `at_place`, with the options of keys."""
+
+
+class _Rate(ProgressColumn):
+    """Shows interactions per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
+
+
+LINE_EVERY_SECONDS = 10.0
+"""Without a terminal a line is written this often; a command that ends before writes none."""
+
+Steps = Callable[[int, int, str], None]
+"""Takes how much is done, of how much, and the name of the work."""
+
+
+@contextmanager
+def steps_on_a_bar(quiet: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[Steps]:
+    """Show progress during the block: a bar, or lines where there is no terminal.
+
+    Nothing is shown if ``quiet`` (a script reads the output). ``clock`` says in seconds when the next line is due.
+    """
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield _nothing if quiet else _lines(clock)
+        return
+    with _bar(console) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _nothing(done: int, total: int, what: str) -> None:
+    """Show nothing."""
+
+
+def _lines(clock: Callable[[], float]) -> Steps:
+    said, work = clock(), ("", 0.0, 0)
+
+    def say(done: int, total: int, what: str) -> None:
+        nonlocal said, work
+        now = clock()
+        if what != work[0]:
+            work = (what, now, done)
+        if now - said >= LINE_EVERY_SECONDS:
+            said = now
+            print(f"{what}: {done:,} of {total:,}{_left(now - work[1], done - work[2], total - done)}", file=sys.stderr)
+
+    return say
+
+
+def _left(seconds: float, done: int, rest: int) -> str:
+    """The estimated rest of the time, at the rate of this part of the work; empty where there is none."""
+    return f", some {math.ceil(seconds * rest / done):,} s left" if done and rest else ""
+
+
+@contextmanager
+def working(what: str, quiet: bool) -> Iterator[None]:
+    """Show during the block what is being done, on a terminal and not if ``quiet``."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(f"{what} ..."):
+        yield

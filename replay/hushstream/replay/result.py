@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +12,73 @@ from typing import Any, Generic, Literal, TypeVar
 
 from rich.console import Console, RenderableType
 
-from hushstream.replay.views import Headline, View
 from hushstream.schemas.errors import HushstreamError
+
+
+class BadResult(HushstreamError):
+    """A result holds a value that is impossible, has no class, or must not be shown."""
+
+
+class ReportNotWritten(HushstreamError):
+    """The folder of a report cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The main figure of a result.
+
+    Attributes:
+        what: the figure is, in words.
+        value: the figure: a ratio, a gain or the like.
+        low, high: its 95 % interval; None where the spread cannot be estimated, as after a single run.
+        ratio: whether it is a ratio, which a page shows in percent.
+    """
+
+    what: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    ratio: bool = True
+
+    @property
+    def figure(self) -> str:
+        """The figure alone, as a page shows it."""
+        return f"{100 * self.value:.0f} %" if self.ratio else f"{self.value:+.3f}"
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.what}: {self.value:.3g} (one run: no interval)"
+        return f"{self.what}: {self.value:.3g} (95 % interval {self.low:.3g} to {self.high:.3g})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {"what": self.what, "value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is shown of a result in a few lines, as a data frame and as a picture.
+
+    Attributes:
+        title: what was run.
+        answers: the first lines: the private result, and whether it pays.
+        verdict: the conclusion, in a sentence; empty where the headline says it.
+        headline: the main figure; None where there is none.
+        facts: further lines: the guarantee, and what was verified.
+        marks: warnings that stand wherever it is shown.
+        frames: the data frames by name, as rows of texts, numbers, booleans and None; the first is the main one.
+        pictures: PNG bytes by name, drawn when asked for; the first is the main one.
+    """
+
+    title: str
+    answers: tuple[str, ...] = ()
+    verdict: str = ""
+    headline: Headline | None = None
+    facts: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    frames: Mapping[str, Sequence[Mapping[str, Any]]]
+    pictures: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+
 
 T = TypeVar("T")
 
@@ -79,21 +144,21 @@ class Result(Generic[T]):
         """Everything as plain values."""
         return self.document()
 
-    def to_pandas(self) -> Any:
-        """Return the rows as a pandas data frame.
+    def to_pandas(self, name: str | None = None) -> Any:
+        """Return rows as a pandas data frame, by default the main ones; a run has its ``curve``, too.
 
         Raises:
-            HushstreamError: pandas is not installed.
+            HushstreamError: pandas is not installed, or the result has no rows of this name.
         """
-        return self._frame("pandas")
+        return self._frame("pandas", name)
 
-    def to_polars(self) -> Any:
-        """Return the rows as a polars data frame.
+    def to_polars(self, name: str | None = None) -> Any:
+        """Return rows as a polars data frame; see `to_pandas`.
 
         Raises:
-            HushstreamError: polars is not installed.
+            HushstreamError: polars is not installed, or the result has no rows of this name.
         """
-        return self._frame("polars")
+        return self._frame("polars", name)
 
     def plot(self, name: str | None = None) -> Picture:
         """Draw a picture, by default the main one.
@@ -102,11 +167,8 @@ class Result(Generic[T]):
             HushstreamError: the result has no picture of this name, or no picture at all; the message lists the
                 pictures that it has.
         """
-        known = self.view.pictures
-        chosen = next(iter(known), None) if name is None else name
-        if chosen is None or chosen not in known:
-            raise HushstreamError(f"plot: expected one of {', '.join(known) or 'none: it has no rows'}, got {name!r}")
-        return Picture(chosen, known[chosen]())
+        chosen = _chosen("plot", self.view.pictures, name)
+        return Picture(chosen, self.view.pictures[chosen]())
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the files that the command line writes, into a folder that is made where it is absent.
@@ -130,12 +192,21 @@ class Result(Generic[T]):
         table = f"<pre style='line-height:1.2'>{escape(console.export_text())}</pre>"
         return f"<div><strong>{escape(first)}</strong>{lines}<details><summary>table</summary>{table}</details></div>"
 
-    def _frame(self, library: Literal["pandas", "polars"]) -> Any:
+    def _frame(self, library: Literal["pandas", "polars"], name: str | None) -> Any:
         import narwhals as frames
 
         if find_spec(library) is None:
             raise HushstreamError(f"to_{library}: expected {library} to be installed: pip install hushstream[frames]")
-        return frames.from_dict(_columns(self.view.rows), backend=library).to_native()
+        rows = self.view.frames[_chosen(f"to_{library}", self.view.frames, name)]
+        return frames.from_dict(_columns(rows), backend=library).to_native()
+
+
+def _chosen(call: str, known: Mapping[str, object], name: str | None) -> str:
+    """The name that was asked for, or the first one."""
+    chosen = next(iter(known), None) if name is None else name
+    if chosen is None or chosen not in known:
+        raise HushstreamError(f"{call}: expected one of {', '.join(known) or 'none: it has no rows'}, got {name!r}")
+    return chosen
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:

@@ -1,47 +1,120 @@
 """Says which parts a system's study has, and finds the study of each system by the name in its declaration.
 
 This module imports the parts of a study for readers and type checks only; the studies import this module.
+
+*Registry.* Finds datasets, worlds, logs and experiments by name: those that come with hushstream, and those of other
+packages.
+
+Another package offers one by an entry point of the group that its `Registry` names. The object's attribute ``name`` is
+its name; an object without this attribute has the name of its entry point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hushstream.engine.declare.plan import Audience, Plan
-    from hushstream.replay.audits.report import AuditReport
-    from hushstream.replay.audits.row import Recipe
-    from hushstream.replay.bench.rows import BenchRow
+    from hushstream.replay.audits.configured import AuditReport
+    from hushstream.replay.audits.row import Audit
     from hushstream.replay.datasets.dataset import Dataset
-    from hushstream.replay.experiments.experiment import Experiment, Scale
-    from hushstream.replay.progress import Progress
-    from hushstream.replay.sample import Sample
-    from hushstream.replay.views import View
+    from hushstream.replay.experiments.findings import Experiment, Findings, Scale
+    from hushstream.replay.experiments.rows import BenchRow
+    from hushstream.replay.report.replayed import RunResult
+    from hushstream.replay.result import View
 
 
-class Checked(Protocol):
-    """The finding of `verify` for one role."""
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
 
-    @property
-    def changed(self) -> int: ...
+T = TypeVar("T")
 
 
-class Played(Protocol):
-    """The result of a run."""
+@dataclass(frozen=True, slots=True)
+class Registry(Generic[T]):
+    """One kind of things that are found by name.
 
-    @property
-    def verify(self) -> Mapping[str, Checked] | None:
-        """The findings of `verify` by role; None where it was not asked for."""
+    Attributes:
+        what: the word for one of them, for messages.
+        group: the group of entry points by which other packages offer theirs.
+        kind: what each must be.
+        error: raised where a name is unknown or claimed twice, or an entry point names something else.
+    """
+
+    what: str
+    group: str
+    kind: Any
+    error: type[HushstreamError]
+
+    def known(self, builtin: Mapping[str, T]) -> dict[str, T]:
+        """Return everything of this kind by name, sorted.
+
+        Args:
+            builtin: what comes with hushstream, by name.
+
+        Raises:
+            HushstreamError: of the class `error`: two packages claim one name, or an entry point names no object of
+                `kind`.
+        """
+        found = dict(builtin)
+        for entry in entry_points(group=self.group):
+            offered = entry.load()
+            if not isinstance(offered, self.kind):
+                raise self.error(
+                    f"entry point {entry.name} of {self.group}: expected {self.kind.__name__}, "
+                    f"got {type(offered).__name__}"
+                )
+            name = getattr(offered, "name", entry.name)
+            if found.setdefault(name, offered) is not offered:
+                raise self.error(f"two packages offer a {self.what} named {name!r}; remove one of them")
+        return dict(sorted(found.items()))
+
+    def find(self, known: Mapping[str, T], name: str, hint: str = "") -> T:
+        """Return the entry of this name.
+
+        Args:
+            known: what the method `known` returned.
+            name: the name that was asked for.
+            hint: what else the name may stand for.
+
+        Raises:
+            HushstreamError: of the class `error`: nothing has this name; the message lists the known names.
+        """
+        if name not in known:
+            raise self.error(f"unknown {self.what} {name!r}; known: {', '.join(known)}{hint}")
+        return known[name]
+
+
+Progress = Callable[[int, int, str], None]
+"""Called with the steps done, the steps in all, and what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A deployment that is prepared and has not run yet.
+
+    Attributes:
+        system: the system of the deployment.
+        users: how many users there are.
+        interactions: how many interactions they have.
+        play: plays all interactions through an event log, of the direct runner or of a broker.
+    """
+
+    system: System
+    users: int
+    interactions: int
+    play: Callable[[EventLog], Awaitable[object]]
 
 
 class EvaluatedLog(Protocol):
@@ -70,30 +143,22 @@ class Study:
         options: the class of a run's options.
         flags: the command line's flags for options that only some systems have, by option.
         dataset: the dataset that is played by default.
-        play: plays one run.
-        document: a run's result as plain values.
-        table: a run's result for a terminal.
-        report: writes a run's pages, and returns their files.
+        play: plays one run; `hushstream.replay.report.replayed` shows its result.
         worlds: factories of its worlds, by name.
         datasets: those that come with the study.
         plays: says whether it can play a world of this class, which may come from another package.
         experiments: its figures and tables by name.
-        paper: computes its row of the table of papers (`hushstream.replay.experiments.papers`); None without one.
+        joining: plays what joining brings (`hushstream.replay.experiments.systems`); None without it.
+        paper: computes its row of the table of papers (`hushstream.replay.experiments.systems`); None without one.
         audits: its rows of the table of audits.
         audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
         mechanisms: mechanisms that can be audited at any epsilon, by name: (epsilon, levels, runs, false-alarm rate).
         bench: its benchmarks: (progress, rounds).
         stream_bench: benchmarks that need a broker and workers.
         kafka_bench: benchmarks that compare a Kafka at an address with the embedded broker.
-        play_plan: simulates what a plan cannot say by a formula: (configuration, plan, audience, share of items that
-            suit users of any vendor, progress); returns the plan with these figures.
-        view: makes what is shown of a result: a few lines, a data frame, and pictures.
         own_table: the name of the world that reads a user's own table, with the options ``file`` and ``mapping``.
         demo: makes the options of the main job: (seed of its keys or None for random keys, Kafka's address, its
             settings).
-        quickstart: runs a live deployment with simulated visitors and a page: (options of the command, print); returns
-            what the page showed last.
-        soak: plays very many users on one worker, and measures its memory: (sizes, print).
         evaluate: evaluates the system on the log of another policy: (options of the command, progress).
         sample: makes a small deployment below a folder; its sizes are keyword arguments, whole numbers with defaults.
         live: makes a deployment whose windows close within seconds, for dashboards: (folder, users, interactions a
@@ -104,27 +169,21 @@ class Study:
     options: type
     flags: Mapping[str, str]
     dataset: str
-    play: Callable[[Any, Progress | None], Any]
-    document: Callable[[Any], Any]
-    table: Callable[[Any], RenderableType]
-    report: Callable[[Any, Path], Sequence[Path]]
+    play: Callable[[Any, Progress | None], RunResult]
     worlds: Mapping[str, Callable[..., Any]]
     plays: Callable[[Any], bool]
     experiments: Callable[[], tuple[Experiment, ...]]
-    audits: Callable[[], tuple[Recipe, ...]]
+    audits: Callable[[], tuple[Audit, ...]]
     audit_config: Callable[[Any, int, float], AuditReport]
     datasets: tuple[Dataset, ...] = ()
     mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
-    play_plan: Callable[[Any, Plan, Audience, float, Progress | None], Plan] | None = None
-    view: Callable[[Any], View] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
+    joining: Callable[[Scale, Progress | None], Findings] | None = None
     paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
-    quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
-    soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], EvaluatedLog] | None = None
     sample: Callable[..., Sample] | None = None
     live: Callable[[Path, int, float], Sample] | None = None

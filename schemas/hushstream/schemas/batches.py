@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError, encode
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 
 FLOAT32 = np.dtype("<f4")
 FLOAT64 = np.dtype("<f8")
@@ -143,7 +142,6 @@ def encode_record_batch(
     values: ArrayLike,
     *,
     after_phase: int = -1,
-    schema_generation: int = FIRST_GENERATION,
 ) -> bytes:
     """Write n records, for each of which a label is requested, as one RecordBatch record.
 
@@ -155,7 +153,6 @@ def encode_record_batch(
         indices: m coordinates, record by record, in ascending order within each record.
         values: m whole numbers in units of 2^-12, in the same order.
         after_phase: number of the phase whose model they wait for; -1 for none.
-        schema_generation: schema generation in which the record is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.
@@ -173,19 +170,16 @@ def encode_record_batch(
         "values": _packed("values", values, INT32, (features,)),
         "after_phase": after_phase,
     }
-    return encode("RecordBatch", fields, schema_generation)
+    return encode("RecordBatch", fields)
 
 
-def encode_label_batch(
-    event_ids: Sequence[str], users: Sequence[str], labels: ArrayLike, *, schema_generation: int = FIRST_GENERATION
-) -> bytes:
+def encode_label_batch(event_ids: Sequence[str], users: Sequence[str], labels: ArrayLike) -> bytes:
     """Write the labels of n records as one LabelBatch record.
 
     Args:
         event_ids: n ids of records.
         users: their n users.
         labels: n labels, each 1 or -1.
-        schema_generation: schema generation in which the record is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.
@@ -194,4 +188,4 @@ def encode_label_batch(
     if len(users) != n:
         raise CodecError(Reason.COLUMNS_DISAGREE, f"expected {n} users, got {len(users)}")
     fields = {"event_ids": list(event_ids), "users": list(users), "labels": _packed("labels", labels, INT8, (n,))}
-    return encode("LabelBatch", fields, schema_generation)
+    return encode("LabelBatch", fields)

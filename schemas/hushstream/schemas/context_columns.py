@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from hushstream.schemas import batches
 from hushstream.schemas.codec import CodecError, decode
-from hushstream.schemas.reasons import Reason
 from hushstream.schemas.rows import (
     MAX_ID_BYTES,
     LogRecord,
+    Reason,
     Reject,
     all_plain,
     context_fault,
@@ -174,6 +174,7 @@ class _ContextGatherer:
             and track
             and len(names) <= MAX_ID_BYTES
             and names.isascii()
+            and names.isprintable()
         )
         if not good:
             fault = self._event_fault(fields)

@@ -11,8 +11,7 @@ import numpy as np
 
 from hushstream.schemas import batches
 from hushstream.schemas.codec import CodecError, decode
-from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reject, all_plain, feedback_fault
+from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reason, Reject, all_plain, feedback_fault
 
 SHOWN, REWARD = 0, 1
 """The kinds of feedback, as in the columns of a batch record."""
@@ -62,7 +61,7 @@ def _feedback_event(columns: FeedbackColumns, offset: int, timestamp_ms: int, fi
     event_id, user, arm, reward = fields["event_id"], fields["user"], fields["arm"], fields["reward"]
     names = event_id + user
     # A cheap test, which nearly all good events pass: if both names together are short enough, each of them is.
-    short = event_id and user and len(names) <= MAX_ID_BYTES and names.isascii()
+    short = event_id and user and len(names) <= MAX_ID_BYTES and names.isascii() and names.isprintable()
     if not (short and arm >= 0 and 0.0 <= reward <= 1.0):
         fault = feedback_fault(event_id, user, arm, reward)
         if fault is not None:

@@ -1,13 +1,120 @@
-"""Rules for one row of a context or of feedback, the same for event records and batch rows."""
+"""Rules for one row of a context or of feedback, the same for event records and batch rows.
+
+*Reasons.* The fixed list of reasons for which the codec and the column readers refuse bytes, for dead letters and
+metrics.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from enum import StrEnum
+from typing import NamedTuple, TypedDict
 
-from hushstream.schemas.reasons import Reason
+
+class InputRange(TypedDict):
+    """A range of one input log: low <= offset < high."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+
+
+class JournalHead(TypedDict):
+    """The head of every journal record: its number, its inputs, and a digest of what is released after it."""
+
+    sequence: int
+    epoch: int
+    inputs: list[InputRange]
+    input_digest: bytes
+    release_digest: bytes
+
+
+class Debit(TypedDict):
+    """The price of one release."""
+
+    scope: str
+    mechanism: str
+    epsilon_micro: int
+    delta_units: bytes
+    relation: str
+    unit: str
+
+
+class Decisions(TypedDict):
+    """The decisions of one folded batch of n contexts; it is also the learner's journal."""
+
+    head: JournalHead
+    log_time_ms: int
+    event_ids: list[str]
+    arms: bytes
+    propensities: bytes
+    policy: str
+    policies: bytes
+    model_versions: bytes
+    slots: int
+    debits: list[Debit]
+    chain: bytes
+
+
+class Reason(StrEnum):
+    """A code, never a payload. It may be written into a dead letter, a log line or a metric label."""
+
+    TOO_LARGE = "too_large"
+    """More than `codec.MAX_VALUE_BYTES` bytes; nothing of it was decoded."""
+    COMPRESSED = "compressed"
+    """It came in a compressed batch. Readers decompress none, because no writer of a deployment compresses batches."""
+    NOT_SINGLE_OBJECT = "not_single_object"
+    """No Avro single-object header (C3 01 and eight bytes of fingerprint)."""
+    UNKNOWN_FINGERPRINT = "unknown_fingerprint"
+    """Written with a schema that this version of hushstream has never had."""
+    UNEXPECTED_SCHEMA = "unexpected_schema"
+    """A known record that does not belong here."""
+    TRUNCATED = "truncated"
+    """The bytes end before the record does."""
+    MALFORMED = "malformed"
+    """The bytes do not follow the schema: no UTF-8, an unknown enum symbol, an int beyond 32 bits."""
+    TRAILING_BYTES = "trailing_bytes"
+    """The record ends before the bytes do."""
+    NOT_ENCODABLE = "not_encodable"
+    """A record to be written lacks a field, has one too many, or one of another type."""
+
+    COLUMNS_DISAGREE = "columns_disagree"
+    """The columns of a batch record have different numbers of rows."""
+    WRONG_DIMENSION = "wrong_dimension"
+    """A context with another number of coordinates than the deployment's."""
+    OTHER_FEATURES = "other_features"
+    """A context under another declaration of features than the deployment's."""
+    NOT_FINITE = "not_finite"
+    """A context with NaN or infinity."""
+    EMPTY_ID = "empty_id"
+    """An event id or a user of no characters."""
+    ID_TOO_LONG = "id_too_long"
+    """An event id or a user of more than `columns.MAX_ID_BYTES` bytes."""
+    ID_OF_LINES = "id_of_lines"
+    """An event id or a user with a control character or the end of a line."""
+    BAD_TRACK = "bad_line"
+    """The name of a model track is empty, of several lines or longer than `columns.MAX_ID_BYTES` bytes."""
+    UNKNOWN_ARM = "unknown_arm"
+    """An arm, a baseline or a bit of the eligible mask beyond the deployment's arms."""
+    NO_ELIGIBLE_ARM = "no_eligible_arm"
+    """An eligible mask that allows nothing."""
+    WRONG_MASK_LENGTH = "wrong_mask_length"
+    """An eligible mask of a context with another number of bytes than the deployment's arms need."""
+    BAD_AFTER_CLICK = "bad_after_click"
+    """`after_click` is below -1."""
+    UNKNOWN_KIND = "unknown_kind"
+    """A feedback kind other than shown and reward."""
+    REWARD_OUT_OF_RANGE = "reward_out_of_range"
+    """A reward that is NaN or not in [0, 1]."""
+
 
 MAX_ID_BYTES = 128
 """The longest event id, user or track, in bytes of UTF-8."""
+
+
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters of no name: they end a line, or steer whatever shows it."""
 
 
 LogRecord = tuple[int, int, bytes]
@@ -25,7 +132,9 @@ class Reject(NamedTuple):
 
 def all_plain(texts: list[str]) -> bool:
     """Whether a cheap test shows that every id is valid; `id_fault` checks them one by one."""
-    return all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES and "".join(texts).isascii()
+    joined = "".join(texts)
+    short = all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES
+    return short and joined.isascii() and joined.isprintable()
 
 
 def id_fault(text: str) -> Reason | None:
@@ -34,7 +143,7 @@ def id_fault(text: str) -> Reason | None:
         return Reason.EMPTY_ID
     if len(text) > MAX_ID_BYTES or (not text.isascii() and len(text.encode()) > MAX_ID_BYTES):
         return Reason.ID_TOO_LONG
-    return None
+    return None if text.isprintable() or CONTROLS.search(text) is None else Reason.ID_OF_LINES
 
 
 def track_fault(track: str) -> Reason | None:

@@ -10,16 +10,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Literal
 
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
 
+
+def partition_of(user: str, partitions: int) -> int:
+    """The partition of a user: BLAKE2b-64 of their UTF-8 name, as a little-endian integer, modulo the count.
+
+    The rule is part of the format: it needs no state and is the same in every process and language. Another number of
+    partitions makes another deployment.
+
+    Raises:
+        HushstreamError: the count is not positive.
+    """
+    if partitions < 1:
+        raise HushstreamError(f"expected at least one partition, got {partitions}")
+    # A name that is no valid UTF-8 still has a partition, because the codec refuses it.
+    digest = blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % partitions
+
+
 MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
-MIN_IN_SYNC = "min.insync.replicas"
+MIN_IN_SYNC, LOG_TIME = "min.insync.replicas", "message.timestamp.type"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 """With this setting a broker that lacks records may become leader of a partition. Acknowledged records are then lost
 silently."""
@@ -98,12 +116,12 @@ class Topic:
         noised: whether its records are outputs of a mechanism, pay for such outputs, or spend an allowance. Then its
             writer has release marks, because a journal that is rolled back would spend the same again.
         names_users: whether its records are about single users; then an erasure reaches it.
-        tombstones: whether erasures are written to it. They show that a record was erased, and not changed.
+        deletions: whether erasures are written to it. They show that a record was erased, and not changed.
         ticks: whether readers may append a Tick when it is idle.
         private_lag: whether its number of records depends on content; then a worker's lag on it is zone-private.
         client: what applications do with it, if anything. An application that changes it may write and read it.
         reader: who reads it besides roles and applications: the operator, or an account for this topic alone.
-        each: whether each party of a deployment has one of its own (`hushstream.engine.declare.parties`).
+        each: whether each party of a deployment has one of its own (`hushstream.engine.declare.role`).
         party: its party; "" if all parties share it, or there are none.
         cleanup: the broker's cleanup policy.
         timestamp_type: the kind of log time. Every topic has the broker's, so a writer cannot move a record to another
@@ -121,7 +139,7 @@ class Topic:
     retention_ms: int | None
     noised: bool
     names_users: bool
-    tombstones: bool
+    deletions: bool
     ticks: bool
     private_lag: bool
     client: Literal["writes", "reads", "changes"] | None = None
@@ -176,7 +194,7 @@ class Topic:
             "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
             # With high traffic, a size limit of the broker would silently delete records that are still needed.
             "retention.bytes": "-1",
-            "message.timestamp.type": self.timestamp_type,
+            LOG_TIME: self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
             UNCLEAN_ELECTION: "false",
             **(_COMPACTED if self.cleanup == "compact" else _TRIMMED if self.is_journal else {}),

@@ -27,25 +27,30 @@ from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import Cost, delta_value
 from hushstream.privacy.filters import RenyiFilter
-from hushstream.privacy.mechanisms.amplification import noise_epsilon
-from hushstream.privacy.mechanisms.noise import laplace_scale
+from hushstream.privacy.mechanisms.noise import laplace_scale, noise_epsilon
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.price.budget import lifetime_guarantee as bgt_promise
-from hushstream.systems.bgt.price.guarantee import epoch_guarantee as bgt_guarantee
-from hushstream.systems.colin.budget import release_guarantee
-from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
-from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.guarantee.promise import (
+from hushstream.systems.bgt.guarantee import epoch_guarantee as bgt_guarantee
+from hushstream.systems.bgt.guarantee import lifetime_guarantee as bgt_promise
+from hushstream.systems.colin.configuration import (
+    CollaborativeConfig,
+    ContinualConfig,
+    FeatureConfig,
+    lattice_sensitivity,
+    local_reward_of,
+    plan_of,
+)
+from hushstream.systems.colin.release import release_guarantee
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.guarantee import (
     release_guarantee as p2b_guarantee,
 )
-from hushstream.systems.p2b.guarantee.promise import (
+from hushstream.systems.p2b.guarantee import (
+    resolve_threshold,
     slot_terms_of,
     window_tree_of,
 )
-from hushstream.systems.p2b.guarantee.summed import resolve_threshold
-from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
-from hushstream.systems.pdap.algorithm.noise import block_scales
+from hushstream.systems.p2b.lift import CountedLift, Group, counted_lift, lift_guarantee, lift_tree
+from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import epoch_guarantee
 from hushstream.systems.pdol.algorithm import counters as pdol_counters
@@ -54,8 +59,8 @@ from hushstream.systems.pdol.configuration import PdolConfig
 NODES = 10
 LARGEST_FACTORISATION = 256
 BUDGETED = (
-    ContinualConfig(epsilon=0.05, epochs=60),
-    ContinualConfig(epsilon=0.05, epochs=60, noise="gaussian"),
+    ContinualConfig(mechanism="negative-digit", epsilon=0.05, epochs=60),
+    ContinualConfig(mechanism="negative-digit", epsilon=0.05, epochs=60, noise="gaussian"),
 )
 """Prices of which a budget of the usual size has room for many: a pure one, and one by rho."""
 
@@ -102,13 +107,14 @@ def cases_of(found: Found) -> Iterator[Case]:
         # New slots wait for a reward's wait, and no price follows from that.
         waits = FeedbackConfig(attribution_window_seconds=0.001)
         yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=slot, feedback=waits))
-    for lift in found.by_kind["LiftConfig"]:
-        yield from _of_lift(lift, 1)
+    for settings in found.by_kind["MeasurementConfig"]:
+        yield from _of_lift(CountedLift(settings, 1, len(Group)))
     for features in found.by_kind["FeatureConfig"]:
         for noise in ("laplace", "k-norm", "gaussian"):
-            yield from _of_rewards(ContinualConfig(noise=noise), features)
+            yield from _of_rewards(ContinualConfig(mechanism="negative-digit", noise=noise), features)
     for release in found.by_kind["ContinualConfig"]:
-        yield from _of_rewards(release, FeatureConfig(dimension=3))
+        features = FeatureConfig(dimension=3)
+        yield from _of_rewards(CollaborativeConfig("accounted", 1, features, release=release).release, features)
     for epsilon, delta in {(budget.epsilon, budget.delta): None for budget in found.by_kind["BudgetConfig"]}:
         for name in FILTER_NAMES:
             yield from _of_budget(BudgetConfig(epsilon, delta, name))
@@ -135,8 +141,9 @@ def _of_deployment(config: DeploymentValues) -> Iterator[Case]:
         yield from _of_rounds(config)
         return
     yield from _of_slots(config)
-    if config.lift.holdout:
-        yield from _of_lift(config.lift, config.release.levels)
+    counted = counted_lift(config)
+    if counted is not None:
+        yield from _of_lift(counted)
 
 
 def _of_blocks(config: PdapConfig) -> Iterator[Case]:
@@ -205,14 +212,14 @@ def _worst_crowd(threshold: int, kept: float, slots: int = 1) -> Crowd:
     return Crowd(threshold, kept, max(range(max(lowest, near - step), near + step + 1), key=tells), slots)
 
 
-def _of_lift(lift: LiftConfig, levels: int) -> Iterator[Case]:
-    tree, decisions = lift_tree(lift, levels), lift.decisions_per_user
-    promise = lift_guarantee(lift, levels)
+def _of_lift(counted: CountedLift) -> Iterator[Case]:
+    tree, decisions, levels = lift_tree(*counted), counted.settings.decisions_per_user, counted.levels
+    promise = lift_guarantee(*counted)
     scale = tree.noise.numerator / tree.noise.denominator
     # All in one leaf; and one decision a leaf, so that low nodes move by one decision each.
-    yield Case("lift", promise.cost, Laplace(scale, levels * decisions, 2 * tree.levels), PURE)
-    if decisions <= min(64, lift.releases):
-        apart = Laplace(scale, levels, 2 * decisions, times=tree.levels)
+    yield Case("lift", promise.cost, Laplace(scale, levels * decisions, tree.levels), PURE)
+    if decisions <= min(64, counted.settings.releases):
+        apart = Laplace(scale, levels, decisions, times=tree.levels)
         yield Case("lift, decisions apart", promise.cost, apart, None)
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 FILTERS = ("basic", "zcdp", "renyi")
 BUDGETS = ("none", *FILTERS)
+MEASURED = ({"own": 0.1}, {"baseline": 0.2, "own": 0.1}, {"of": "answers"})
 
 CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
     "p2b": {
         "mode": frozenset({"slot-sums", "tuples", "paper"}),
         "sums": frozenset({"auto", "fresh", "counter"}),
-        "kind": frozenset({"hosted", "edge"}),
         "sampling": frozenset({"all", "some"}),
         "threshold": frozenset({"auto", "given"}),
         "levels": frozenset({"clicks", "several"}),
@@ -113,7 +113,7 @@ class _Draw(random.Random):
             return kind, None
         room = self.between(*((2.5, 40.0) if pure and kind != "basic" else (0.8, 8.0))) * price
         delta = self.choice((1e-4, 1e-5, 1e-6, 3e-7))
-        held_out = {"holdout": share} if share else {}
+        held_out = {"measurement": share} if share else {}
         return kind, {"epsilon": float(f"{room:.4g}"), "delta": delta, "filter": kind, **held_out}
 
     def few(self) -> int:
@@ -130,7 +130,7 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     sampling = 1.0 if sums_mode and draw.random() < 0.5 else round(draw.uniform(0.05, 0.9), 3)
     levels = draw.choice((1, 1, 2, 5, draw.randint(3, 256)))
     timed = draw.random() < 0.3
-    kind = draw.choice(("hosted", "hosted", "edge"))
+    measured = draw.choice((True, True, False))
     release: dict[str, Any] = {
         "mechanism": mode,
         "sampling": sampling,
@@ -148,8 +148,8 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         release["threshold"] = draw.whole(2, 60)
     else:
         privacy["delta"] = draw.between(1e-8, 1e-2)
-    lifted = kind == "hosted" and draw.random() < 0.45
-    lift = {"share": 0.1, "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
+    lifted = measured and draw.random() < 0.45
+    lift = {**draw.choice(MEASURED), "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
             "releases": draw.whole(1, 20_000)}  # fmt: skip
     share = draw.choice((0.2, 0.35)) if lifted else 0.0
     # Both the lift's share and what is left for slots are to have room for something, and not for all.
@@ -174,14 +174,12 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         "privacy": {**privacy, "units_per_person": slots, "lifetime": budget},
         "feedback": {"reward_levels": levels},
         "release": release,
-        "holdout": lift if lifted else {},
+        "measurement": lift if lifted else {},
         "partitions": {"shuffler": draw.choice((1, 2, 4))},
-        "kind": kind,
     }
     chosen = {
         "mode": mode,
         "sums": release["sums"],
-        "kind": kind,
         "sampling": "all" if sampling == 1 else "some",
         "threshold": "given" if given else "auto",
         "levels": _several(levels, "clicks"),
@@ -201,7 +199,7 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     noise = {"blt": "gaussian", "noisy-reward": "laplace"}.get(mechanism) or draw.choice(
         ("laplace", "k-norm", "gaussian")
     )
-    noise_at = {"exact": "server", "noisy-reward": "learner"}.get(mechanism) or draw.choice(("server", "learner"))
+    noise_at = "server" if mechanism == "exact" else draw.choice(("server", "learner"))
     dimension = draw.whole(1, 12 if noise == "k-norm" else 60)
     norm = draw.between(0.2, 4.0)
     tight = draw.random() < 0.5

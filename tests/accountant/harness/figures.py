@@ -46,20 +46,18 @@ from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
-from hushstream.privacy.promises.conversion_table import DELTAS, conversion_rows
-from hushstream.privacy.promises.page import page_json
+from hushstream.privacy.promises.page import DELTAS, conversion_rows, page_json
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.systems.bgt.price.sensitivity import rho_micro, squared_clip, variance_of
+from hushstream.systems.bgt.guarantee import rho_micro, squared_clip, variance_of
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.colin.release import local_reward_of
-from hushstream.systems.colin.release import plan_of as colin_plan
+from hushstream.systems.colin.configuration import local_reward_of
+from hushstream.systems.colin.configuration import plan_of as colin_plan
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import window_tree_of
-from hushstream.systems.p2b.guarantee.summed import resolve_threshold
-from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.machines.release import _parameters as p2b_parameters
-from hushstream.systems.pdap.algorithm.noise import block_scales
+from hushstream.systems.p2b.guarantee import resolve_threshold, window_tree_of
+from hushstream.systems.p2b.lift import lift_tree, required_lift
+from hushstream.systems.p2b.machines.shuffler import _parameters as p2b_parameters
+from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
 from hushstream.systems.pdol.algorithm.gossip import noise_law, step_of
 from hushstream.systems.pdol.guarantee import person_cost
@@ -107,7 +105,7 @@ def checked(one: Drawn) -> list[Figure] | Refused:
     kind = kind_of(one.system)
     nothing = Artefacts("drawn", {})
     try:
-        promises = kind.promises(config, nothing)
+        promises = kind.guarantee(config, nothing)
         budgets = kind.budgets(config, nothing)
     except BadPlan:
         # So little rho that no buffered counter draws its noise: it is refused before anything runs.
@@ -116,7 +114,7 @@ def checked(one: Drawn) -> list[Figure] | Refused:
         if not str(error).startswith("privacy.lifetime:"):
             raise
         free = replace(config, budget=None)
-        _require_no_room(one.system, config, kind.promises(free, nothing).releases)
+        _require_no_room(one.system, config, kind.guarantee(free, nothing))
         return Refused()
     found = [*_OF[one.system](config, promises, budgets)]
     if one.devices > 1:
@@ -179,7 +177,7 @@ def _priced(limit: Filter, part: Guarantee, whole: Guarantee, budget: Any) -> tu
         return limit.price(part.epsilon_micro, part.delta_units)
     most = mpf(math.floor(decimal(budget.epsilon) * MICRO)) / MICRO
     own = mpf(whole.epsilon_micro) / MICRO
-    beside = mp.ceil(whole.residue_units * (1 + mp.exp(most)) / (1 + mp.exp(own)))
+    beside = mp.ceil(whole.truncation_units * (1 + mp.exp(most)) / (1 + mp.exp(own)))
     return limit.price_of_rho(part.rho_micro, min(UNITS, int(beside)))
 
 
@@ -208,8 +206,8 @@ def _many(promise: Guarantee, one: Guarantee, found: Epochs, exchange_alike: boo
         yield from _repeated("exchange, all epochs", promise.replace_one, one.replace_one, found.most)
     yield from _repeated("life, all epochs", promise.lifetime.cost, one.lifetime.cost, found.most)
     yield from _repeated("life, exchange, all epochs", promise.lifetime.exchange, one.lifetime.exchange, found.most)
-    least = min(promise.delta_units, found.most * one.residue_units)
-    yield Figure("residue, all epochs", promise.residue_units, least, promise.delta_units)
+    least = min(promise.delta_units, found.most * one.truncation_units)
+    yield Figure("truncation error, all epochs", promise.truncation_units, least, promise.delta_units)
 
 
 def _repeated(name: str, got: Any, one: Any, times: int) -> Figures:
@@ -235,9 +233,9 @@ def _require_no_room(system: str, config: Any, free: Guarantee) -> None:
     if system == "p2b":
         one = free.cost
         room = limit.admits(limit.price(one.epsilon_micro, one.delta_units))
-        if config.lift.holdout:
+        if config.counted is not None:
             share = Filter(budget.filter, budget.epsilon, budget.delta, decimal(budget.lift))
-            lift = kind_of("p2b").promises(replace(config, budget=None), Artefacts("drawn", {})).lift
+            lift = kind_of("p2b").guarantee(replace(config, budget=None), Artefacts("drawn", {})).lift
             room = room and share.admits(share.price(lift.cost.epsilon_micro, lift.cost.delta_units))
     elif system == "bgt":
         one, steps = _bgt_epoch(config)
@@ -254,7 +252,7 @@ def _one_epoch(system: str, config: Any) -> Guarantee:
     part = {"colin": "release", "pdol": "sharing", "bgt": "release"}.get(system)
     if part is not None:
         config = replace(config, **{part: replace(getattr(config, part), epochs=1)})
-    return kind_of(system).promises(replace(config, budget=None), Artefacts("drawn", {})).releases
+    return kind_of(system).guarantee(replace(config, budget=None), Artefacts("drawn", {}))
 
 
 # p2b.
@@ -262,24 +260,24 @@ def _one_epoch(system: str, config: Any) -> Guarantee:
 
 def _p2b(config: Any, promises: Any, budgets: Any) -> Figures:
     yield from {"slot-sums": _slot_sums, "tuples": _tuples, "paper": _paper}[config.release.mode](
-        config, promises.releases, promises.releases.lifetime.units
+        config, promises, promises.lifetime.units
     )
-    slots = promises.releases.lifetime.units
+    slots = promises.lifetime.units
     yield same("slots in a life", slots, _slots_that_fit(config))
     lift, slot_facts = promises.lift, budgets[0]
     yield same("slots that fit", slot_facts.fits, slots)
     if config.slot.renew_every_seconds is not None and slots <= _SLOTS_TO_SEND:
         yield same("slots that fall due in a life", _due_in_a_life(config, slots), slots)
-    life = promises.releases.lifetime.cost
+    life = promises.lifetime.cost
     yield from _budget(slot_facts, config.slot.lifetime_slots, config.budget, (life.epsilon_micro, life.delta_units))
-    against, exchanged = [life], [promises.releases.lifetime.exchange]
-    if config.lift.holdout:
+    against, exchanged = [life], [promises.lifetime.exchange]
+    if config.counted is not None:
         yield from _lift(config, lift)
         yield same("charges of the lift", (budgets[1].planned, budgets[1].fits), (1, 1))
-        yield same("releases of the lift", budgets[1].releases, config.lift.releases)
+        yield same("releases of the lift", budgets[1].releases, config.measurement.releases)
         against.append(lift.lifetime.cost)
         exchanged.append(lift.lifetime.exchange)
-    yield same("slots and lift", _pair(promises.together.took_part), _sum(against))
+    yield same("slots and lift", _pair(promises.together.zero_out), _sum(against))
     yield same("slots and lift, exchange", _pair(promises.together.which), _sum(exchanged))
 
 
@@ -337,7 +335,7 @@ def _slot_sums(config: Any, promise: Guarantee, slots: int) -> Figures:
     levels, tree = _window_levels(config)
     yield same("sensitivity", promise.sensitivity, release.levels)
     yield from price("slot", promise.cost, one.kept, tail_units(2 * one.off, one.kept))
-    yield same("residue", promise.residue_units, promise.delta_units)
+    yield same("truncation error", promise.truncation_units, promise.delta_units)
     yield from price("exchange", promise.replace_one, 2 * one.kept, tail_units(4 * one.off, 2 * one.kept))
     life = slots * one.kept
     yield from price("life", promise.lifetime.cost, life, tail_units(2 * slots * one.off, life))
@@ -396,7 +394,7 @@ def _tuples(config: Any, promise: Guarantee, slots: int) -> Figures:
     yield _approximately("life, delta", promise.lifetime.cost.delta_units, life, slots)
     yield same("life, exchange, epsilon", promise.lifetime.exchange.epsilon_micro, 2 * slots * epsilon)
     yield _approximately("life, exchange, delta", promise.lifetime.exchange.delta_units, 2 * life, 2 * slots)
-    yield same("residue", promise.residue_units, 0)
+    yield same("truncation error", promise.truncation_units, 0)
 
 
 def _crowd_life(config: Any, slots: int) -> float:
@@ -433,17 +431,22 @@ def _slots_that_fit(config: Any) -> int:
 
 
 def _lift(config: Any, promise: Guarantee) -> Figures:
-    lift, rewards = config.lift, config.release.levels
-    tree, epsilon = lift_tree(lift, rewards), micro(lift.epsilon)
+    lift, rewards, cells = required_lift(config)
+    tree, epsilon = lift_tree(*required_lift(config)), micro(lift.epsilon)
     levels = tree_levels(tree.base, tree.horizon)
-    moved = 2 * rewards * lift.decisions_per_user
+    moved = rewards * lift.decisions_per_user
     scale = Fraction(levels * moved * MICRO, epsilon)
-    off = 4 * levels * min(lift.decisions_per_user, lift.releases) * laplace_off(scale.numerator, scale.denominator)
+    off = (
+        min(2 * cells, moved)
+        * levels
+        * min(lift.decisions_per_user, lift.releases)
+        * laplace_off(scale.numerator, scale.denominator)
+    )
     yield same("lift, horizon", tree.horizon, lift.releases)
     yield same("lift, sensitivity", promise.sensitivity, moved)
     yield same("lift, scale", Fraction(tree.noise.numerator, tree.noise.denominator), scale)
     yield from price("lift", promise.cost, epsilon, tail_units(off, epsilon))
-    yield same("lift, residue", promise.residue_units, promise.delta_units)
+    yield same("lift, truncation error", promise.truncation_units, promise.delta_units)
     yield from price("lift, exchange", promise.replace_one, 2 * epsilon, tail_units(2 * off, 2 * epsilon))
     yield from price("lift, life", promise.lifetime.cost, epsilon, tail_units(off, epsilon))
     yield same("lift, life, exchange", promise.lifetime.exchange, promise.replace_one)
@@ -479,10 +482,10 @@ def _devices(config: Any, devices: int) -> Figures:
 def _colin(config: Any, promises: Any, budgets: Any) -> Figures:
     release, one = config.release, _one_epoch("colin", config)
     if release.mechanism == "exact":
-        yield from _nothing(promises.releases)
+        yield from _nothing(promises)
         return
     yield from (_noisy_reward if release.mechanism == "noisy-reward" else _counter)(config, one)
-    yield from over_epochs(promises.releases, one, release.epochs, config.budget, budgets[0], exchange_alike=True)
+    yield from over_epochs(promises, one, release.epochs, config.budget, budgets[0], exchange_alike=True)
 
 
 def _nothing(promise: Guarantee) -> Figures:
@@ -509,7 +512,7 @@ def _noisy_reward(config: Any, one: Guarantee) -> Figures:
     yield same("sensitivity", one.sensitivity, levels)
     yield from price("reward", one.cost, epsilon, tail_units(off, epsilon) if off else 0)
     yield same("exchange", one.replace_one, one.cost)
-    yield same("residue", one.residue_units, one.delta_units)
+    yield same("truncation error", one.truncation_units, one.delta_units)
     yield from price("life", one.lifetime.cost, many * epsilon, tail_units(many * off, many * epsilon) if off else 0)
     yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
 
@@ -531,7 +534,15 @@ def _counter(config: Any, one: Guarantee) -> Figures:
 
 
 def _counted(
-    one: Guarantee, plan: Any, epsilon: int, delta: float, law: str, dimension: int, many: int, alike: bool
+    one: Guarantee,
+    plan: Any,
+    epsilon: int,
+    delta: float,
+    law: str,
+    dimension: int,
+    many: int,
+    alike: bool,
+    apart: Fraction = Fraction(4),
 ) -> Figures:
     """A counter of any kind: its noise, and what a unit, an exchange and a life cost."""
     if isinstance(plan, BufferedToeplitz):
@@ -547,7 +558,7 @@ def _counted(
         variance = Fraction(plan.noise.numerator, plan.noise.denominator)
         squared = moved**2 if isinstance(plan, BufferedToeplitz) else moved * plan.sensitivity**2
         yield near("variance", float(variance), squared * MICRO / (2 * rho), 1e-7)
-        yield from _concentrated(one, rho, delta, variance, draws, many, alike)
+        yield from _concentrated(one, rho, delta, variance, draws, many, alike, apart)
         return
     scale = Fraction(int(moved) * plan.sensitivity * MICRO, epsilon)
     yield same("scale", Fraction(plan.noise.numerator, plan.noise.denominator), scale)
@@ -560,7 +571,7 @@ def _counted(
         yield from price(name, cost, units * epsilon, *tails)
     yield same("exchange", one.replace_one, one.cost)
     yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
-    yield same("residue", one.residue_units, one.delta_units)
+    yield same("truncation error", one.truncation_units, one.delta_units)
 
 
 def _toeplitz_moved(plan: Any, dimension: int) -> float:
@@ -573,21 +584,24 @@ def _toeplitz_moved(plan: Any, dimension: int) -> float:
 
 
 def _concentrated(
-    one: Guarantee, rho: int, delta: float, variance: Fraction, draws: int, many: int, alike: bool
+    one: Guarantee, rho: int, delta: float, variance: Fraction, draws: int, many: int, alike: bool, apart: Fraction
 ) -> Figures:
-    """Twice as far costs four times the rho, n times as far n^2; the tables' part is beside the stated delta."""
+    """n times as far costs n^2 times the rho, an exchange ``apart``; the tables' part is beside the stated delta."""
     stated, offs = math.ceil(decimal(delta) * UNITS), gaussian_off(variance)
-    costs = [("unit", one.cost, 1), ("life", one.lifetime.cost, many)]
+    costs = [("unit", one.cost, 1, Fraction(1)), ("life", one.lifetime.cost, many, Fraction(many**2))]
     if alike:
         yield same("exchange", one.replace_one, one.cost)
         yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     else:
-        costs += [("exchange", one.replace_one, 2), ("life, exchange", one.lifetime.exchange, 2 * many)]
-    for name, cost, times in costs:
-        epsilon = epsilon_of_rho(times**2 * rho, stated)
+        costs += [
+            ("exchange", one.replace_one, 2, apart),
+            ("life, exchange", one.lifetime.exchange, 2 * many, apart * many**2),
+        ]
+    for name, cost, times, squares in costs:
+        epsilon = epsilon_of_rho(math.ceil(squares * rho), stated)
         tails = [stated + tail_units(times * draws * off, epsilon) for off in offs]
         yield from price(name, cost, epsilon, *tails)
-    yield same("residue", one.residue_units, one.delta_units - stated)
+    yield same("truncation error", one.truncation_units, one.delta_units - stated)
 
 
 # pdap.
@@ -607,7 +621,7 @@ def _pdap(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("sensitivity", one.sensitivity, release.reward_levels)
     yield from price("reward", one.cost, most, tail_units(off, most))
     yield same("exchange", one.replace_one, one.cost)
-    yield same("residue", one.residue_units, one.delta_units)
+    yield same("truncation error", one.truncation_units, one.delta_units)
     yield same("events of a person", one.lifetime.units, many)
     yield from price("life", one.lifetime.cost, many * most, tail_units(many * off, many * most))
     yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
@@ -617,7 +631,7 @@ def _pdap(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("epochs that fit", facts.fits, found.fit)
     yield from _budget(facts, 1, budget, (found.epsilon, found.delta))
     if found.most > 1:
-        yield from _many(promises.releases, one, found, exchange_alike=True)
+        yield from _many(promises, one, found, exchange_alike=True)
 
 
 # pdol.
@@ -630,16 +644,21 @@ def _pdol(config: Any, promises: Any, budgets: Any) -> Figures:
         return
     sharing = config.sharing
     if sharing.counter == "exact":
-        yield from _nothing(promises.releases)
+        yield from _nothing(promises)
         return
     dimension = config.records.dimension
     plan = pdol_plan(sharing, dimension)
-    yield same("sensitivity", (one.sensitivity, plan.sensitivity), (4096, 4096))
+    # Up to 128 features: moments (y x, 1.2 svec(x x')) on 2^-16, of squared norm 2.44, two of them 2.15 times as far.
+    length, apart = 4096, Fraction(4)
+    if dimension <= 128:
+        length, apart = math.ceil(65536 * math.sqrt(2.44)), Fraction("2.15")
+        dimension += dimension * (dimension + 1) // 2
+    yield same("sensitivity", (one.sensitivity, plan.sensitivity), (length, length))
     yield same("leaves", plan.horizon, sharing.horizon)
     epsilon = micro(sharing.epsilon)
-    yield from _counted(one, plan, epsilon, sharing.delta, "gaussian", dimension, many, alike=False)
+    yield from _counted(one, plan, epsilon, sharing.delta, "gaussian", dimension, many, alike=False, apart=apart)
     yield from _persons(config, one, plan)
-    yield from over_epochs(promises.releases, one, sharing.epochs, config.budget, budgets[0], exchange_alike=False)
+    yield from over_epochs(promises, one, sharing.epochs, config.budget, budgets[0], exchange_alike=False)
 
 
 def _persons(config: Any, one: Guarantee, plan: Any) -> Figures:
@@ -696,7 +715,7 @@ _DISTANCES: Mapping[str, Fraction] = {"items": Fraction(1), "pairs": Fraction(1,
 def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
     release = config.release
     if release.noise == "exact":
-        yield from _nothing(promises.releases)
+        yield from _nothing(promises)
         return
     half = math.ceil(decimal(release.delta) * UNITS) // 2
     total = rho_of_epsilon(micro(release.epsilon), half)
@@ -716,13 +735,13 @@ def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
     for rounds, step in enumerate(steps, start=1):
         yield same(f"rho of {rounds} rounds", step.rho_micro, sum(rhos[:rounds]))
         yield from _bgt_price(f"{rounds} rounds", step.cost, config, rhos[:rounds], 1, half)
-        yield same(f"{rounds} rounds, residue", step.residue_units, step.delta_units - half)
+        yield same(f"{rounds} rounds, truncation error", step.truncation_units, step.delta_units - half)
     yield from _bgt_price("exchange", one.replace_one, config, rhos, 2, half)
     yield same("life", one.lifetime.cost, one.cost)
     yield same("life, exchange", one.lifetime.exchange, one.replace_one)
     yield same("sensitivity", one.sensitivity, math.ceil(release.clip * 2**20))
     found = epochs_of(one, release.epochs, config.budget, steps)
-    facts, promise = budgets[0], promises.releases
+    facts, promise = budgets[0], promises
     yield same("rounds that fit", facts.fits, 3 * found.fit + found.begun)
     yield from _budget(facts, 3 * release.epochs, config.budget, (found.epsilon, found.delta))
     if not found.fit:
@@ -737,7 +756,7 @@ def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
 
 def _bgt_epoch(config: Any) -> tuple[Guarantee, tuple[Guarantee, ...]]:
     """Of an epoch, and of its first rounds: configurations whose budget pays for so many are not needed for it."""
-    from hushstream.systems.bgt.price.guarantee import epoch_guarantee
+    from hushstream.systems.bgt.guarantee import epoch_guarantee
 
     steps = tuple(epoch_guarantee(config, rounds=rounds) for rounds in (1, 2, 3))
     return steps[-1], steps
@@ -775,8 +794,8 @@ def _limits(budget: Any) -> Figures:
         ours, theirs = Filter(budget.filter, budget.epsilon, budget.delta, share), filter_of(budget, share)
         names = {
             "basic": ("limit.epsilon_micro", "limit.delta_units"),
-            "zcdp": ("rho_micro", "residue_units"),
-            "renyi": ("divergence_micro", "residue_units"),
+            "zcdp": ("rho_micro", "truncation_units"),
+            "renyi": ("divergence_micro", "truncation_units"),
         }[budget.filter]
         yield same("limits", tuple(attrgetter(name)(theirs) for name in names), ours.limits)
         if budget.filter != "basic":
@@ -789,7 +808,7 @@ def _conversions(promise: Guarantee) -> Figures:
     """n units of one person: n epsilon, n^2 rho; epochs add; the least of the pure epsilon and of what rho gives."""
     rows = conversion_rows(promise)
     gaussian = promise.rho_micro is not None
-    if not gaussian and (promise.delta_units != promise.residue_units or promise.claimed is not None):
+    if not gaussian and (promise.delta_units != promise.truncation_units or promise.claimed is not None):
         yield same("no conversions", rows, ())
         return
     epochs = 1 if promise.redraws is None else promise.redraws.most
@@ -813,20 +832,20 @@ def _conversions(promise: Guarantee) -> Figures:
 
 def _in_json(promises: Any) -> Figures:
     """The same whole numbers stand in the JSON form."""
-    told, releases, lift = page_json(promises), promises.releases, promises.lift
-    public, life = releases.public_participation, releases.lifetime
+    told, releases, lift = page_json(promises), promises, promises.lift
+    public, life = releases.any_content, releases.lifetime
     prices = [
         ("unit", public, releases.replace_one, releases.cost),
-        ("person", public, promises.together.which, promises.together.took_part),
+        ("person", public, promises.together.which, promises.together.zero_out),
     ]
     if lift is None:
         prices.append(("person", public, life.exchange, life.cost))
     else:
-        prices.append(("lift", lift.public_participation, lift.replace_one, lift.cost))
-    for group, is_public, which, took_part in prices:
+        prices.append(("lift", lift.any_content, lift.replace_one, lift.cost))
+    for group, is_public, which, zero_out in prices:
         yield same(f"JSON, {group}, which", _told(told[group]["which"]), _pair(which))
-        want = "public" if is_public else _pair(took_part)
-        yield same(f"JSON, {group}, took part", _told(told[group]["took_part"]), want)
+        want = "public" if is_public else _pair(zero_out)
+        yield same(f"JSON, {group}, zero-out", _told(told[group]["zero_out"]), want)
     if releases.redraws is not None:
         yield same("JSON, one epoch", _told(told["unit"]["one_epoch"]), _pair(releases.redraws.price))
 

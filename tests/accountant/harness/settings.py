@@ -25,11 +25,11 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
-from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.configuration import MeasurementConfig, ReleaseConfig, SlotConfig
 
 ROOT = Path(__file__).parents[3]
-KINDS = {kind.__name__: kind for kind in (ReleaseConfig, ContinualConfig, LiftConfig, BudgetConfig, FeatureConfig,
-                                          SlotConfig)}  # fmt: skip
+KINDS = {kind.__name__: kind for kind in (ReleaseConfig, ContinualConfig, MeasurementConfig, BudgetConfig,
+                                          FeatureConfig, SlotConfig)}  # fmt: skip
 _NAMES = {name: tuple(field.name for field in fields(kind)) for name, kind in KINDS.items()}
 _DEPLOYMENT = re.compile(r"^deployment:", re.MULTILINE)
 _BLOCKS = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -24,15 +24,15 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.kafka.administration import journal_name
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.journal import sequence_of
 from hushstream.agents.recovery.marks import ReadMarks, read_marks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.runners.stream import free_port
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 from patience import Patience, patience
 
@@ -58,8 +58,12 @@ NONCE = bytes(range(32))
 class Bench:
     """One broker process and one zygote for many deployments."""
 
-    def __init__(self, directory: Path, bootstrap: str | None = None, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, bootstrap: str | None = None, preload: Sequence[str] = (), data: Path | None = None
+    ) -> None:
+        """A broker of its own, unless another is named; one with a folder for its data can be started again."""
         self.directory = directory
+        self._data = data
         self._given = bootstrap
         self.bootstrap = bootstrap or ""
         self._preload = preload
@@ -73,13 +77,8 @@ class Bench:
 
     async def __aenter__(self) -> Self:
         if self._given is None:
-            port = free_port()
-            self.bootstrap = f"127.0.0.1:{port}"
-            command = [sys.executable, "-m", "hushstream.broker", "--port", str(port)]
-            command += ["--group-min-session-timeout-ms", "500"]
-            with (self.directory / "broker.log").open("wb") as log:
-                self._broker = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
-            await self._broker_answers(port)
+            self.bootstrap = f"127.0.0.1:{free_port()}"
+            await self.start_broker()
         zygote = str(Path(__file__).with_name("zygote.py"))
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         self._zygote = await asyncio.create_subprocess_exec(
@@ -98,6 +97,26 @@ class Bench:
         if self._broker is not None:
             self._broker.terminate()
             await asyncio.wait_for(self._broker.wait(), patience(PATIENCE_SECONDS))
+
+    async def start_broker(self) -> None:
+        """Start the broker, again on what it kept if it has ended."""
+        port = self.bootstrap.rpartition(":")[2]
+        command = [sys.executable, "-m", "hushstream.broker", "--port", port, "--group-min-session-timeout-ms", "500"]
+        command += [] if self._data is None else ["--data", str(self._data)]
+        with (self.directory / "broker.log").open("ab") as log:
+            self._broker = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+        await self._broker_answers(int(port))
+
+    @property
+    def broker_pid(self) -> int:
+        """The process of the broker."""
+        assert self._broker is not None
+        return self._broker.pid
+
+    async def broker_exited(self) -> int:
+        """The exit code of a broker that was killed."""
+        assert self._broker is not None
+        return await asyncio.wait_for(self._broker.wait(), patience(PATIENCE_SECONDS))
 
     async def warm(self, factory: str, arguments: Mapping[str, Any]) -> None:
         """Let the zygote compute once what every worker with these machines needs."""

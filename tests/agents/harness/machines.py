@@ -13,7 +13,7 @@ from typing import Any
 
 import faust
 
-from hushstream.agents.kafka import client_end
+from hushstream.agents import process
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import (
@@ -79,12 +79,11 @@ def digest_outputs(outputs: Sequence[Output]) -> str:
     return digest(*[pack([o.topic, o.partition]) + o.value for o in outputs])
 
 
-class ChainedMachine:
+class ChainedMachine(Machine):
     """Genesis, chain and replay; what a batch does is `_apply`."""
 
     role = ""
     inputs: tuple[Place, ...] = ()
-    broadcasts: tuple[Place, ...] = ()
 
     def __init__(self, partition: int, deployment: str) -> None:
         self.partition = partition
@@ -235,7 +234,7 @@ class Joining(ChainedMachine):
     def __init__(self, partition: int, deployment: str) -> None:
         super().__init__(partition, deployment)
         self.inputs = (("left", partition), ("right", partition))
-        self.broadcasts = (("rules", 0),)
+        self._positions[("rules", 0)] = 0
         self._state = {"rule": 1, "right": 0, "total": 0}
         self._awaited: Awaited | None = None
         self._known = (0, 0)
@@ -391,7 +390,7 @@ def declaration(name: str, cleanup: str = "delete") -> Topic:
     """Kept for ever, and no ledger."""
     return Topic(
         name=name, schemas=("Tick",), zone="small", partition_rule=PartitionRule.HOME, count="homes", retention_ms=None,
-        noised=False, names_users=False, tombstones=False, ticks=False, private_lag=False, cleanup=cleanup,
+        noised=False, names_users=False, deletions=False, ticks=False, private_lag=False, cleanup=cleanup,
     )  # fmt: skip
 
 
@@ -407,7 +406,7 @@ def clinging(deployment: str = "test", targets: int = 2) -> Making:
         threading.Event().wait()
 
     faust.App.stop = stop
-    client_end.END_SECONDS = 1.0
+    process.END_SECONDS = 1.0
     return counting(deployment, targets)
 
 

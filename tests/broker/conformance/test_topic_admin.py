@@ -93,6 +93,22 @@ def test_settings_are_described_as_they_were_given(admin, make_topic):
     assert "cleanup.policy" not in changed
 
 
+async def test_settings_that_are_altered_replace_those_of_before(bootstrap, admin, make_topic):
+    topic = make_topic(retention_ms="86400000", message_timestamp_type="LogAppendTime")
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    try:
+        wanted = AioConfigResource(AioConfigResourceType.TOPIC, topic, {"cleanup.policy": "compact"})
+        wrong = AioConfigResource(AioConfigResourceType.TOPIC, topic, {"cleanup.policy": "sometimes"})
+        codes = [(await client.alter_configs([one]))[0].resources[0][0] for one in (wanted, wrong)]
+    finally:
+        await client.close()
+    assert codes == [0, InvalidConfigurationError.errno]
+    described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])["topic"][topic]
+    assert described["cleanup.policy"]["value"] == "compact"
+    assert not {"retention.ms", "message.timestamp.type"} & set(described)
+
+
 def test_the_brokers_session_minimum_can_be_read(admin):
     broker = admin.describe_cluster()["brokers"][0]["broker_id"]
     asked = ConfigResource(ConfigResourceType.BROKER, str(broker))

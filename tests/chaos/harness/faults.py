@@ -21,12 +21,11 @@ from tests.chaos.harness.schedule import FOREIGN, LAST, MOST_LOST, Fault, Lane
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.machine import spilling
-from hushstream.ops import rebuild, repair
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
+from hushstream.ops.logs import foreign, marks
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience
 
@@ -114,17 +113,40 @@ class Disturbed:
     async def meet(self, lane: Lane) -> None:
         """Do all of a lane, let one worker finish, and hold what is left to the promises."""
         assert not [fault for fault in lane.faults[:-1] if fault.operation in LAST], f"{lane}: not the last"
-        self._run = self._subject.make(self._name)
         try:
-            await self._run.__aenter__()
+            await self.begin()
             for fault in lane.faults:
                 await self._meet(fault)
             await self.finish()
         finally:
-            for run in (self._run, *self._copies):
-                await run.__aexit__()
+            await self.end()
         for run in (self._run, *self._copies):
             await run.delete_topics()
+
+    async def begin(self) -> None:
+        """Make the deployment's topics."""
+        self._run = self._subject.make(self._name)
+        await self._run.__aenter__()
+
+    async def end(self) -> None:
+        """Leave no worker behind."""
+        for run in (self._run, *self._copies):
+            await run.__aexit__()
+
+    async def cut(self, fault: Fault, pids: Sequence[int]) -> Any:
+        """A worker that kills other processes and itself at a step.
+
+        Raises:
+            TooFewLeft: the deployment is at the end of its inputs.
+        """
+        self._run.pace_seconds = self._subject.pace_seconds
+        home, sequence = await self._place(fault)
+        return await self._run.start_armed([_call("cut_power", {"pids": pids}, fault.step, home, sequence)])
+
+    async def bystander(self) -> Any:
+        """A worker that is at work when the power is cut."""
+        self._run.pace_seconds = self._subject.pace_seconds
+        return await self._run.start()
 
     async def _meet(self, fault: Fault) -> None:
         self._run.pace_seconds = self._subject.pace_seconds
@@ -308,7 +330,7 @@ class Disturbed:
                 await worker.logged(f"{topic}/{partition} offset {offset}: skipped a record of", PATIENCE_SECONDS)
         worker.kill()
         await self._killed(worker)
-        assert put <= await self._note_foreign(), f"{self._name}: `topics repair` does not list all that is foreign"
+        assert put <= await self._note_foreign(), f"{self._name}: `logs check` does not list all that is foreign"
 
     async def lost_inputs(self, fault: Fault, home: int, sequence: int) -> None:
         """Records that a role has not folded are deleted: it refuses, and goes on by the word that it names.
@@ -330,7 +352,7 @@ class Disturbed:
         self._lost, self._same_until = Lost(source, low, first), {home: journaled}
         before = (await self._run.output_ends())[self._journal, home]
         refused = await self._run.start()
-        await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from", PATIENCE_SECONDS)
+        await refused.logged(f"--accept-loss {self._lost.word} (nothing will follow from", PATIENCE_SECONDS)
         if len(self._undisturbed.journals) > 1:  # the others go on
             refused.kill(signal.SIGTERM)
         code, log = await refused.exit_code(PATIENCE_SECONDS), refused.log.read_text(encoding="utf-8")
@@ -346,8 +368,9 @@ class Disturbed:
     async def lost_marks(self, fault: Fault, home: int, sequence: int) -> None:
         """All marks are gone after a kill at a step: the role refuses, and goes on by what its refusal names.
 
-        Where records of nobody lie under their keys, as compaction would leave them, that is `marks rebuild`; where the
-        topic was made again, a word for each partition. The next release of a role that adds noise pays for an epoch.
+        Where records of nobody lie under their keys, as compaction would leave them, that is `logs repair marks`; where
+        the topic was made again, a word for each partition. The next release of a role that adds noise pays for an
+        epoch.
         """
         if not all((await self._reached()).values()):
             await self._run_until_snapshots()  # a journal without a record has released nothing, and needs no mark
@@ -358,7 +381,7 @@ class Disturbed:
         if fault.amount:
             await self._run.make_marks_again()
             log = await self._refused(self._run, "--accept-loss")
-            words = dict(re.findall(r"--accept-loss ((\d+):\w+:1): ", log))
+            words = dict(re.findall(r"--accept-loss ((\d+):\w+:1) ", log))
             assert sorted(words.values()) == sorted(map(str, found)), f"{self._name}: {words}\n{log[-3000:]}"
             worker = await self._run.start(accept_loss=list(words))
             for partition in found:
@@ -368,7 +391,7 @@ class Disturbed:
             await self._killed(worker)
         else:
             await self._run.replace_marks(FOREIGN[0])
-            await self._refused(self._run, f"marks rebuild --role {self._subject.role}")
+            await self._refused(self._run, f"logs repair marks --role {self._subject.role}")
             await self._rebuild_marks(found)
         for partition in found:
             read = await self._run.read_marks(partition)
@@ -378,18 +401,18 @@ class Disturbed:
             self._same_until, self._epochs = found, 2
 
     async def _rebuild_marks(self, journaled: Mapping[int, int]) -> None:
-        """As an operator does with `hushstream marks rebuild --role ROLE --write`, once no worker is in the group."""
+        """As an operator does with `hushstream logs repair marks`, once no worker is in the group."""
         deployed, waiting = self._deployed(), Patience(PATIENCE_SECONDS)
         while True:
             try:
-                made = await asyncio.to_thread(rebuild.plan, *deployed, self._subject.role, self._run.settings.group)
+                made = await marks.plan(*deployed, self._subject.role, self._run.settings.group)
                 break
             except HushstreamError as error:
                 if waiting.over or "expected no worker of group" not in str(error):
                     raise
                 await asyncio.sleep(0.3)
-        assert {one.partition: one.mark.sequence for one in made.partitions} == journaled, f"{self._name}: {made}"
-        await asyncio.to_thread(rebuild.write, *deployed, made)
+        assert {one.partition: one.mark.sequence for one in made.rows} == journaled, f"{self._name}: {made}"
+        await made.act()
 
     # The end.
 
@@ -447,14 +470,14 @@ class Disturbed:
         return log
 
     async def _note_foreign(self) -> set[tuple[str, int, int]]:
-        """As an operator does with `hushstream topics repair --role ROLE --note`; gives where all that is foreign lies.
+        """As an operator does with `hushstream logs repair foreign`; gives where all that is foreign lies.
 
         What nothing is foreign in is left as it is.
         """
         deployed = self._deployed()
-        found = await asyncio.to_thread(repair.find, *deployed, [self._subject.role])
-        assert not [one for one in found.records if one.stops], f"{self._name}: {found.as_text()}"
-        await asyncio.to_thread(repair.note, *deployed, found)
+        found = await foreign.check(*deployed, [self._subject.role])
+        assert not [one for one in found.records if one.stops], f"{self._name}: {found}"
+        await (await foreign.plan(*deployed, [self._subject.role])).act()
         return {(one.topic, one.partition, one.offset) for one in found.records}
 
     def _deployed(self) -> tuple[Connection, System, KeySource]:
@@ -496,10 +519,10 @@ class Disturbed:
         settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
         store, machine = SnapshotStore(settings, self._run.make_machine), self._run.make_machine(home)
         with ExitStack() as stack:
-            if (spills := spilling(machine)) is not None:
+            if machine.spills_users:
                 users = store.users(home)
                 stack.callback(users.close)
-                spills.keep_users(users, settings.resident_users)
+                machine.keep_users(users, settings.resident_users)
             snapshot = store.load(home)
             assert snapshot is not None, f"{self._name}: a worker that ends saves its state"
             machine.start(snapshot.genesis)

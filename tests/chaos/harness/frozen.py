@@ -21,11 +21,10 @@ from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, TopicPartition
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,

@@ -9,7 +9,7 @@ from typing import Any
 from hushstream.engine.records import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 
 Log = list[tuple[int, bytes]]
 

@@ -17,8 +17,8 @@ from hushstream.engine.records import InputRecord
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.machines.aggregator import PrivateTotals
+from hushstream.systems.p2b.slots import unpack
 
 PERIODS_ACCEPTED = 2
 
@@ -65,7 +65,9 @@ async def _learner(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequ
             fields = codec.decode(value)[1]
             slots += fields["slots"]
             decided.update(e for e, way in zip(fields["event_ids"], fields["policies"], strict=True) if way == 0)
-        assert decided == Counter(frozen.events[partition]), "each accepted event is decided once, and no other"
+        accepted = Counter(frozen.events[partition])
+        told = f"missing {sorted(accepted - decided)}, more {sorted(decided - accepted)}"
+        assert decided == accepted, f"partition {partition}: each accepted event is decided once, and no other: {told}"
     reports = [r for (topic, _), records in written.items() if topic == "reports" for r in records]
     assert len(one_content_an_id("SlotReport", reports, "report_id")) == slots, "every due slot was sent"
     for partition, least in frozen.dead.items():

@@ -15,10 +15,9 @@ from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.bgt.closed_loop import RatingLoop
-from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, tastes
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.bgt.run import RatingLoop
+from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
 
 KEY_SEED = 7

@@ -16,11 +16,9 @@ from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.pdol.closed_loop import RecordLoop
-from hushstream.replay.studies.pdol.worlds.records import RecordStream
-from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.pdol.run import RecordLoop
+from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
     GossipConfig,

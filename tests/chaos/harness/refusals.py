@@ -21,7 +21,7 @@ from hushstream.engine.records import InputSlice
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys, key_path
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 from patience import patience
 

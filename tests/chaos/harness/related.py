@@ -21,12 +21,11 @@ from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
-from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 
 KEY_SEED = 7
@@ -81,6 +80,7 @@ def configuration(noise_at: str) -> CollaborativeConfig:
         feedback=FeedbackConfig(attribution_window_seconds=15.0, early_feedback=6, remembered_events=300),
         release=ContinualConfig(
             noise_at=noise_at,  # type: ignore[arg-type]
+            mechanism="negative-digit",
             horizon=64,
             rewards_per_user=30,
             rows=9,

@@ -15,7 +15,7 @@ import numpy as np
 from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
+from hushstream.systems.colin.relation import TextbookCollaborative
 
 Written = Mapping[Any, Sequence[InputRecord]]
 
@@ -61,7 +61,9 @@ def _learner(audit: Any, frozen: Any, written: Written, _: Any) -> None:
             fields = codec.decode(value)[1]
             rows += fields["slots"]
             decided.update(e for e, way in zip(fields["event_ids"], fields["policies"], strict=True) if way == 0)
-        assert decided == Counter(frozen.events[partition]), "each accepted event is decided once, and no other"
+        accepted = Counter(frozen.events[partition])
+        told = f"missing {sorted(accepted - decided)}, more {sorted(decided - accepted)}"
+        assert decided == accepted, f"partition {partition}: each accepted event is decided once, and no other: {told}"
         dead = written["dead-letters-edge", partition]
         refused = {(f["topic"], f["offset"], f["row"]) for f in (codec.decode(r.value)[1] for r in dead)}
         assert len(refused) >= frozen.dead[partition]

@@ -191,6 +191,12 @@ class Sweep:
 
         return await shrink(lane, fails)
 
+    def disturbed(self, name: str) -> Disturbed:
+        """A deployment of a kind, for what is done to it from outside."""
+        self._lanes += 1
+        lane = f"cut{self._lanes}-{name.replace(' ', '-')}"
+        return Disturbed(self._subjects[name], lane, self._undisturbed[name], self._say)
+
     async def without_brokers(self, folder: Path, fallen: Sequence[int]) -> None:
         """Kill brokers at once under a worker of every role, and start them again."""
         self._lanes += 1

@@ -13,14 +13,11 @@ from pathlib import Path
 
 from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.agents.worker.roles import all_machines
-from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.engine.records import TopicPartition
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visits
-from hushstream.replay.studies.pdap.run import PdapOptions, configured
-from hushstream.replay.studies.pdap.worlds.vendors import vendors
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, Visits, configured
+from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.schemas import codec
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
@@ -60,8 +57,8 @@ class FrozenVendors:
 
 def change(digest: bytes, row: int, version: int, *, offered: bool) -> bytes:
     """A vendor retires the item of a row, or offers it; `ArmChange` is what its learner makes of it."""
-    plain = {"title": "", "features": "", "config_digest": digest}
-    return codec.encode("Item", {"item": f"i{row}", "version": version, "offered": offered, **plain})
+    item = {"item": f"i{row}", "offered": offered, "title": "", "features": ""}
+    return codec.encode("ItemChanges", {"version": version, "items": [item], "config_digest": digest})
 
 
 def freeze(folder: Path) -> FrozenVendors:

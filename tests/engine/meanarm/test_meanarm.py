@@ -15,7 +15,7 @@ import pytest
 from hushstream.engine.state.declared import State
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import MemoryLog
 from hushstream.schemas import codec
 from machine_drive import Rig, require_undisturbed
 from offered import MEANARM
@@ -66,7 +66,7 @@ def forgetting(kind: type, field: str) -> type:
     left = {name: kept for name, kept in whole.fields.items() if name != field}
 
     class Forgetting(kind):  # type: ignore[misc, valid-type]
-        state = State(whole.form.what, whole.form.version, whole.form.schema["name"], left)
+        state = State(whole.form.what, whole.form.schema["name"], left)
         derived: ClassVar[Mapping[str, str]] = {field: "said to follow from the rest"}
 
     Forgetting.__module__ = kind.__module__

@@ -11,13 +11,11 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
-from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import Kind, System, request_partitions
+from hushstream.engine.declare.declaration import Kind, System, conversation_of, request_partitions
 from hushstream.ops.forget import forget_async
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from offered import POLL, offered
 
 OPTIONS = ("tea", "coffee", "water")

@@ -19,9 +19,9 @@ from hushstream.agents.worker.deployment import load
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import Pause, copy_async
+from hushstream.ops.log_copy import Pause, copy_async
 from hushstream.schemas import codec
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from patience import Patience, patience
 
 WAIT_SECONDS = 60.0

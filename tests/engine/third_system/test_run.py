@@ -1,111 +1,31 @@
-"""A system of another package runs: its roles fold, release, pay and publish, and every operation works on its logs."""
+"""A system of another package runs: every operation works on its logs, and a gateway takes its devices' slots."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import aiohttp
 import pytest
 
-from hushstream.agents.worker.deployment import KeySource
-from hushstream.agents.worker.roles import role_work
-from hushstream.engine.machine import releasing
-from hushstream.engine.records import InputSlice
-from hushstream.ops import dead_letters
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
+from hushstream.engine.declare.declaration import Served, System
+from hushstream.engine.declare.role import DeclarationError
+from hushstream.engine.devices.kept import BadModel
+from hushstream.engine.devices.sealing import body_bytes, body_of, period_of, place_of
+from hushstream.engine.records import InputRecord
+from hushstream.gateway.devices.gateway import DeviceGateway, device_service_of
+from hushstream.gateway.settings import DevicesSettings, GatewaySettings
+from hushstream.ops import budget, dead_letters
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.forget import ERASED, erase_export
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.spending import budget
-from hushstream.replay.runners.direct import DirectDriver
-from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
-
-
-def sums(record: dict[str, Any]) -> Any:
-    return np.frombuffer(record["sums"], "<i8")
-
-
-def test_every_full_window_is_released_with_its_debit_and_gives_a_standing(played: Any) -> None:
-    journal, tallies = played.records("journal-ballots"), played.records("tallies")
-    homes = [part for (name, _), part in played.log.partitions() if name == "votes"]
-    assert len(homes) == 2
-    assert len(tallies) == len(journal) == sum(len(votes) // 5 for votes in homes) >= 3
-    assert [record["votes"] for record in tallies] == [5] * len(tallies)
-    assert {record["debit"]["epsilon_micro"] for record in journal} == {500_000}
-    entries = played.records("spent-on-votes")
-    assert {entry["entry_id"] for entry in entries} == {record["tally_id"] for record in tallies}
-    standings = played.records("standings")
-    assert [standing["version"] for standing in standings] == list(range(1, len(tallies) + 1))
-    assert np.frombuffer(standings[-1]["shares"], "<f8").sum() == pytest.approx(1.0)
-    total = np.maximum(sum(sums(record) for record in tallies), 1)
-    np.testing.assert_allclose(np.frombuffer(standings[-1]["shares"], "<f8"), total / total.sum())
-
-
-def test_released_sums_are_the_votes_with_the_noise_of_their_place(played: Any) -> None:
-    """Two windows with the same votes differ, and under one key the same log gives the same bytes."""
-    tallies = played.records("tallies")
-    exact = [record for record in tallies if sums(record).sum() == record["votes"]]
-    # At epsilon 0.5 three counts' noise adds to nothing with a chance below one in six: not in all windows.
-    assert len(exact) < len(tallies)
-    again = MemoryLog()
-    for (topic, partition), part in played.log.partitions():
-        if topic == "votes":
-            again.load(topic, partition, list(part))
-    machines = [
-        role_work(role.name, played.system, played.keys).make_machine(home)
-        for role in played.system.roles
-        for home in range(played.system.homes(role))
-    ]
-    DirectDriver(again, machines, bytes(32)).pump()
-    own = ("journal-ballots", "tallies", "spent-on-votes")
-    for (topic, partition), part in played.log.partitions():
-        if topic in own:
-            assert [r.value for r in again.slice(topic, partition, 0).records] == [r.value for r in part], topic
-    # A standing's head holds the log times of its tallies, too.
-    standings = played._replace(log=again).records("standings")
-    assert [record["shares"] for record in standings] == [record["shares"] for record in played.records("standings")]
-
-
-def test_a_vote_beyond_the_allowance_or_of_a_known_id_does_not_count(played: Any) -> None:
-    before = sum(step.counts["vote"] for step in played.driver.steps)
-    assert before == 24
-    played.vote("user-0", 1, "another")
-    played.vote("user-0", 0)
-    played.driver.pump()
-    counts = [step.counts for step in played.driver.steps]
-    assert sum(count["vote"] for count in counts) == before
-    assert sum(count["allowance_spent"] for count in counts) == 1
-    assert sum(count["repeated_vote"] for count in counts) == 1
-
-
-def test_a_machine_that_is_restored_goes_on_as_one_that_was_not(played: Any) -> None:
-    for role in played.system.roles:
-        for home in range(played.system.homes(role)):
-            make = role_work(role.name, played.system, played.keys).make_machine
-            through, restored = make(home), make(home)
-            journal = played.log.slice(role.journal, home, 0).records
-            for machine in (through, restored):
-                machine.start(journal[0].value)
-            source = (role.inputs[0], home)
-            votes = played.log.slice(*source, 0).records
-            half = len(votes) // 2
-            outputs = []
-            for machine in (through, restored):
-                first = machine.fold([InputSlice(*source, 0, half, votes[:half])])
-                if machine is restored:
-                    packed, machine = machine.snapshot(), make(home)
-                    machine.start(journal[0].value)
-                    machine.restore(packed)
-                rest = machine.fold([InputSlice(*source, half, len(votes), votes[half:])])
-                outputs.append([(step.journal, step.releases) for step in (*first, *rest)])
-                last = machine
-            assert outputs[0] == outputs[1]
-            releases = releasing(last)
-            assert (releases is not None) == (role.name == "tally")
-            assert releases is None or releases.request_epoch(bytes(16), forked=True)
 
 
 def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any) -> None:
@@ -138,10 +58,7 @@ def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played: A
     assert {account.spent.epsilon_micro for account in found.charges} == {500_000}
     assert [account.spent.epsilon_micro for account in found.deployments] == [1_000_000, 1_000_000]
     assert "votes of a user: 2 planned, 2 fit" in found.as_text()
-    assert (
-        "One person in a whole life, 2 units on each device: at most e^2 about which of two things one person did,"
-        " e^1 about whether they took part at all.\n"
-    ) in found.as_text()
+    assert ("One person in a whole life, 2 units on each device: user-level epsilon 2, delta ") in found.as_text()
 
 
 def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reason(played: Any) -> None:
@@ -160,7 +77,7 @@ def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reaso
         ("ballots", "tally", "unknown_option"),
         ("board", "board", "not_single_object"),
     ]
-    (refused,) = dead_letters.of_record(letters, "votes", partition, offset)
+    (refused,) = dead_letters.read(logs, topics, played.system.partitions, ("votes", partition, offset))
     assert refused.reason == "unknown_option"
     found = verify(logs, played.system, played.keys)
     assert [one.source for one in found.tallies if one.findings] == [("tallies", 0)], "nobody of ours wrote the junk"
@@ -196,3 +113,77 @@ def test_an_export_loses_an_erased_users_votes_and_verify_says_erased_not_change
     found = verify_export(tmp_path / "copy", played.system, played.keys)
     assert found.ok
     assert found.totals[Status.ERASED] > 0
+
+
+SIZE = body_bytes(1)
+
+
+class BallotDeviceService:
+    """Of a poll: each slot is a vote of whom nobody knows, in clear, in the open round of votes."""
+
+    topic, partitions, opening = "votes", 1, None
+    body_bytes, agreement = SIZE, b"{}"
+
+    def __init__(self, system: System) -> None:
+        self.digest = system.digest
+
+    def is_stale(self, fields: Mapping[str, Any], now_ms: int) -> bool:
+        return period_of(fields) != 3
+
+    def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        name = fields["report_id"].hex()
+        return "Vote", {"vote_id": name, "user": name, "option": fields["sealed"][0], "config_digest": self.digest}
+
+    def follow(self, fields: Mapping[str, Any]) -> Served:
+        raise BadModel("model: expected none, got one")
+
+
+class Log:
+    """A `SlotLog` over a log in memory."""
+
+    def __init__(self, played: Any) -> None:
+        self.played = played
+
+    async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
+        on_record("statements", InputRecord(0, 0, b"anything"))
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        offset: int = self.played.log.append(topic, partition, value)
+        return offset
+
+    async def stop(self) -> None:
+        self.played.driver.pump()
+
+
+def test_a_gateway_takes_slots_of_a_system_that_it_never_heard_of(kind, play, values, tmp_path):
+    config = parse_config({**values, "homes": 1})
+    system = prepare(tmp_path / "drinks", config, {"options": ("options", "tea\ncoffee\nwater")})
+    with pytest.raises(DeclarationError, match="expected one whose learners are devices"):
+        device_service_of(system)
+    served = replace(system, device_service=lambda: BallotDeviceService(system))
+    played = play(served, KeySource(seed=4))
+    settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.01))
+
+    def slot(number: int, option: int, period: int = 3) -> bytes:
+        place = place_of(number.to_bytes(16, "little"), period, system.digest)
+        return body_of(place, bytes([option]) + bytes(SIZE - len(body_of(place, b"")) - 1))
+
+    async def run() -> list[int]:
+        gateway = DeviceGateway(system=served, settings=settings, log=Log(played))
+        async with gateway, aiohttp.ClientSession() as session:
+            where, octets = f"http://127.0.0.1:{gateway.port}", {"Content-Type": "application/octet-stream"}
+            statuses = []
+            for body in (*(slot(number, number % 3) for number in range(5)), slot(0, 0), slot(9, 0, 2), b"short"):
+                async with session.post(f"{where}/v1/slots", data=body, headers=octets) as answer:
+                    statuses.append(answer.status)
+            async with session.get(f"{where}/v1/model") as answer:
+                statuses.append(answer.status)
+            return statuses
+
+    assert asyncio.run(run()) == [*[204] * 6, 422, 400, 404]
+    votes = [codec.decode(record.value)[1] for record in played.log.slice("votes", 0, 0).records]
+    assert sorted(vote["option"] for vote in votes) == [0, 0, 0, 1, 1, 2], (
+        "a slot that came twice is appended like any other"
+    )
+    assert len(played.records("tallies")) == 1, "a window of five votes was counted, and none was refused"
+    assert not any(topic.startswith("dead-letters") for (topic, _), _ in played.log.partitions())

@@ -26,15 +26,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
-from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.flows import readers, writers
-from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.batch import DeadLetters
+from hushstream.engine.declare.declaration import System, readers, writers
+from hushstream.ops import access as acls
 from hushstream.ops import dead_letters
-from hushstream.ops.access import acls
-from hushstream.ops.access.acl_rules import Principals, account_names, rules_of
-from hushstream.ops.access.grants import duty_names
-from hushstream.ops.live import copy_async
-from hushstream.ops.requeue import requeue_async
+from hushstream.ops.access import Principals, account_names, duty_names, rules_of
+from hushstream.ops.dead_letters import plan
+from hushstream.ops.log_copy import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.schemas import codec
 from hushstream.schemas.topics import OPERATOR, of_party, physical
@@ -329,7 +327,7 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
     await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)
     refused = codec.encode("Context", {"event_id": "e", "user": "u", "context": bytes(12)})
     zone_key = KEYS.key("edge")
-    letter = DeadLetters("edge", "learner", 0, zone_key, codec.encode).letter("bad_line", "contexts", 0, 0, 0, refused)
+    letter = DeadLetters("edge", "learner", 0, zone_key).letter("bad_line", "contexts", 0, 0, 0, refused)
     for who, topic, value in (("client", "contexts", refused), ("learner", letter.topic, letter.value)):
         options = kafka.connection(who, shape.prefix).cluster.client_options()
         async with AIOKafkaProducer(**options) as producer:
@@ -347,6 +345,8 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
                 await copy_async(reader, counts, {letter.topic})
     for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server", "letters-edge"):
         with pytest.raises((AccessDenied, TopicMissing)):
-            await requeue_async(kafka.connection(who, shape.prefix), shape.system, found, KEYS)
-    assert (await requeue_async(desk, shape.system, found, KEYS)).written
-    assert not (await requeue_async(desk, shape.system, found, KEYS)).written
+            await (await plan(kafka.connection(who, shape.prefix), shape.system, [found], KEYS)).act()
+    planned = await plan(desk, shape.system, [found], KEYS)
+    assert len(planned.rows) == 1
+    await planned.act()
+    assert (await plan(desk, shape.system, [found], KEYS)).rows == ()

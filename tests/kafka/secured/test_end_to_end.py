@@ -25,18 +25,17 @@ from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.access import acls
-from hushstream.ops.access.acl_rules import Principals
+from hushstream.ops import access as acls
+from hushstream.ops.access import Principals
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.ops.export import export_async
-from hushstream.ops.live import copy_async
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.log_copy import LogCopy, copy_async
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.runners.ports import free_port
-from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
+from hushstream.replay.runners.stream import free_port
+from hushstream.replay.studies.p2b.run import ClosedLoop, Plan
 from hushstream.schemas import codec
 from patience import patience
 

@@ -22,10 +22,10 @@ from hushstream.agents.worker.preflight import check_topics
 from hushstream.agents.worker.roles import role_topics
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System, role_of
-from hushstream.ops.access import acls
-from hushstream.ops.access.acl_rules import Principals, Rule, rules_of
+from hushstream.ops import access as acls
+from hushstream.ops.access import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import copy_async
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.schemas.errors import HushstreamError
 
@@ -221,8 +221,9 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     assert began.endswith("no metrics are served"), "its metrics are there before it can be refused"
     assert said == [
         f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
-        f"DescribeConfigs, got none; `hushstream topics apply`, run by an administrator, creates the access rules "
-        f"of every role (--principals names whom they are for)"
+        f"DescribeConfigs, got none; `hushstream topics apply --deployment {deployed.folder} --bootstrap "
+        f"{kafka.passwords} --security {kafka.file('shuffler')}`, run by an administrator with a --security file of "
+        f"their own, creates the access rules of every role (--principals names whom they are for)"
     ]
     logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})
     assert not any(part.records for part in logs.parts.values())

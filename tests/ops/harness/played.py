@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.kafka.administration import journal_name
 from hushstream.agents.recovery import state_topic
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
@@ -23,7 +23,6 @@ from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal
-from hushstream.engine.machine import spilling
 from hushstream.engine.records import InputRecord, InputSlice, Output, TopicPartition
 from hushstream.engine.state.published import record_digest
 from hushstream.ops.check.checkpoints import From
@@ -140,7 +139,7 @@ class Publisher:
         genesis = journal[0].value
         machine: Any = self.work.make_machine.of_journal(self.home, genesis)
         machine.start(genesis)
-        if spilling(machine) is not None:
+        if machine.spills_users:
             machine.keep_users(self.snapshots.users(self.home), 4)
         for record in journal[1 : places[-1] + 1]:
             needed = machine.recovery_ranges(record.value)

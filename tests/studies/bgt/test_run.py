@@ -6,9 +6,8 @@ import json
 
 import pytest
 
+from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.report.replayed import write
-from hushstream.replay.report.results import REPRODUCIBLE
-from hushstream.replay.studies.bgt.report import present
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.schemas.errors import HushstreamError
 
@@ -22,33 +21,35 @@ def result():
 
 
 def test_a_run_tells_errors_of_every_round_beside_those_of_the_device_alone(result):
-    assert [row.round for row in result.rounds] == [0, 1, 2]
-    assert [row.kind for row in result.rounds][:2] == ["items", "pairs"]
-    assert set(result.baselines) == {"constant", "local"}
-    assert result.gain == pytest.approx(result.baselines["local"][0] - result.rounds[-1].rmse)
-    assert result.rounds[0].rmse < result.baselines["constant"][0]
+    names = [row["predicted_by"] for row in result.rows.plain]
+    assert names[:2] == ["round 1: A (items)", "round 2: B (pairs)"]
+    assert names[3:] == ["each device alone", "constant"]
+    rmse = {row["predicted_by"]: row["RMSE"] for row in result.rows.plain}
+    assert result.headline.value == pytest.approx(rmse[names[2]] / rmse["each device alone"])
+    assert result.payoff.gap.value == pytest.approx(rmse[names[2]] - rmse["each device alone"])
+    assert rmse[names[0]] < rmse["constant"]
     assert all(check.changed == 0 and check.equal for check in result.verify.values())
     assert REPRODUCIBLE in result.privacy.marks
     assert (result.counts["slot_sent"], result.counts["release"], result.counts["model"]) == (360, 6, 3)
 
 
 def test_the_report_says_whether_anything_is_gained(result, tmp_path):
-    files = {path.name for path in write(present(result), tmp_path)}
-    assert files == {"results.json", "rounds.csv", "rmse.png", "index.html"}
+    files = {path.name for path in write(result, tmp_path)}
+    assert files == {"results.json", "rows.csv", "rmse.csv", "rmse.png", "index.html"}
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert found["baselines"]["local"]["rmse"] == result.baselines["local"][0]
-    assert [row["rmse"] for row in found["rounds"]] == [row.rmse for row in result.rounds]
+    assert found["rows"] == result.rows.plain
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert result.gain_text in page
+    assert result.payoff.sentence.replace("'", "&#39;") in page
     assert "2,068" not in page, "slots are of the configured size"
-    assert f"{result.slot_bytes:,} bytes" in page
+    assert f"<dd>{result.facts['bytes of a slot']:,}</dd>" in page
 
 
 def test_nothing_gained_is_said_plainly():
     strict = {**RELEASE, "release": {**RELEASE["release"]}, "privacy": {"epsilon": 0.1}}
     result = run_bgt(BgtOptions("tastes", world={**SMALL, "users": 30}, config=strict, verify=False))
-    assert result.gain < 0
-    assert result.gain_text.startswith("nothing is gained over the device alone")
+    assert result.headline.value > 1
+    assert result.payoff.verdict != "pays"
+    assert "Leave ratings on the devices" in result.answers[1]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -66,7 +67,7 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
     world = {"file": str(path), "mapping": str(mapping)}
     mapping.write_text(text.format("true"), encoding="utf-8")
     result = run_bgt(BgtOptions("own-ratings", world=world, config={"release": {"pairs": 8, "top": 6}}))
-    assert (result.users, result.items, result.judged) == (20, 12, 24)
+    assert [result.facts[name] for name in ("users", "items", "ratings predicted")] == [20, 12, 24]
     mapping.write_text(text.format("false"), encoding="utf-8")
     with pytest.raises(HushstreamError, match="expected a public one"):
         run_bgt(BgtOptions("own-ratings", world=world))

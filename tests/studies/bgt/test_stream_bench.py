@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.replay.studies.bgt.bench.stream import StreamSizes, bgt_stream_rows
+from hushstream.replay.studies.bgt.bench import StreamSizes, bgt_stream_rows
 
 SIZES = StreamSizes(items=300, ratings=20, slots=3_000, short=5)
 

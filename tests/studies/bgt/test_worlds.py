@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.studies.bgt.own import RatingMapping, load_ratings, rating_mapping
 from hushstream.replay.studies.bgt.play import Task, play_world
-from hushstream.replay.studies.bgt.worlds.own import RatingMapping, load_ratings, parse_rating_mapping
-from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, make_world, tastes
+from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, make_world, tastes
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.bgt.configuration import BgtConfig
 
@@ -50,7 +50,7 @@ def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
     columns = dict(zip(("u", "i", "r"), map(list, zip(*rows, strict=True)), strict=True))
     parquet.write_table(pyarrow.table(columns), table)
     for path in (text, table):
-        world = load_ratings(path, parse_rating_mapping(PLAIN, "mapping"))
+        world = load_ratings(path, rating_mapping(PLAIN))
         assert (world.user_count, world.item_count, world.public) == (3, 4, False)
         assert world.items.tolist() == [0, 3, 0, 1]
         assert world.values.tolist() == [1.0, 0.0, 0.5, 0.8]
@@ -59,10 +59,10 @@ def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
 def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path) -> None:
     path = tmp_path / "ratings.csv"
     path.write_text("u;i;r\n7;b;1\n7;a;2\n8;b;3\n", encoding="utf-8")
-    named = parse_rating_mapping({**PLAIN, "items": ["a", "b", "c"], "delimiter": ";"}, "m")
+    named = rating_mapping({**PLAIN, "items": ["a", "b", "c"], "delimiter": ";"})
     assert load_ratings(path, named).items.tolist() == [1, 0, 1]
-    free = parse_rating_mapping(
-        {name: value for name, value in PLAIN.items() if name != "items"} | {"public": True, "delimiter": ";"}, "m"
+    free = rating_mapping(
+        {name: value for name, value in PLAIN.items() if name != "items"} | {"public": True, "delimiter": ";"}
     )
     assert load_ratings(path, free).item_count == 2
 
@@ -82,14 +82,14 @@ def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path) -> N
 )
 def test_mappings_that_cannot_be_are_refused_by_key(change, match: str) -> None:
     with pytest.raises(LogError, match=match):
-        parse_rating_mapping({**PLAIN, **change}, "m")
+        rating_mapping({**PLAIN, **change})
 
 
 def test_missing_keys_and_unnamed_items_are_refused() -> None:
     with pytest.raises(LogError, match="missing key user, highest"):
-        parse_rating_mapping({"item": "i", "rating": "r", "lowest": 0}, "m")
+        rating_mapping({"item": "i", "rating": "r", "lowest": 0})
     with pytest.raises(LogError, match="rows are not public"):
-        parse_rating_mapping({name: value for name, value in PLAIN.items() if name != "items"}, "m")
+        rating_mapping({name: value for name, value in PLAIN.items() if name != "items"})
 
 
 @pytest.mark.parametrize(

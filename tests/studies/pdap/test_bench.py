@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hushstream.replay.studies.pdap.bench import compute as bench
+from hushstream.replay.studies.pdap import bench as bench
 
 
 @pytest.fixture(scope="module")

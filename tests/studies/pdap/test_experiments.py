@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.experiments.catalogue import find_experiment, run_experiment
-from hushstream.replay.studies.pdap.experiments import sharing, table
-
-NAMES = ("pdap-table", "pdap-sharing", "pdap-forms", "pdap-gp")
-
-
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pdap")
-    return {name: run_experiment(name, folder, quick=True) for name in NAMES}
+from hushstream.replay.experiments.findings import Scale
+from hushstream.replay.studies.pdap import experiments
+from hushstream.replay.studies.pdap.experiments import run_sharing, run_table
 
 
-@pytest.mark.sweep(keep=["pdap-sharing", "pdap-forms", "pdap-gp"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_quick_run_writes_rows_and_pictures(name, outcomes):
-    files = {path.name for path in outcomes[name].files}
-    assert files == {f"{name}.csv", f"{name}-targets.csv", f"{name}.html", f"{name}.json", f"{name}.png"}
-    read = json.loads(next(path for path in outcomes[name].files if path.suffix == ".json").read_text(encoding="utf-8"))
-    assert read["rows"]
-    assert len(find_experiment(name).pictures) == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_private_row_says_what_it_promises(name, outcomes):
-    rows = outcomes[name].findings.rows
+def test_every_private_row_says_what_it_promises():
+    joining = run_sharing(Scale(quick=True))
+    rows = [*run_table(Scale(quick=True)).rows, *joining.rows]
+    beside = [row for row in joining.rows if row["form"] == "blocks"]
+    assert all(row["joined"] == row["accuracy"] and {"alone", "without_privacy"} <= row.keys() for row in beside)
     private = [row for row in rows if "epsilon_asked" in row]
     assert private
     for row in private:
@@ -44,32 +27,30 @@ def test_every_private_row_says_what_it_promises(name, outcomes):
             assert row["delta"] == 1
 
 
-def test_gp_is_priced_by_its_largest_level(outcomes):
-    low, geometric, high = outcomes["pdap-gp"].findings.rows
-    assert low["epsilon"] == pytest.approx(0.035355)
-    assert geometric["epsilon"] == pytest.approx(high["epsilon"], rel=1e-4)
-
-
 def test_the_papers_figures_stand_beside_what_was_played():
-    assert table.PRINTED["DAP", None][50_000] == 92.17
-    row = table._row("DAP", None, 5_000, [70.0, 72.0])
+    assert experiments.PRINTED["DAP", None][50_000] == 92.17
+    row = experiments._row("DAP", None, 5_000, [70.0, 72.0])
     assert (row["accuracy"], row["printed"]) == (71.0, 87.34)
 
 
 def test_targets_judge_the_rows_that_they_name():
     rows = [
-        {"part": "4 x 1,000", "form": form, "epsilon_asked": epsilon, "accuracy": value, "placement": "serving"}
-        for form, epsilon, value in (
-            ("blocks", 0.1, 80.0),
-            ("negative-digit", 0.1, 50.0),
-            ("exponential", 0.1, 30.0),
-            ("binary", 0.1, 75.0),
-            ("blocks", 1.0, 88.0),
-            ("negative-digit", 1.0, 89.0),
-            ("exponential", 1.0, 30.0),
-            ("binary", 1.0, 60.0),
+        {"part": part, "contexts": 200_000, "form": form, "epsilon_asked": epsilon, "placement": "serving"}
+        | {"accuracy": value, "online": 80.0}
+        for part, form, epsilon, value in (
+            ("4 x 1,000", "exact", None, 89.0),
+            ("4 x 1,000", "alone", None, 73.0),
+            ("4 x 1,000", "blocks", 1.0, 87.5),
+            ("4 x 1,000", "blocks", 0.1, 75.0),
+            ("4 x 1,000", "blocks", 0.01, 63.0),
+            ("4 x 100", "exact", None, 87.0),
+            ("4 x 100", "alone", None, 63.0),
+            ("4 x 100", "blocks", 1.0, 85.0),
+            ("4 x 100", "blocks", 0.1, 75.0),
         )
     ]
-    assert [row.reached for row in sharing.forms_targets(rows)] == [True, True, False, False, True, True]
+    rows += [{**row, "contexts": 20_000, "accuracy": row["accuracy"] - 5} for row in rows if row["part"] == "4 x 100"]
+    missed = [row.name for row in experiments.sharing_targets(rows) if not row.reached]
+    assert missed == ["4 x 1,000, epsilon .1", "4 x 1,000, epsilon .1 less vendors alone"]
     with pytest.raises(KeyError, match="expected one row"):
-        sharing.forms_targets(rows[1:])
+        experiments.sharing_targets(rows[1:])

@@ -13,9 +13,7 @@ from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
-from hushstream.replay.studies.pdap.report import present
-from hushstream.replay.studies.pdap.worlds.logged_vendors import ClickFit, LoggedVisits
-from hushstream.replay.studies.pdap.worlds.own import own_vendors
+from hushstream.replay.studies.pdap.own import ClickFit, LoggedVisits, own_vendors
 from hushstream.schemas.errors import HushstreamError
 
 MAPPING = {
@@ -73,12 +71,12 @@ def test_rows_become_visits_of_their_vendors(tmp_path, kind):
         ({"data": "secret"}, "data: expected `data: public`"),
         ({"public": True}, "unknown key public"),
         ({"items": {}}, "items: expected names with values"),
-        ({"items": {"north": 0, "south": 2}}, "items.north: expected a number of items"),
+        ({"items": {"north": 0, "south": 2}}, "items.north: expected 1 to"),
         ({"items": {"north": 3, "south": ["a", "a"]}}, "items.south: expected a list of different names"),
         ({"items": {"north": 1 << 20, "south": 1}}, "items: expected at most 1048576 in all"),
         ({"bounds": {"age": [60, 20]}}, "bounds.age: expected \\[low, high\\]"),
         ({"bounds": {"age": [20, float("nan")]}}, "bounds.age: expected"),
-        ({"categories": {}}, "categories: expected names with values"),
+        ({"categories": {}}, "expected bounds or categories for each column of the context"),
         ({"context": ["age"]}, "expected bounds or categories for each column of the context, and for no other"),
         ({"context": [f"c{place}" for place in range(11)]}, "context: expected at most 10 columns"),
         ({"vendor": 3}, "vendor: expected a text, got int"),
@@ -172,10 +170,10 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     world = {"file": table(tmp_path), "mapping": {**MAPPING, "data": data}}
     asked = {"dataset": "own-vendors", "contexts": 600, "first_window": 150, "world": world}
     result = run_with(options_of("pdap", {**asked, "folder": tmp_path / "deployment"}))
-    assert [row.vendor for row in result.vendors] == ["north", "south"]
-    assert sum(row.visits for row in result.vendors) == 600
+    assert [row["vendor"] for row in result.rows.plain] == ["north", "south"]
+    assert sum(row["visits"] for row in result.rows.plain) == 600
     assert not any(check.changed for check in result.verify.values())
-    files = write(present(result), tmp_path / "report")
+    files = write(result, tmp_path / "report")
     told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"
     told_there = json.loads((tmp_path / "deployment" / PUBLIC_DATASET).read_text(encoding="utf-8"))["dataset"]
@@ -183,7 +181,7 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
     assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text(encoding="utf-8")) is marked
     with files[1].open() as rows:
-        assert [("INTERNAL, NOT PRIVATE" in row["marks"].split("; ")) for row in csv.DictReader(rows)] == [marked] * 2
+        assert [("INTERNAL, NOT PRIVATE" in row["figures"].split("; ")) for row in csv.DictReader(rows)] == [marked] * 2
     if marked:
         with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
             run_with(options_of("pdap", {**asked, "runner": "stream", "bootstrap": "127.0.0.1:1"}))

@@ -6,8 +6,8 @@ import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.replay.studies.pdap.experiments.paper import PaperRun, PaperTask, paper_guarantee, play_paper
-from hushstream.replay.studies.pdap.worlds.vendors import vendors
+from hushstream.replay.studies.pdap.experiments import PaperRun, PaperTask, paper_guarantee, play_paper
+from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.systems.pdap.cells import ROOT
 
 ARMS, VENDORS = 5, 2

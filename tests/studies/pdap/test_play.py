@@ -10,12 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.counting import PureEpsilon
-from hushstream.counting.tree import BinaryTree
-from hushstream.replay.runners.grid import play_all
-from hushstream.replay.studies.pdap.forms import HORIZON, TreeNoise
+from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.pdap.play import Task, make_world, play
-from hushstream.replay.studies.pdap.worlds.vendors import vendors
+from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.replay.worlds.world import WorldError
 
 SMALL = Task("blocks", 1.0, 6_000, 0, options=(("arms", 30),))
@@ -31,24 +28,18 @@ def test_a_run_is_a_function_of_its_task():
 
 
 def test_processes_do_not_change_results():
-    tasks = [SMALL, replace(SMALL, form="binary"), replace(SMALL, seed=2)]
+    tasks = [SMALL, replace(SMALL, form="alone"), replace(SMALL, seed=2)]
     assert play_all(play, tasks, "test", processes=1) == play_all(play, tasks, "test", processes=2)
 
 
 def test_sharing_without_noise_beats_keeping_apart_and_noise_costs():
     exact, blocks, tiny = greedy(form="exact"), greedy(), greedy(epsilon=0.01)
-    apart = greedy(form="alone-exact")
+    apart = greedy(form="alone")
     assert exact > apart + 0.05
     assert exact > blocks > tiny
 
 
-def test_blocks_beat_counters_released_after_each_event():
-    assert greedy(epsilon=0.3) > greedy(epsilon=0.3, form="binary") + 0.05
-
-
-def test_every_form_and_placement_plays():
-    for form in ("own-statistics", "alone-blocks", "negative-digit", "exponential"):
-        assert 0.05 < play(replace(SMALL, form=form, contexts=2_000)).greedy < 1
+def test_counters_at_home_play():
     home = play(replace(SMALL, release=(("placement", "home"),), contexts=2_000))
     assert 0.05 < home.greedy < 1
     assert sorted(home.online) == [2_000]
@@ -56,34 +47,6 @@ def test_every_form_and_placement_plays():
 
 def test_online_accuracy_is_read_at_the_checkpoints():
     assert sorted(play(SMALL).online) == [5_000, 6_000]
-
-
-class TestTrees:
-    @pytest.mark.parametrize("kind", ["binary", "negative-digit"])
-    def test_noise_has_the_variance_of_its_nodes(self, kind):
-        # 20,000 counters: the variance of a sum of Laplace draws is known to within 1.6 % (one standard error, at one
-        # node); the bound is six of them. A forgotten level factor is off by a factor of 25 or more.
-        tree = TreeNoise(kind, 0.5, 0)
-        for leaves in (1, 7, 1000):
-            noise, nodes = tree.prefixes(np.arange(20_000), np.full(20_000, leaves))
-            assert np.var(noise) == pytest.approx(nodes[0] * tree.variance, rel=0.1)
-            assert len(set(nodes.tolist())) == 1
-
-    def test_a_binary_prefix_has_a_node_for_each_one_of_its_length(self):
-        tree = TreeNoise("binary", 1.0, 0)
-        _, nodes = tree.prefixes(np.zeros(4, dtype=np.int64), np.array([1, 3, 8, 1023]))
-        assert nodes.tolist() == [1, 2, 1, 10]
-        plan = BinaryTree(budget=PureEpsilon(1.0), horizon=HORIZON)
-        assert tree.levels == plan.levels
-        assert tree.variance == pytest.approx(plan.noise.variance)
-
-    def test_prefixes_that_share_nodes_share_their_noise(self):
-        tree = TreeNoise("binary", 0.5, 0)
-        noise, _ = tree.prefixes(np.zeros(3, dtype=np.int64), np.array([4, 2, 6]))
-        again, _ = tree.prefixes(np.zeros(1, dtype=np.int64), np.array([4]))
-        assert noise[0] == again[0]
-        # 6 = 4 + the node of the leaves 5 and 6, which is not that of 1 and 2.
-        assert noise[2] - noise[0] != noise[1]
 
 
 class TestWorlds:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hushstream.replay.studies.pdap.bench.stream import Sizes, pdap_stream_rows
+from hushstream.replay.studies.pdap.bench import Sizes, pdap_stream_rows
 
 pytestmark = pytest.mark.process
 

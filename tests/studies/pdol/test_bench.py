@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.replay.studies.pdol.bench.compute import pdol_rows
+from hushstream.replay.studies.pdol.bench import pdol_rows
 
 
 def test_rows_have_names_units_and_targets() -> None:

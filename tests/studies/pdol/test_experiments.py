@@ -9,32 +9,32 @@ from pathlib import Path
 import pytest
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.replay.experiments.catalogue import run_experiment
+from hushstream.replay.experiments.catalogue import find_experiment, played, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
-NAMES = (
-    "pdol-fig-epsilon",
-    "pdol-fig-topology",
-    "pdol-fig-sparsity",
-    "pdol-fig-nodes",
-    "pdol-sharing",
-    "pdol-forms",
+FIGURES = ("epsilon", "topology", "sparsity", "nodes")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("name", "system", "value", "pictures"),
+    [
+        ("pdol-figures", None, "accuracy", [f"pdol-figures-{one}.png" for one in FIGURES]),
+        ("joining", "pdol", "joined", ["joining.png"]),
+    ],
 )
-
-
-@pytest.mark.sweep(keep=["pdol-fig-sparsity"])
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(600)
-def test_a_quick_run_writes_rows_and_pictures(name: str, tmp_path: Path) -> None:
-    outcome = run_experiment(name, tmp_path, quick=True)
+def test_a_quick_run_writes_rows_and_pictures(name, system, value, pictures, tmp_path: Path) -> None:
+    experiment = find_experiment(name)
+    files = write(experiment, played(experiment, quick=True, system=system), tmp_path)
     rows = list(csv.DictReader((tmp_path / f"{name}.csv").read_text(encoding="utf-8").splitlines()))
     assert rows
-    value = "released" if name == "pdol-sharing" else "accuracy"
     assert all(0 <= float(row[value]) <= 1 for row in rows)
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)
+    assert all((tmp_path / picture).read_bytes().startswith(PNG) for picture in pictures)
     assert json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))["description"]["name"] == name
-    assert len(outcome.files) == 5
-    if name.startswith("pdol-fig"):
+    assert len(files) == 3 + len(pictures)
+    if name == "pdol-figures":
+        assert {row["part"] for row in rows} == set(FIGURES)
         noised = [row for row in rows if row["epsilon_asked"] != "none"]
         assert noised
         assert {row["marks"] for row in noised} == {NOT_PRIVATE}

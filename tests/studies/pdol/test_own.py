@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.pdol.worlds.own import load_records, parse_record_mapping
+from hushstream.replay.studies.pdol.own import load_records, record_mapping
 from hushstream.systems.pdol.configuration import UNIT
 
 TABLE = {
@@ -32,7 +32,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def test_a_table_becomes_records_at_named_nodes(tmp_path: Path) -> None:
-    stream = load_records(write(tmp_path, "shop.csv", CSV), parse_record_mapping(TABLE, "mapping"))
+    stream = load_records(write(tmp_path, "shop.csv", CSV), record_mapping(TABLE))
     assert (stream.dimension, stream.node_count, stream.refused, stream.public) == (4, 2, 0, False)
     assert stream.nodes.tolist() == [0, 1, 0]
     assert stream.rows.labels.tolist() == [1, -1, -1]
@@ -49,7 +49,7 @@ def test_a_table_becomes_records_at_named_nodes(tmp_path: Path) -> None:
 def test_parquet_gives_the_same_records(tmp_path: Path) -> None:
     columns = {"age": [50, 100, 500], "kind": ["a", "b", "a"], "shop": ["north", "south", "north"]}
     pq.write_table(pa.table({**columns, "bought": ["yes", "no", "no"]}), tmp_path / "shop.parquet")
-    mapping = parse_record_mapping(TABLE, "mapping")
+    mapping = record_mapping(TABLE)
     one = load_records(tmp_path / "shop.parquet", mapping)
     two = load_records(write(tmp_path, "shop.csv", CSV), mapping)
     for name in ("indptr", "indices", "values", "labels"):
@@ -58,7 +58,7 @@ def test_parquet_gives_the_same_records(tmp_path: Path) -> None:
 
 def test_svmlight_is_read_with_its_comments(tmp_path: Path) -> None:
     path = write(tmp_path, "few.svm", "# head\n+1 1:0.5 3:2 # a\n\n-1 2:1\n1 3:1\n")
-    mapping = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3, "public": True}, "mapping")
+    mapping = record_mapping({"positive": "1", "nodes": 2, "dimension": 3, "public": True})
     stream = load_records(path, mapping)
     assert stream.rows.labels.tolist() == [1, -1, 1]
     assert stream.nodes.tolist() == [0, 1, 0]
@@ -80,14 +80,14 @@ def test_svmlight_is_read_with_its_comments(tmp_path: Path) -> None:
 )
 def test_a_bad_value_is_named_by_its_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(LogError, match=message) as refused:
-        load_records(write(tmp_path, "shop.csv", text), parse_record_mapping(TABLE, "mapping"))
+        load_records(write(tmp_path, "shop.csv", text), record_mapping(TABLE))
     assert "old" not in str(refused.value)
     assert "west" not in str(refused.value)
 
 
 @pytest.mark.parametrize("line", ["1 4:1", "1 0:1", "1 a:1", "1 1:", "1 1:nan", "1 1:inf", "1 1"])
 def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
-    mapping = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3}, "mapping")
+    mapping = record_mapping({"positive": "1", "nodes": 2, "dimension": 3})
     with pytest.raises(LogError, match="line 2: expected"):
         load_records(write(tmp_path, "bad.svm", f"1 1:1\n{line}\n"), mapping)
 
@@ -98,7 +98,7 @@ def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
         ({"colour": 1}, "unknown key colour"),
         ({"positive": None}, "positive: expected a text"),
         ({"nodes": 3}, "names of the nodes"),
-        ({"nodes": 0}, "whole number"),
+        ({"nodes": 0}, "nodes: expected 1 to"),
         ({"nodes": ["a", "a"]}, "different names"),
         ({"bounds": {"age": [3, 3]}}, "low below high"),
         ({"bounds": {"age": [0, float("inf")]}}, "finite"),
@@ -108,17 +108,17 @@ def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
 )
 def test_a_bad_mapping_is_refused(change: dict, message: str) -> None:
     with pytest.raises(LogError, match=message):
-        parse_record_mapping({**TABLE, **change}, "mapping")
+        record_mapping({**TABLE, **change})
 
 
 def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
-    svm = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3}, "mapping")
+    svm = record_mapping({"positive": "1", "nodes": 2, "dimension": 3})
     with pytest.raises(LogError, match="expected a mapping with label"):
         load_records(write(tmp_path, "shop.csv", CSV), svm)
     with pytest.raises(LogError, match="expected a mapping with dimension"):
-        load_records(write(tmp_path, "few.svm", "1 1:1\n"), parse_record_mapping(TABLE, "mapping"))
+        load_records(write(tmp_path, "few.svm", "1 1:1\n"), record_mapping(TABLE))
     with pytest.raises(LogError, match="missing key positive"):
-        parse_record_mapping({"nodes": 2}, "mapping")
+        record_mapping({"nodes": 2})
 
 
 NAMED = {

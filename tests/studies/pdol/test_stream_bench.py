@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.replay.studies.pdol.bench.stream import StreamSizes, pdol_stream_rows
+from hushstream.replay.studies.pdol.bench import StreamSizes, pdol_stream_rows
 
 pytestmark = pytest.mark.process
 # Three folds of a worker for each node, whatever fits into one.

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.keys import seeded_key
+from hushstream.systems.bgt.artefacts import bgt_address
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
-from hushstream.systems.bgt.deployment import bgt_address
-from hushstream.systems.bgt.edge.making import make_slots
-from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
-from hushstream.systems.bgt.rounds import Round
-from hushstream.systems.bgt.server.rounds import Server
-from hushstream.systems.bgt.shuffler.collector import Collector
-from hushstream.systems.bgt.slots import Slots
+from hushstream.systems.bgt.edge.agent import Ratings, make_slots, ratings_of
+from hushstream.systems.bgt.server import Server
+from hushstream.systems.bgt.shuffler import Collector
+from hushstream.systems.bgt.slots import Round, Slots
 
 ITEMS = 60
 

@@ -15,14 +15,13 @@ from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
+from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig
-from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.records import round_fields
-from hushstream.systems.bgt.rounds import Model, Round
-from hushstream.systems.bgt.server.machine import BgtAggregatorMachine
-from hushstream.systems.bgt.shuffler.collector import CollectorMachine
-from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
+from hushstream.systems.bgt.server import BgtAggregatorMachine
+from hushstream.systems.bgt.shuffler import CollectorMachine
+from hushstream.systems.bgt.slots import Model, Round, Slots, null_slots, packed_slots
 
 ITEMS, FACTORS = 40, 2
 SECRET = Key(b"\x07" * 31 + b"\x02")

@@ -1,20 +1,20 @@
-"""The collector: exact sums, norms in whole numbers, noise once, repeats once."""
+"""The collector: exact sums, norms in whole numbers, repeats once, noise named by the ids and contents of its slots."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
 
-from hushstream.systems.bgt.configuration import UNIT
-from hushstream.systems.bgt.errors import BadSlots
-from hushstream.systems.bgt.price.sensitivity import deviation_of, squared_clip, squared_sensitivity
-from hushstream.systems.bgt.rounds import first_round
-from hushstream.systems.bgt.shuffler import sums
-from hushstream.systems.bgt.shuffler.admission import Refusal, admit
-from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import NOTHING, Slots, null_slots
+from hushstream.privacy.keys import Key
+from hushstream.systems.bgt import shuffler as sums
+from hushstream.systems.bgt.artefacts import bgt_address
+from hushstream.systems.bgt.configuration import UNIT, bgt_digest
+from hushstream.systems.bgt.guarantee import deviation_of, squared_clip, squared_sensitivity
+from hushstream.systems.bgt.shuffler import Collector, Inadmissible, Sums, admit
+from hushstream.systems.bgt.slots import NOTHING, BadSlots, Slots, first_round, null_slots
 
 from .conftest import collector_of, config_of, ids, ratings, slots_of
 from .test_making import rounds_of
@@ -120,15 +120,15 @@ def test_a_norm_beyond_the_clip_by_one_unit_is_refused(config) -> None:
     first, pairs, factors = rounds_of(config)
     item = int(pairs.top[0])
     assert not admit(slot(config, [3], [UNIT]), first, config).any()
-    assert admit(slot(config, [3, 4], [UNIT, 1]), first, config) == Refusal.NORM
-    assert admit(slot(config, [3], [UNIT], 1), first, config) == Refusal.NORM
+    assert admit(slot(config, [3, 4], [UNIT, 1]), first, config) == Inadmissible.NORM
+    assert admit(slot(config, [3], [UNIT], 1), first, config) == Inadmissible.NORM
     assert not admit(slot(config, [item], [UNIT]), pairs, config).any()
-    assert admit(slot(config, [item], [UNIT + 1]), pairs, config) == Refusal.NORM
+    assert admit(slot(config, [item], [UNIT + 1]), pairs, config) == Inadmissible.NORM
     most = int(squared_clip("factors", config.release) ** 0.5)
     assert not admit(slot(config, [3], [most], 0, [UNIT]), factors, config).any()
-    assert admit(slot(config, [3], [most + 1], 0, [UNIT]), factors, config) == Refusal.NORM
-    assert admit(slot(config, [3], [1], 0, [UNIT, 1]), factors, config) == Refusal.NORM
-    assert admit(slot(config, [3], [np.iinfo(np.int32).min]), first, config) == Refusal.NORM
+    assert admit(slot(config, [3], [most + 1], 0, [UNIT]), factors, config) == Inadmissible.NORM
+    assert admit(slot(config, [3], [1], 0, [UNIT, 1]), factors, config) == Inadmissible.NORM
+    assert admit(slot(config, [3], [np.iinfo(np.int32).min]), first, config) == Inadmissible.NORM
 
 
 def test_many_small_values_cannot_pass_by_their_number(config) -> None:
@@ -136,22 +136,22 @@ def test_many_small_values_cannot_pass_by_their_number(config) -> None:
     row = int(UNIT / config.release.pairs**0.5)
     items = np.arange(config.release.pairs)
     assert not admit(slot(config, items, np.full(len(items), row)), rounds_of(config)[0], config).any()
-    assert admit(slot(config, items, np.full(len(items), row + 1)), rounds_of(config)[0], config) == Refusal.NORM
+    assert admit(slot(config, items, np.full(len(items), row + 1)), rounds_of(config)[0], config) == Inadmissible.NORM
 
 
 @pytest.mark.parametrize(
     ("items", "values", "weight", "direction", "place", "why"),
     [
-        ([60], [1], 0, (), 0, Refusal.ITEM),
-        ([-2], [1], 0, (), 0, Refusal.ITEM),
-        ([4, 4], [1, 1], 0, (), 0, Refusal.ORDER),
-        ([5, 4], [1, 1], 0, (), 0, Refusal.ORDER),
-        ([NOTHING], [1], 0, (), 0, Refusal.ORDER),
-        ([NOTHING, 4], [0, 1], 0, (), 0, Refusal.ORDER),
-        ([4], [1], -1, (), 0, Refusal.KIND),
-        ([4], [1], 0, (1,), 0, Refusal.KIND),
-        ([4], [1], 1, (), 2, Refusal.KIND),
-        ([4], [1], 0, (0, 0, 1), 2, Refusal.KIND),
+        ([60], [1], 0, (), 0, Inadmissible.ITEM),
+        ([-2], [1], 0, (), 0, Inadmissible.ITEM),
+        ([4, 4], [1, 1], 0, (), 0, Inadmissible.ORDER),
+        ([5, 4], [1, 1], 0, (), 0, Inadmissible.ORDER),
+        ([NOTHING], [1], 0, (), 0, Inadmissible.ORDER),
+        ([NOTHING, 4], [0, 1], 0, (), 0, Inadmissible.ORDER),
+        ([4], [1], -1, (), 0, Inadmissible.KIND),
+        ([4], [1], 0, (1,), 0, Inadmissible.KIND),
+        ([4], [1], 1, (), 2, Inadmissible.KIND),
+        ([4], [1], 0, (0, 0, 1), 2, Inadmissible.KIND),
     ],
 )
 def test_what_is_no_slot_of_the_round_is_refused_and_counts_as_null(
@@ -171,7 +171,7 @@ def test_what_is_no_slot_of_the_round_is_refused_and_counts_as_null(
 def test_pairs_hold_items_of_the_top_alone(config) -> None:
     asked = rounds_of(config)[1]
     other = int(np.setdiff1d(np.arange(config.items), asked.top)[0])
-    assert admit(slot(config, [other], [1]), asked, config) == Refusal.ITEM
+    assert admit(slot(config, [other], [1]), asked, config) == Inadmissible.ITEM
 
 
 def test_a_second_slot_of_a_user_in_a_round_counts_for_nothing() -> None:
@@ -256,3 +256,58 @@ def test_unused_places_take_turns_with_spare_cells():
     places = sums._places(null_slots(1, config), config.items)[0]
     assert len(set(places[:8])) == 8
     assert set(places) == set(range(config.items, config.items + 8))
+
+
+ROUNDS = (0, 1, 2)
+
+
+def sums_of(films, number, contents, ids):
+    """What a round releases of these slots under one genesis."""
+    rig = films.CollectorRig(films.make_system(epsilon=2.0))
+    if number:
+        rig.play(number)
+        rig.open(films.rounds_of(rig.system.config)[number])
+    for place, (item, one) in enumerate(zip(contents, ids, strict=True)):
+        weight, value = ((1 << 15), (1 << 17)) if number == 0 else (0, 1 << 17)
+        slot = films.item_slot(rig.system.config, item, value, weight)
+        if number == 2:
+            slot.directions[0, 0] = 1 << 18
+        rig.slot(place, slot, number, slot_id=one.to_bytes(16, "big"))
+    rig.end(number)
+    (release,) = rig.released(rig.fold())
+    return np.frombuffer(release["sums"], "<i8")
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+def test_contents_that_change_places_have_other_noise(films, number):
+    """The same ids and the same contents, but other pairs of them."""
+    one = sums_of(films, number, [1, 2, 3], [100_001, 100_002, 100_003])
+    two = sums_of(films, number, [3, 2, 1], [100_001, 100_002, 100_003])
+    assert np.mean(one == two) < 0.25
+
+
+@pytest.mark.parametrize("number", ROUNDS)
+def test_the_same_slots_have_the_same_noise_in_any_order(films, number):
+    slots = [(1, 100_001), (2, 100_002), (3, 100_003)]
+    seen = {sums_of(films, number, *zip(*some, strict=True)).tobytes() for some in permutations(slots)}
+    assert len(seen) == 1
+
+
+def test_digests_of_slots_follow_from_the_key(config):
+    """So whoever sends slots cannot look for others whose digests have the same sum."""
+    histories = set()
+    for first in (1, 2):
+        address = bgt_address(config, bgt_digest(config), bytes(32), 0)
+        collector = Collector(first_round(config), config, Key(bytes([first]) * 32), address)
+        collector.take(null_slots(1, config), [bytes(16)])
+        histories.add(collector.digests)
+    assert len(histories) == 2
+
+
+def test_a_round_that_is_taken_up_in_its_midst_has_the_noise_that_it_would_have_had(config):
+    whole, again = (collector_of(first_round(config), config) for _ in range(2))
+    whole.take(null_slots(1, config), [bytes(16)])
+    again.load(whole.dump())
+    for collector in (whole, again):
+        collector.take(null_slots(1, config), [bytes([1] * 16)])
+    assert np.array_equal(whole.release().sums, again.release().sums)

@@ -22,11 +22,11 @@ from hushstream.systems.colin.configuration import (
     ContinualConfig,
     FeatureConfig,
 )
-from hushstream.systems.colin.counter.machine import CounterMachine
+from hushstream.systems.colin.counter import CounterMachine
 from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
+from hushstream.systems.colin.edge import CollaborativeLearnerMachine
 from hushstream.systems.colin.relation import SocialGraph
-from hushstream.systems.colin.server.machine import CollaborativeAggregatorMachine
+from hushstream.systems.colin.server import CollaborativeAggregatorMachine
 
 USERS = ("ann", "bob", "cyd")
 TIES = (("ann", "bob", 1.0), ("bob", "cyd", 0.5))
@@ -42,7 +42,7 @@ SECTIONS = {
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
     "features": {"dimension": DIMENSION},
-    "release": {"rows": 4, "horizon": 64, "rewards_per_user": 32},
+    "release": {"mechanism": "negative-digit", "rows": 4, "horizon": 64, "rewards_per_user": 32},
 }
 
 Reward = tuple[int, Sequence[float], float]

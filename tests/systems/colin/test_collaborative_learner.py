@@ -1,12 +1,22 @@
-"""What a collaborative learner decides, and which rows leave it and when."""
+"""What a collaborative learner decides, refuses and sends, and when; also with its users' counters at the edge."""
 
 from __future__ import annotations
+
+import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from hushstream.counting.blocks import BlockPlan
+from hushstream.engine.records import ReplayMismatch, Step
+from hushstream.engine.state.packed import OtherForm
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.schemas import codec
-from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
+from hushstream.schemas.batches import encode_context_batch
+from hushstream.systems.colin.configuration import GRID_BITS, plan_of
+from hushstream.systems.colin.relation import TextbookCollaborative
 
 
 @pytest.fixture
@@ -312,3 +322,309 @@ def test_only_contents_move_with_the_rewards(related, noise_at):
         found.append(((places, public, journals), content))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
+
+
+MARK = "payload-canary"
+
+
+# Refusals.
+
+NAN, INF = float("nan"), float("inf")
+GOOD = [[0.3, 0.3, 0.3]] * 4
+
+
+def context(features=GOOD, **fields):
+    record = {"event_id": MARK, "user": "ann", "context": np.array(features, "<f4").tobytes(), **fields}
+    return codec.encode("Context", record)
+
+
+BAD_CONTEXTS = {
+    "not a number": (context([*GOOD[:3], [NAN, 0, 0]]), "not_finite"),
+    "infinite": (context([*GOOD[:3], [INF, 0, 0]]), "not_finite"),
+    "too few arms": (context(GOOD[:3]), "wrong_dimension"),
+    "too many arms": (context(GOOD + GOOD[:1]), "wrong_dimension"),
+    "longer than L (L2)": (context([*GOOD[:3], [1.0, 0.1, 0.0]]), "too_long_features"),
+    "longer than L (L1)": (context([*GOOD[:3], [0.5, 0.5, 0.3]]), "too_long_features"),
+    "unknown user": (context(user=MARK), "unknown_user"),
+    "unknown track": (context(line=MARK), "unknown_line"),
+    "non-private track": (context(line="nonprivate"), "unknown_line"),
+    "no user": (context(user=""), "empty_id"),
+    "unknown arm in the mask": (context(eligible=bytes([0b10000])), "unknown_arm"),
+    "no eligible arm": (context(eligible=bytes([0])), "no_eligible_arm"),
+    "baseline not eligible": (context(baseline=1, eligible=bytes([0b0101])), "baseline_not_eligible"),
+    "bad after_click": (context(after_click=-2), "bad_after_click"),
+    "cut off": (context()[:-3], "truncated"),
+    "no Avro": (MARK.encode() * 9, "not_single_object"),
+    "another topic's record": (codec.encode("Tick", {"config_digest": bytes(16)}), "unexpected_schema"),
+    "negative phase": (codec.encode("Seal", {"phase": -1, "origin": -1, "config_digest": bytes(16)}), "bad_phase"),
+    "too many rows": (
+        encode_context_batch([f"e{i}" for i in range(4097)], ["ann"] * 4097, np.zeros((4097, 12), np.float32)),
+        "too_many_rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONTEXTS)
+def test_a_bad_context_is_a_dead_letter_with_its_reason_and_stops_nobody(related, name):
+    value, reason = BAD_CONTEXTS[name]
+    system = related.make_system(features={"dimension": 3, "norm": 1.0, "norm_l1": 1.2})
+    rig = related.RelatedLearnerRig(system)
+    small = related.some_features(0) / np.float32(2)
+    rig.context("before", features=small)
+    rig.put("contexts", value)
+    rig.context("after", features=small)
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    assert sorted(seen.arms) == ["after", "before"]
+    (letter,) = seen.letters
+    assert (letter["zone"], letter["role"], letter["topic"], letter["offset"]) == ("edge", "learner", "contexts", 1)
+    assert not any(MARK.encode() in output.value for output in seen.outputs)
+
+
+def test_features_of_exactly_the_allowed_length_are_taken(related):
+    system = related.make_system(features={"dimension": 3, "norm": 1.0, "norm_l1": 1.0})
+    rig = related.RelatedLearnerRig(system)
+    rig.context("axis", features=[[1, 0, 0], [0, -1, 0], [0, 0, 1], [0.5, 0.25, -0.25]])
+    assert not rig.fold().reasons
+    above = np.nextafter(np.float32(1), np.float32(2))
+    rig.context("above", features=[[above, 0, 0]] * 4)
+    assert rig.fold().reasons == ["too_long_features"]
+
+
+def test_an_event_of_another_user_is_refused(related, rig):
+    rig.decide("e")
+    rig.context("e", "bob")
+    rig.shown("e", 0, "bob")
+    rig.shown("e", 0, "nobody")
+    assert rig.fold().reasons == ["event_of_another_user"] * 3
+
+
+@pytest.mark.parametrize(("reward", "arm"), [(1.5, 0), (-0.1, 0), (NAN, 0), (INF, 0), (1.0, 4), (1.0, -1)])
+def test_feedback_that_cannot_be_is_refused_and_the_row_is_as_without_it(related, rig, reward, arm):
+    rig.interact("e", reward=None)
+    rig.reward("e", arm, reward)
+    rig.end_phase()
+    seen = rig.fold()
+    assert len(seen.reasons) == 1
+    assert [row[2] for row in rig.rows(seen)] == [0.0]
+    assert seen.letters[0]["topic"] == "clicks"
+
+
+def test_a_model_of_other_users_or_with_numbers_that_are_none_is_refused_and_the_old_one_stands(related, rigs):
+    system = related.make_system(release={"mechanism": "exact"}, public_dataset=True)
+    rig = related.RelatedLearnerRig(system)
+    genesis, model = related.model_of(system, related.some_rewards(1, 9))
+    rig.model(genesis)
+    rig.model(b"no model")
+    rig.model(rigs.changed(model, chain=bytes(16)))
+    rig.context("e")
+    seen = rig.fold()
+    assert [answer.model_version for answer in seen.answers] == [0], "what does not continue the chain does not count"
+    rig.model(model)
+    rig.context("f")
+    assert [answer.model_version for answer in rig.fold().answers] == [1]
+
+
+PLACES = ("server", "learner", "noisy-reward")
+
+
+def system_of(related, noise_at):
+    """Short memories and small allowances, so that each of them is reached."""
+    feedback = {"early_feedback": 3, "remembered_events": 5}
+    release = {"rows": 4, "horizon": 64, "rewards_per_user": 6}
+    if noise_at != "server":
+        release["noise_at"] = "learner"
+    if noise_at == "noisy-reward":
+        release["mechanism"] = noise_at
+    return related.make_system(feedback=feedback, release=release)
+
+
+@pytest.mark.parametrize("noise_at", PLACES)
+def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_sent(related, noise_at):
+    system = system_of(related, noise_at)
+    rig = related.RelatedLearnerRig(system)
+    rig.interact("e", reward=1.0)
+    rig.end_phase()
+    rig.fold()
+    log = rig.logs["clicks", 0]
+    name, fields = codec.decode(log[1].value)
+    log[1] = log[1]._replace(value=codec.encode(name, {**fields, "reward": 0.5}))
+    with pytest.raises(ReplayMismatch, match="its inputs give another"):
+        rig.replayed(rig.fresh())
+
+
+def journaled_arm(rig, arm):
+    """The first journal record under the right key, but with another arm in its first row."""
+    name, fields = codec.decode(rig.journal[0])
+    content = codec.encode(name, {**fields, "arms": np.array([arm], "<i4").tobytes(), "chain": bytes(16)})[:-16]
+    return content + rig.key.digest("chain", rig.genesis[-16:], content)
+
+
+def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie_and_stands(related):
+    rig = related.RelatedLearnerRig()
+    features = np.repeat(related.some_features(1)[:1], 4, axis=0)
+    assert rig.decide("e", features=features) == 0
+    rig.journal[0] = journaled_arm(rig, 2)
+    fresh = rig.fresh()
+    rig.replayed(fresh)
+    assert fresh.float_ties == 1
+    assert fresh.open.get("e").arm == 2
+
+
+@pytest.mark.parametrize("arm", [1, 9, -1])
+def test_an_arm_that_scores_worse_or_is_none_is_a_change(related, arm):
+    rig = related.RelatedLearnerRig()
+    features = related.some_features(1) * np.array([[1.0], [0.2], [0.1], [0.1]], np.float32)
+    assert rig.decide("e", features=features) == 0
+    rig.journal[0] = journaled_arm(rig, arm)
+    with pytest.raises(ReplayMismatch, match="another arm"):
+        rig.replayed(rig.fresh())
+
+
+def test_each_machine_has_the_state_form_of_its_own_items_whichever_was_made_last(related):
+    """A deployment without names goes on from what it kept before items could have names."""
+    kind, rig = related.CollaborativeLearnerMachine, related.RelatedLearnerRig()
+    of_class = kind.state
+    named = kind(related.make_system(named_items=True), 0, rig.key)
+    assert kind.state is of_class
+    rig.interact("e")
+    state, again = rig.machine.snapshot(), rig.fresh()
+    again.start(rig.genesis)
+    again.restore(state)
+    assert again.snapshot() == state
+    assert again.state is rig.machine.state is not named.state
+    assert "items" not in rig.machine.state.form.read(state)
+    with pytest.raises(OtherForm, match="with a catalogue, got a state of another form"):
+        named.restore(state)
+
+
+# Counters at the edge.
+
+
+def test_at_the_edge_no_reward_leaves_in_clear(related):
+    rig = related.played(related.edge_system(), flip=False)
+    assert {output.topic for output in rig.seen.outputs} == {"releases", "ledger"}
+    assert not rig.seen.releases("rewards")
+    assert {name for name, _ in (codec.decode(o.value) for o in rig.seen.releases("releases"))} == {"Release", "Seal"}
+
+
+def edge_address(rig, purpose, parameters, partition=0):
+    return NoiseAddress(
+        purpose=purpose,
+        deployment=rig.system.config.deployment,
+        genesis_nonce=rig.machine.chain.genesis_nonce,
+        system="colin",
+        mechanism=rig.system.config.release.mechanism,
+        parameters=parameters,
+        config_digest=rig.system.digest,
+        epoch=0,
+        partition=partition,
+    )
+
+
+def rows_played(related):
+    """The same rounds where a trusted counter gets the rows in clear: by release, as they left."""
+    rig = related.played(related.make_system(), flip=False)
+    records = [output for step in rig.seen.steps for output in step.releases if output.topic == "rewards"]
+    parts = [rig.rows(related.Seen([Step(None, (output,))])) for output in records]
+    return [sorted(rows, key=lambda row: row[0]) for rows in parts]
+
+
+def event_names(related, rig):
+    """By the features of a row, the name under which the learner knows its event."""
+    return {
+        tuple(row): rig.machine.row_names([f"e{number}"])[0]
+        for number in range(30)
+        for row in related.some_features(number).tolist()
+    }
+
+
+@pytest.mark.parametrize("name", ["negative-digit", "binary", "honaker"])
+def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_counter_to_the_bit(related, name):
+    system = related.edge_system(mechanism=name)
+    rig = related.played(system, flip=False)
+    plan = plan_of(system.config.release, system.config.features)
+    key = rig.key.derive("local-counters")
+    address = edge_address(rig, "counter", {"grid_bits": GRID_BITS})
+    zero = np.zeros((1, related.DIMENSION), dtype=np.int64)
+    arena = BlockPlan(plan=plan, blocks=3).open(key, address) if name == "negative-digit" else None
+    single = [plan.open(key, replace(address, cell=node)) for node in range(3)] if arena is None else []
+    names = event_names(related, rig)
+    rows = [row for step in rows_played(related) for row in step]
+    taken, exact = 0, []
+    for release in rig.seen.records("releases", "Release"):
+        nodes = np.frombuffer(release["nodes"], "<i4")
+        step = rows[taken : taken + len(nodes)]
+        taken += len(nodes)
+        exact += step
+        for node, features, reward in step:
+            if arena is not None:
+                arena.add(np.array([node]), zero)
+            else:
+                leaf = related.lattice_sums([(node, features, reward)])[node]
+                single[node].add(leaf[None], names[tuple(features)])
+        blocks, sums = related.arrays_of(release)
+        held = [single[b] for b in blocks] if single else []
+        noise = np.array([one.release().values - one.exact for one in held]) if held else arena.release()[blocks]
+        assert np.array_equal(sums, related.lattice_sums(exact)[blocks] + noise)
+        assert noise.all()
+    assert taken == len(rows) > 10
+
+
+@pytest.mark.parametrize("levels", [1, 8])
+def test_a_noisy_reward_is_drawn_once_for_its_user_number_event_and_content(related, levels):
+    system = related.edge_system(mechanism="noisy-reward", reward_levels=levels, epsilon=0.5)
+    rig = related.played(system, flip=False)
+    law = LocalReward.of(levels, 0.5)
+    address = edge_address(rig, "reward-noise", {"levels": levels, "epsilon_micro": 500_000, "law": law.law})
+    key = rig.key.derive("local-counters")
+    sums, count, taken = np.zeros((3, related.DIMENSION), np.int64), [0, 0, 0], 0
+    rows = [row for step in rows_played(related) for row in step]
+    names = event_names(related, rig)
+    for release in rig.seen.records("releases", "Release"):
+        size = len(release["nodes"]) // 4
+        for node, features, reward in rows[taken : taken + size]:
+            content = key.digest("reward", names[tuple(features)], struct.pack("<q", int(reward * levels)))
+            stream = KeyedStream(key, replace(address, node=(node, count[node]), content=content))
+            noised = law.estimate(law.draw(stream, np.array([int(reward * levels)])))
+            sums[node] += np.trunc(np.array(features) * noised * 2.0**24).astype(np.int64)
+            count[node] += 1
+        taken += size
+        blocks, found = related.arrays_of(release)
+        assert np.array_equal(found, sums[blocks])
+    assert taken == len(rows)
+
+
+def test_at_the_edge_an_allowance_ends_too_and_the_price_is_in_the_ledger_once(related):
+    system = related.edge_system(rewards_per_user=3)
+    rig = related.RelatedLearnerRig(system, related.SECRET)
+    for number in range(5):
+        rig.interact(f"e{number}")
+    rig.end_phase()
+    seen = rig.fold()
+    assert seen.counts["allowance_spent"] == 2
+    assert [len(release["nodes"]) // 4 for release in seen.records("releases", "Release")] == [3]
+    rig.interact("one more")
+    rig.end_phase(1)
+    assert not rig.fold().records("releases", "Release")
+    (entry,) = rig.seen.records("ledger", "LedgerEntry")
+    assert entry["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro == 1_000_000
+    assert entry["debit"]["scope"] == "epoch/0/0"
+    assert entry["private_as_stated"]
+    assert [debit for record in rig.seen.journals for debit in record["debits"]] == [entry["debit"]]
+
+
+def test_the_journal_record_before_each_release_holds_its_debit(related):
+    """The price with the first release, nothing with those that it covers, and no debit where nothing is released."""
+    rig = related.RelatedLearnerRig(related.edge_system(), related.SECRET)
+    for phase in range(3):
+        rig.interact(f"e{phase}")
+        rig.end_phase(phase)
+        rig.fold()
+    released = [len(related.Seen([step]).records("releases", "Release")) for step in rig.seen.steps]
+    debits = [record["debits"] for record in rig.seen.journals]
+    assert list(map(len, debits)) == released
+    assert sum(released) == 3
+    prices = [debit["epsilon_micro"] for held in debits for debit in held]
+    assert prices == [rig.system.guarantee().epsilon_micro, 0, 0]
+    assert rig.replayed(rig.fresh()).outputs == rig.seen.outputs

@@ -24,7 +24,7 @@ from hushstream.ops.check.verify import verify
 from hushstream.ops.decision_table import decision_table
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.schemas import codec
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 from recordings import KEYS, Loop
 
@@ -68,7 +68,7 @@ def test_decisions_name_items_and_rows_of_released_sums_have_their_features(tmp_
             user = ("ann", "bob")[number % 2]
             decision = await client.decide(f"e{number}", user, FACES, timeout=None)
             assert decision.item is not None
-            assert (decision.catalogue, FACES[decision.item]) == (3, FACES[decision.item])
+            assert (decision.catalogue, FACES[decision.item]) == (1, FACES[decision.item])
             shown[decision.item] += 1
             await client.shown(f"e{number}", user, decision.item)
             await client.reward(f"e{number}", user, decision.item, 1.0)
@@ -215,7 +215,7 @@ def test_a_gateway_takes_features_by_item_and_says_how_many_each_has(tmp_path: P
         await client.items.add_all([Item(name) for name in FACES])
         words = Translation(loop.system.requests, client.items)
         asked = {"a": [0.5, 0.0], "b": [0.0, 0.5]}
-        context, stands_for = words.situation(asked)
+        context, stands_for, _ = words.situation(asked)
         assert context == asked
         assert stands_for == words.situation(dict(reversed(asked.items())))[1]
         assert words.eligible(None, asked) == ["a", "b"]

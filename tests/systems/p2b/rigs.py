@@ -13,26 +13,24 @@ from numpy.typing import NDArray
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
+from hushstream.systems.p2b.codebook import CENTROID_STEPS
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
     LearnerConfig,
-    LiftConfig,
+    MeasurementConfig,
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
-    ShadowConfig,
     SlotConfig,
     UsersConfig,
 )
-from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
-from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.contribution.slots import Report, pack, unpack
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from hushstream.systems.p2b.slots import FeatureLayout, Report, pack, unpack
 
 DIMENSION, ARMS, CODES = 4, 5, 4
 START_MS = 1_700_000_000_000
@@ -40,8 +38,7 @@ NONCE = bytes(range(32))
 SECTIONS = {
     "learner": LearnerConfig,
     "feedback": FeedbackConfig,
-    "lift": LiftConfig,
-    "shadow": ShadowConfig,
+    "measurement": MeasurementConfig,
     "release": ReleaseConfig,
     "partitions": PartitionConfig,
     "encoder": EncoderConfig,
@@ -266,7 +263,7 @@ class LearnerRig(Rig):
 
     def knows(self, user: str = "ann") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Gram (K, D, D) and moment (K, D) of a user's own learner."""
-        agent = self.machine.agents[user]
+        agent = self.machine.agents.get(user)
         state = agent.state or self.machine.terms.policy.shared(agent.track).state
         gram = np.linalg.inv(state.inverse.astype(np.float64))
         return gram, np.einsum("kij,kj->ki", gram, state.theta)
@@ -333,3 +330,12 @@ def changed(value: bytes, **fields: Any) -> bytes:
 def cell_budgets(layout: FeatureLayout) -> NDArray[np.int64]:
     """(P,) the units that each cell's block may have in one slot."""
     return np.repeat(np.array(layout.budgets, dtype=np.int64), [block.cells for block in layout.blocks])
+
+
+def adopt(rig: LearnerRig, version: int = 1) -> None:
+    """Have a learner take this version of the model."""
+    track = AggregatorRig(rig.system)
+    track.give(crowd_values(rig.system, version))
+    for value in (track.genesis, *track.journal):
+        rig.put("models", value)
+    rig.fold()

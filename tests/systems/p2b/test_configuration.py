@@ -1,8 +1,10 @@
-"""Configurations: what cannot be is refused by name, and everything that decides a computation is in the digest."""
+"""Configurations: what cannot be is refused, all that decides is in the digest, the number of codes follows."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, fields, is_dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,17 +19,17 @@ from hushstream.systems.p2b.configuration import (
     EncoderConfig,
     FeedbackConfig,
     LearnerConfig,
-    LiftConfig,
+    MeasurementConfig,
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
-    ShadowConfig,
     SlotConfig,
     UsersConfig,
     configuration_digest,
 )
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import release_guarantee
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee import auto_codes, release_guarantee
+from hushstream.systems.p2b.slots import ContributionError
 from hushstream.systems.p2b.system import KIND
 
 NAN, INF = float("nan"), float("inf")
@@ -40,8 +42,7 @@ SECTIONS = {
     "release": ReleaseConfig,
     "partitions": PartitionConfig,
     "users": UsersConfig,
-    "lift": LiftConfig,
-    "shadow": ShadowConfig,
+    "measurement": MeasurementConfig,
     "exploration": ExplorationConfig,
     "privacy": PrivacyConfig,
     "budget": BudgetConfig,
@@ -49,6 +50,7 @@ SECTIONS = {
 NEEDED = {"context": {"dimension": 4}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
 BAD = {
     "privacy.person": ["", "yes", None],
+    "privacy.tainted": [[1], (None,)],
     "context.dimension": [1, 4097, 2.0, "10", True, None],
     "context.digits": [0, 4, 1.5],
     "learner.alpha": [-0.1, NAN, INF, "1", None, True],
@@ -76,15 +78,13 @@ BAD = {
     "release.sums": ["often", None, 1],
     "release.windows": [0, 2**30 + 1, 1.5, None],
     "release.form": ["rows", "", None],
-    "lift.holdout": [-0.1, 0.51, NAN, INF, "some", True],
-    "lift.epsilon": [0, -1, 1e-9, 20.5, NAN, INF, None],
-    "lift.decisions_per_user": [0, 1_000_001, 1.5, "9"],
-    "lift.every_seconds": [0, -1.0, NAN, INF, "1"],
-    "lift.releases": [0, 2**30 + 1, 1.5, None],
-    "shadow.epsilon": [0, -1, 1e-9, 20.5, NAN, INF, "some"],
-    "shadow.decisions_per_user": [0, 1_000_001, 1.5, "9"],
-    "shadow.every_seconds": [0, -1.0, NAN, INF, "1"],
-    "shadow.releases": [0, 2**30 + 1, 1.5, None],
+    "measurement.of": ["none", True, None],
+    "measurement.baseline": [-0.1, 0.51, NAN, INF, "some", True],
+    "measurement.own": [-0.1, 0.51, NAN, INF, "some", True],
+    "measurement.epsilon": [0, -1, 1e-9, 20.5, NAN, INF, None],
+    "measurement.decisions_per_user": [0, 1_000_001, 1.5, "9"],
+    "measurement.every_seconds": [0, -1.0, NAN, INF, "1"],
+    "measurement.releases": [0, 2**30 + 1, 1.5, None],
     "exploration.choice": ["random", "", None],
     "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
     "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
@@ -183,15 +183,13 @@ OTHERS = {
     "release.window_seconds": 9.0,
     "release.sums": "fresh",
     "release.windows": 5,
-    "lift.holdout": 0.25,
-    "lift.epsilon": 0.75,
-    "lift.decisions_per_user": 3,
-    "lift.every_seconds": 60.0,
-    "lift.releases": 9,
-    "shadow.epsilon": 0.5,
-    "shadow.decisions_per_user": 3,
-    "shadow.every_seconds": 60.0,
-    "shadow.releases": 9,
+    "measurement.of": "answers",
+    "measurement.baseline": 0.125,
+    "measurement.own": 0.25,
+    "measurement.epsilon": 0.75,
+    "measurement.decisions_per_user": 3,
+    "measurement.every_seconds": 60.0,
+    "measurement.releases": 9,
     "exploration.choice": "softmax",
     "exploration.share": 0.1,
     "exploration.temperature": 0.1,
@@ -204,7 +202,6 @@ OTHERS = {
     "deployment": "other",
     "arms": 6,
     "expected_slots": 41,
-    "kind": "edge",
     "budget": BudgetConfig(30.0, 1e-6),
 }
 
@@ -222,7 +219,8 @@ def test_every_value_and_every_centroid_moves_the_digest():
     # tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
     asked = {"items_from_requests", "users.events", "half_life", "model_valid_seconds", "slot.renew_every_seconds"}
-    assert leaves - {"system", "mode", "privacy.person"} - declared - asked == set(OTHERS)
+    asked |= {"kind"}
+    assert leaves - {"system", "mode", "privacy.person", "privacy.tainted"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
@@ -251,7 +249,11 @@ def test_an_epsilon_is_refused_where_the_sampling_makes_it(mode):
 
 def test_an_epsilon_below_the_unit_in_which_it_is_counted_is_refused():
     """1e-9 was once charged as 1e-6, a thousand times as much, while its noise was that of 1e-9."""
-    for made in (lambda: ReleaseConfig(epsilon=1e-9), lambda: LiftConfig(0.1, 1e-9), lambda: BudgetConfig(1e-9, 1e-6)):
+    for made in (
+        lambda: ReleaseConfig(epsilon=1e-9),
+        lambda: MeasurementConfig(epsilon=1e-9),
+        lambda: BudgetConfig(1e-9, 1e-6),
+    ):
         with pytest.raises(ConfigurationError, match="at least 1e-06, the unit in which epsilon is counted"):
             made()
     assert ReleaseConfig(epsilon=1e-6).slot_epsilon == 1e-6
@@ -283,11 +285,11 @@ def release(**values):
     return release_guarantee(make(release=ReleaseConfig(**values), slot=SlotConfig(lifetime_slots=3)))
 
 
-def test_slot_sums_promise_the_configured_epsilon_and_only_the_tables_residue():
+def test_slot_sums_promise_the_configured_epsilon_and_only_the_tables_truncation():
     promised = release(epsilon=0.5)
     assert promised.private_as_stated
     assert promised.epsilon_micro == 500_000
-    assert promised.delta_units == promised.residue_units < 2**80 * 1e-15
+    assert promised.delta_units == promised.truncation_units < 2**80 * 1e-15
     assert promised.lifetime.cost.epsilon_micro == 1_500_000
     assert "null" in promised.relation
 
@@ -331,3 +333,51 @@ def test_state_does_not_expire_while_anything_of_it_waits():
     with pytest.raises(ConfigurationError, match=r"users\.expire_after_seconds: expected more than .*9000.*, got 9000"):
         make(users=UsersConfig(expire_after_seconds=owed))
     assert make(users=UsersConfig(expire_after_seconds=owed + 1)).users.expire_after_seconds == owed + 1
+
+
+def test_the_settings_that_were_simulated_get_the_codes_that_were_checked():
+    assert auto_codes(10, 1400, 1.0) == 8
+    assert auto_codes(10, 14_000, math.log(2)) == 16
+    assert auto_codes(10, 20_000, math.log(2)) == 32
+    assert auto_codes(10, 70_000, math.log(2)) == 32
+    assert auto_codes(10, 500, 1.0) == 8
+    assert auto_codes(20, 3000, 1.0) == 8
+
+
+def test_more_slots_or_budget_never_give_fewer_codes_and_more_arms_or_windows_never_more():
+    slots = [auto_codes(10, n, 1.0) for n in (1, 100, 1000, 10_000, 100_000, 10**9)]
+    budgets = [auto_codes(10, 1400, epsilon) for epsilon in (1e-6, 0.1, 0.5, 1, 5, 1e3, 1e9)]
+    arms = [auto_codes(arms, 1400, 1.0) for arms in (1, 5, 10, 50, 1000)]
+    windows = [auto_codes(10, 1400, 1.0, windows=windows) for windows in (1, 7, 100)]
+    assert slots == sorted(slots)
+    assert budgets == sorted(budgets)
+    assert arms == sorted(arms, reverse=True)
+    assert windows == sorted(windows, reverse=True)
+    assert slots[0] == budgets[0] == 2
+    assert slots[-1] == budgets[-1] == 32
+
+
+def test_finer_levels_cost_little():
+    assert auto_codes(10, 1400, Fraction(1), levels=256) in (4, 8)
+
+
+def test_codes_stay_within_a_few_a_dimension():
+    for dimension in (2, 3, 6, 20):
+        assert auto_codes(10, 10**9, 1.0, dimension=dimension) <= 4 * dimension
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arms": 0},
+        {"expected_slots": 0},
+        {"epsilon": 0},
+        {"epsilon": math.inf},
+        {"levels": 0},
+        {"dimension": 1},
+    ],
+)
+def test_impossible_settings_are_refused(changed):
+    settings = {"arms": 10, "expected_slots": 100, "epsilon": 1.0, "levels": 1, "dimension": 10} | changed
+    with pytest.raises(ContributionError):
+        auto_codes(**settings)

@@ -7,12 +7,11 @@ import numpy as np
 from hushstream.engine.configuration import config_digest
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.systems.pdap.algorithm.aggregate import Aggregate
-from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate, Outcomes
+from hushstream.systems.pdap.algorithm.blocks import KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
-from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.counter import Counter
 
 KEY = seeded_key(3, "counter")
 

@@ -16,14 +16,14 @@ from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party
+from hushstream.systems.pdap.algorithm.aggregate import Outcomes
 from hushstream.systems.pdap.algorithm.blocks import Blocks
-from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
-from hushstream.systems.pdap.counter.machine import BlockCounterMachine
+from hushstream.systems.pdap.counter import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
-from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
+from hushstream.systems.pdap.edge import PdapLearnerMachine
 from hushstream.systems.pdap.records import outcome_fields, parse_outcomes, parse_part
-from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
+from hushstream.systems.pdap.server import PdapAggregatorMachine
 
 SECRET = Key(b"\x07" * 31 + b"\x02")
 """A key that is not seeded: what it gives may be called private."""
@@ -108,9 +108,10 @@ class VendorLearnerRig(Rig):
         return self.put(f"contexts.{self.vendor}", codec.encode("Seal", fields), self.partition)
 
     def item(self, item: str, version: int, *, offered: bool = True, **changes: Any) -> int:
-        fields = {"item": item, "version": version, "offered": offered, "title": "", "features": ""}
-        fields |= {"config_digest": self.system.digest, **changes}
-        return self.put(f"items.{self.vendor}", codec.encode("Item", fields))
+        digest = changes.pop("config_digest", self.system.digest)
+        items = [{"item": item, "offered": offered, "title": "", "features": "", **changes}]
+        fields = {"version": version, "items": items, "config_digest": digest}
+        return self.put(f"items.{self.vendor}", codec.encode("ItemChanges", fields))
 
     def model(self, value: bytes) -> int:
         return self.put("models", value)

@@ -1,15 +1,21 @@
-"""Configurations of P-DAP: what cannot be is refused by name, and everything is in the digest."""
+"""Configurations of P-DAP: what is refused, what is in the digest, what is promised, and what is said beforehand."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from math import exp
 
+import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import parse_as
-from hushstream.engine.configuration import PartitionConfig, canonical_form, config_digest
+from hushstream.engine.configuration import PartitionConfig, config_digest
+from hushstream.engine.declare.plan import Audience
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.amounts import DELTA_ONE
+from hushstream.privacy.mechanisms.noise import laplace_scale, truncation
+from hushstream.systems.pdap.algorithm.aggregate import Outcomes
 from hushstream.systems.pdap.configuration import (
     BlockConfig,
     CellConfig,
@@ -17,6 +23,9 @@ from hushstream.systems.pdap.configuration import (
     PdapConfig,
     VendorConfig,
 )
+from hushstream.systems.pdap.counter import Counter
+from hushstream.systems.pdap.plan import block_figures, plan
+from hushstream.systems.pdap.promise import budget_facts, epoch_guarantee, release_guarantee, spending_terms
 from hushstream.systems.pdap.system import KIND
 
 NAN, INF = float("nan"), float("inf")
@@ -131,12 +140,6 @@ def test_whole_numbers_and_floats_of_one_value_have_one_digest():
     )
 
 
-def test_settings_that_came_later_leave_the_digest_alone_while_they_are_unused():
-    """Taken when there was neither `release.seconds` nor `vendors.named`."""
-    shops = PdapConfig("shops", (VendorConfig("one", 3), VendorConfig("two", 4)), 2)
-    assert config_digest(shops).hex() == "afc94c8acf4aaf47a58613c260c665b3"
-
-
 def test_every_setting_is_in_the_digest():
     base = settings()
     changed = [
@@ -155,7 +158,7 @@ def test_every_setting_is_in_the_digest():
     assert len(digests) == len(changed) + 2
 
 
-def test_declared_features_are_in_the_file_and_the_digest_and_no_digest_of_numbers_moves():
+def test_declared_features_are_in_the_file_and_in_the_digest():
     text = {"system": "pdap", "deployment": "mall", "vendors": [{"name": "a", "items": {"capacity": 5}}]}
     found = {
         name: parse_as(PdapConfig, {**text, "features": features})
@@ -170,4 +173,126 @@ def test_declared_features_are_in_the_file_and_the_digest_and_no_digest_of_numbe
     assert KIND.language.written(found["age"])["features"] == {
         "age": {"kind": "number", "range": [16.0, 96.0], "scale": "linear", "nodes": 8}
     }
-    assert b"declared" not in canonical_form(found["numbers"], False)
+
+
+def test_one_reward_pays_epsilon_once_whatever_windows_and_levels(pdap):
+    for settings in (pdap.config(epsilon=0.5), pdap.config(epsilon=0.5, first_window=50, window_ratio=1.1)):
+        found = release_guarantee(settings)
+        assert found.epsilon_micro == 500_000
+        assert found.unit == "one reward"
+        assert found.replace_one == found.cost
+        assert found.private_as_stated
+
+
+def test_delta_is_the_truncation_of_one_draw(pdap):
+    found = epoch_guarantee(pdap.config(epsilon=0.5))
+    off = truncation(*laplace_scale(0.5, 1))
+    assert found.delta_units == found.truncation_units
+    assert float(off) * (1 + exp(0.5)) <= found.delta_units / DELTA_ONE <= float(off) * (1 + exp(0.5)) * 1.001 + 2**-79
+
+
+def test_a_persons_c_events_cost_c_times_as_much(pdap):
+    found = release_guarantee(pdap.config(epsilon=0.5, events_per_person=40))
+    assert found.lifetime.units == 40
+    assert found.lifetime.cost.epsilon_micro == 40 * 500_000
+
+
+def test_with_an_epsilon_for_each_level_the_largest_is_promised(pdap):
+    settings = pdap.config(epsilon=0.1, level_growth=0.5)
+    assert settings.level_epsilons == pytest.approx((0.1, 0.141422, 0.2, 0.282843), abs=1e-6)
+    found = release_guarantee(settings)
+    assert found.epsilon_micro == 282_843
+    assert "0.1, 0.141422, 0.2, 0.282843 on levels 0 to 3" in found.mechanism
+
+
+def test_levels_of_a_reward_widen_the_noise_and_not_the_price(pdap):
+    found = release_guarantee(pdap.config(epsilon=0.5, reward_levels=10))
+    assert (found.epsilon_micro, found.sensitivity) == (500_000, 10)
+    assert "scale 10/epsilon" in found.mechanism
+
+
+def test_who_sees_rewards_is_said_for_each_placement(pdap):
+    serving, home = (release_guarantee(pdap.config(placement=one)).not_protected for one in ("serving", "home"))
+    assert any("all rewards, from whoever runs the counter" in fact for fact in serving)
+    assert any("that vendor's counter" in fact for fact in home)
+    assert serving[:-1] == home[:-1]
+
+
+def test_the_rule_that_must_not_be_broken_is_a_condition(pdap):
+    conditions = release_guarantee(pdap.config(events_per_person=40)).conditions
+    assert any("no arm is chosen by anyone who sees rewards" in fact for fact in conditions)
+    assert any("at most 40 events: nobody counts them" in fact for fact in conditions)
+
+
+def test_a_budget_admits_whole_epochs_and_says_how_many(pdap):
+    settings = replace(pdap.config(epsilon=0.5), budget=BudgetConfig(epsilon=1.6, delta=1e-6))
+    assert spending_terms(settings).fits == 3
+    assert budget_facts(settings).fits == 3
+    found = release_guarantee(settings)
+    assert found.epsilon_micro == 1_500_000
+    assert found.redraws.most == 3
+    assert found.redraws.price.epsilon_micro == 500_000
+    assert found.lifetime.cost.epsilon_micro == 3 * 100 * 500_000
+
+
+def test_without_a_budget_one_epoch_is_all(pdap):
+    settings = pdap.config(epsilon=0.5)
+    assert spending_terms(settings).fits == 1
+    assert budget_facts(settings).limit == epoch_guarantee(settings).cost
+
+
+def test_a_budget_with_room_for_nothing_is_refused(pdap):
+    settings = replace(pdap.config(epsilon=0.5), budget=BudgetConfig(epsilon=0.4, delta=1e-6))
+    with pytest.raises(ConfigurationError, match="one epoch of noise"):
+        release_guarantee(settings)
+
+
+@pytest.mark.parametrize(("epsilon", "outcomes"), [(0.001, 2_900), (0.01, 290), (1.0, 400)])
+def test_no_block_will_ever_be_released_is_said_and_holds(pdap, epsilon, outcomes):
+    settings = pdap.config(epsilon=epsilon)
+    assert any(
+        warning.startswith("no block will ever be released") for warning in block_figures(settings, outcomes).warnings
+    )
+    counter = Counter(settings, pdap.keyed(settings))
+    ones, zeros = np.ones(outcomes, dtype=np.int64), np.zeros(outcomes, dtype=np.int64)
+    released = 0
+    while len(ones):
+        some = slice(0, counter.capacity_left)
+        counter.take(
+            Outcomes(
+                zeros[some], ones[some] << 57, zeros[some], zeros[some], pdap.names(counter.taken, len(ones[some]))
+            )
+        )
+        ones, zeros = ones[some.stop :], zeros[some.stop :]
+        if not counter.capacity_left:
+            released += len(counter.close(counter.window).blocks)
+    assert released == 0
+
+
+def test_one_outcome_more_than_the_smallest_block_is_not_called_hopeless(pdap):
+    found = block_figures(pdap.config(epsilon=0.001), 3_000)
+    assert not any(warning.startswith("no block") for warning in found.warnings)
+    assert any(warning.startswith("hardly any block") for warning in found.warnings)
+
+
+def test_counters_at_home_fill_from_one_vendors_traffic(pdap):
+    serving, home = (
+        block_figures(pdap.config(vendors=4, placement=one, epsilon=0.01), 1_000) for one in ("serving", "home")
+    )
+    assert not any(warning.startswith("no block") for warning in serving.warnings)
+    assert any(warning.startswith("no block") for warning in home.warnings)
+
+
+def test_a_lone_vendor_and_arms_that_never_show_are_named(pdap):
+    assert any("nobody to share with" in warning for warning in block_figures(pdap.config(vendors=1), 10_000).warnings)
+    assert any(
+        "80 of 92 arms" in warning
+        for warning in block_figures(pdap.config(vendors=4, arms=23, epsilon=0.1), 1_000).warnings
+    )
+
+
+def test_a_plan_says_when_blocks_come_and_leaves_open_what_no_public_number_tells(pdap):
+    found = plan(pdap.config(vendors=4, arms=1000, epsilon=1.0), Audience(20_000, 10))
+    assert found.beats is None
+    assert found.notes[0] == "2,323,333 outcomes: 21 windows, the first model after 500."
+    assert not any(note.startswith("Warning") for note in found.notes)

@@ -19,15 +19,14 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.matching import UNEXPLAINED
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.statement.statement import statement_of
-from hushstream.privacy.promises.contents import Form
-from hushstream.replay.runners.direct import DirectDriver
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.ops.statement import statement_of
+from hushstream.privacy.promises.promise import Form
+from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
+from hushstream.systems.pdap import counter as pending
 from hushstream.systems.pdap.configuration import VendorConfig
-from hushstream.systems.pdap.counter import pending
-from hushstream.systems.pdap.counter.machine import BlockCounterMachine
+from hushstream.systems.pdap.counter import BlockCounterMachine
 from hushstream.systems.pdap.promise import TRUSTED, pdap_contents
 from hushstream.systems.pdap.system import KIND, declare
 
@@ -81,8 +80,9 @@ def catalogue_changes(system, put):
         named = [("two", item)] if item else [("one", f"i{n}") for n in range(3)] + [("two", f"i{n}") for n in range(4)]
         for vendor, one in named:
             versions[vendor] += 1
-            fields = {"item": one, "version": versions[vendor], "offered": offered, "config_digest": system.digest}
-            put("items", "Item", vendor=vendor, title="", features="", **fields)
+            items = [{"item": one, "offered": offered, "title": "", "features": ""}]
+            fields = {"version": versions[vendor], "items": items, "config_digest": system.digest}
+            put("items", "ItemChanges", vendor=vendor, **fields)
 
     return change
 
@@ -221,7 +221,7 @@ def test_the_statement_says_whom_the_vendors_trust(shops, tmp_path):
         config = shops.make_config(release={"placement": placement}, deployment=placement)
         text = str(statement_of(prepare(tmp_path / placement, config)).as_json())
         assert who in text
-        assert "replace one reward" in text
+        assert "replace-one" in text
 
 
 def test_no_topic_that_holds_a_workers_memory_is_said_to_hold_nothing_of_persons(shops, tmp_path):

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.algorithm.edge import quantise, unit_rows
-from hushstream.systems.pdol.algorithm.node import NodeState
-from hushstream.systems.pdol.algorithm.rows import Rows
+from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.rows import Rows, quantise, unit_rows
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig, RecordConfig, SharingConfig, pdol_digest
 
-DIMENSION = 12
+DIMENSION = 130
+"""More features than moments are released for: leaves hold gradients."""
 SLOTS, HORIZON = 3, 4
 
 
@@ -29,7 +28,8 @@ def config_of(counter: str = "blt", nodes: int = 2, epsilon: float = 8.0, **opti
 def counters_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> Counters:
     plan = plan_of(config.sharing, config.records.dimension)
     address = counter_address(config, pdol_digest(config), bytes(32), 0, domain, 0)
-    return Counters(plan, seeded_key(seed, f"domain-{domain}"), address, config.sharing.counter == "exact")
+    silent = config.sharing.counter == "exact"
+    return Counters(plan, seeded_key(seed, f"domain-{domain}"), address, config.records.dimension, silent)
 
 
 def node_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> NodeState:

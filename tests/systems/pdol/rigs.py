@@ -16,7 +16,7 @@ from hushstream.schemas import codec
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, PredictionConfig, RecordConfig, SharingConfig
-from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.guarantee import PdolSystem
 from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.home import HomeMachine
 

@@ -8,11 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.systems.pdol.conftest import join_rows
 
-from hushstream.systems.pdol.algorithm.edge import Refusal, admit, quantise, unit_rows
-from hushstream.systems.pdol.algorithm.rows import Rows, null_rows, sums_by_row
+from hushstream.systems.pdol.algorithm.rows import (
+    BadRows,
+    Refusal,
+    Rows,
+    admit,
+    null_rows,
+    quantise,
+    sums_by_row,
+    unit_rows,
+)
 from hushstream.systems.pdol.configuration import UNIT
-from hushstream.systems.pdol.errors import BadRows
-from hushstream.systems.pdol.nodes.home import within_allowance
 
 NAN, INF = float("nan"), float("inf")
 GOOD = ([0, 2], [0.6, 0.8], 1)
@@ -140,15 +146,6 @@ def test_columns_that_make_no_rows_are_refused() -> None:
     for ends in ([0, 2, 1], [1, 1, 1], [0, 0, 0]):
         with pytest.raises(BadRows, match="row ends that rise"):
             Rows(np.array(ends), np.zeros(1, dtype=np.int32), zero, np.ones(2, dtype=np.int8))
-
-
-def test_an_allowance_is_charged_whatever_the_slot_holds_and_never_beyond_its_cap() -> None:
-    spent: dict[bytes, int] = {}
-    ann, ben, cem = b"a", b"b", b"c"
-    asked = (ann, ben, ann, ann, ben)
-    assert [within_allowance(spent, user, 2) for user in asked] == [True, True, True, False, True]
-    assert [within_allowance(spent, user, 2) for user in (ann, cem)] == [False, True]
-    assert spent == {ann: 2, ben: 2, cem: 1}
 
 
 def test_unit_rows_scales_each_record_and_leaves_zeros() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest, rankdata
 from sklearn.linear_model import LogisticRegression
 
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.log_copy import LogCopy, copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.schemas import codec
@@ -161,7 +160,7 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
     system = prepare(folder, _config(name, sealed), keys=keys)
     machine = LearnerMachine(system.core, 0, keys.key("edge"))
     users = [_name(number) for number in range(USERS)]
-    user_of = {machine.user_key(user).digest("report-id", bytes(8)): user for user in users}
+    user_of = {machine.agents.user_key(user).digest("report-id", bytes(8)): user for user in users}
 
     def sent() -> int:
         logs = broker.segments(prefix)

@@ -18,9 +18,9 @@ from hushstream.broker.batches import stamp
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
-from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.p2b.contribution.sealed import SealOpener
-from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
+from hushstream.schemas.topics import partition_of
+from hushstream.systems.p2b.sealed import SealOpener
+from hushstream.systems.p2b.slots import SLOT_BYTES
 
 Rule = Literal["key", "headers", "partition", "size", "timestamp", "order", "client", "producer"]
 

@@ -1,23 +1,34 @@
-"""Bounded buffers between the fetch thread and the folds: they take whole batches and give slices."""
+"""Bounded buffers between the agent and the folds: they take whole fetches and give slices."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from hushstream.agents.errors import DENIED, JournalLost
+from hushstream.agents.kafka.logs import as_records
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
+logger = logging.getLogger(__name__)
+
 _offset = attrgetter("offset")
+_LOOK_SECONDS = 0.01
+_RETRY_SECONDS = 0.2
 
 
 class InputBuffer:
     """Holds the records of one input partition that have arrived and are not folded yet.
 
     A record is taken only at the expected offset. A record below it was seen before and is dropped. A record above it
-    makes the fetcher seek, because it may come from an older fetch: the gap is real only if it is still there right
+    makes the consumer seek, because it may come from an older fetch: the gap is real only if it is still there right
     after that seek.
     """
 
@@ -61,7 +72,7 @@ class InputBuffer:
 
     @property
     def wants_seek(self) -> bool:
-        """Whether the fetcher must seek to ``next_offset`` before it delivers again."""
+        """Whether the consumer must seek to ``next_offset``: until it has, only a fetch that has that offset counts."""
         return self._wants_seek
 
     @property
@@ -69,13 +80,23 @@ class InputBuffer:
         """Whether fetching must pause."""
         return len(self._records) >= self.limit_records or self._bytes >= self.limit_bytes
 
+    @property
+    def half_empty(self) -> bool:
+        """Whether fetching may go on after a pause."""
+        return len(self._records) * 2 <= self.limit_records and self._bytes * 2 <= self.limit_bytes
+
+    @property
+    def at_gap(self) -> bool:
+        """Whether the seek is wanted because the last fetch began above the expected offset."""
+        return self._wants_seek and self._hole_at >= 0
+
     def sought(self) -> None:
-        """Note that the fetcher has sought to ``next_offset``."""
+        """Note that the consumer has sought to ``next_offset``."""
         self._wants_seek = False
 
     def offer(self, records: Sequence[InputRecord]) -> bool:
         """Take a batch in offset order; False if it begins above the expected offset, so that a seek is needed."""
-        if self._wants_seek:
+        if self._wants_seek and not (records and records[0].offset <= self._next <= records[-1].offset):
             return True
         if records and records[0].offset < self._next:
             records = records[bisect_left(records, self._next, key=_offset) :]
@@ -129,50 +150,101 @@ def _count_within(records: Sequence[InputRecord], count: int, limit_bytes: int) 
 
 
 class Intake:
-    """Holds all buffers that one fetcher fills, by the broker's topic name and partition."""
+    """Holds the buffers that one agent fills, and lets its consumer fetch where there is room.
+
+    A partition whose buffer is full is fetched no further until the buffer is half empty.
+    """
 
     def __init__(self) -> None:
-        self._buffers: dict[TopicPartition, InputBuffer] = {}
-        self._has_capacity = asyncio.Event()
-        self.epoch = 0
-        """Increased at every rebalance: records that were fetched in an older epoch are not delivered."""
+        self._app: Any = None
+        self._buffers: dict[TP, InputBuffer] = {}
+        self._paused: set[TP] = set()
+        self._seek_wanted = asyncio.Event()
+
+    def use(self, app: Any) -> None:
+        """Fetch with the consumer of this app."""
+        self._app = app
 
     def attach(self, buffers: Mapping[TopicPartition, InputBuffer]) -> None:
-        """Deliver to these buffers from now on; the fetcher first seeks to the position of each."""
-        self._buffers.update(buffers)
-        self._has_capacity.set()
+        """Fill these buffers from now on, by topic on the broker and partition; `run` seeks to where each begins."""
+        for source, buffer in buffers.items():
+            place = TP(*source)
+            self._buffers[place] = buffer
+            self._app.consumer.thread.pause(place, False)
+        self._seek_wanted.set()
 
     def detach(self, sources: Iterable[TopicPartition]) -> None:
-        """Stop delivering to these buffers; unfolded records are dropped with them."""
+        """Stop filling these buffers; unfolded records are dropped with them."""
         for source in sources:
-            self._buffers.pop(source, None)
-        self.epoch += 1
+            self._buffers.pop(TP(*source), None)
+            self._paused.discard(TP(*source))
 
-    def get(self, source: TopicPartition) -> InputBuffer | None:
-        """The buffer of one source, if it is attached."""
-        return self._buffers.get(source)
+    def open_sources(self) -> set[TP]:
+        """The partitions that are fetched now."""
+        return {place for place, buffer in self._buffers.items() if not buffer.full}
 
-    def open_sources(self) -> set[TopicPartition]:
-        """The sources that may be fetched now."""
-        return {source for source, buffer in self._buffers.items() if not buffer.full}
+    def take(self, source: TopicPartition, fetched: Sequence[Any]) -> None:
+        """Put a fetch into the buffer of its partition.
 
-    def seeks(self) -> dict[TopicPartition, int]:
-        """The offsets to which the fetcher must seek before it goes on, by source."""
-        return {source: buffer.next_offset for source, buffer in self._buffers.items() if buffer.wants_seek}
-
-    @property
-    def any_full(self) -> bool:
-        """Whether any buffer is full, so that fetching its source pauses."""
-        return any(buffer.full for buffer in self._buffers.values())
+        If the partition is not recovered yet, or was stopped, the fetch is dropped, and none follows until `attach`.
+        """
+        place = TP(*source)
+        buffer = self._buffers.get(place)
+        if buffer is None:
+            self._app.consumer.thread.pause(place, True)
+            return
+        if not buffer.offer(as_records(fetched)):
+            self._seek_wanted.set()
+        if buffer.full and place not in self._paused:
+            self._paused.add(place)
+            self._app.consumer.thread.pause(place, True)
 
     def notify_capacity(self) -> None:
-        """Wake a fetcher that waits until a buffer was emptied."""
-        self._has_capacity.set()
+        """Note that buffers were emptied: go on fetching where there is room."""
+        for place in [place for place in self._paused if self._buffers[place].half_empty]:
+            self._paused.discard(place)
+            self._app.consumer.thread.pause(place, False)
 
-    async def wait_for_capacity(self, timeout_seconds: float) -> None:
-        """Wait until a buffer is attached or emptied, or until the timeout."""
-        self._has_capacity.clear()
-        try:
-            await asyncio.wait_for(self._has_capacity.wait(), timeout_seconds)
-        except TimeoutError:
+    async def run(self) -> None:
+        """Seek for the buffers that want it, until cancelled.
+
+        Raises:
+            KafkaError: the broker's access rules forbid reading.
+        """
+        while True:
+            await self._seek_wanted.wait()
+            self._seek_wanted.clear()
+            try:
+                await self._seek()
+            except DENIED:
+                raise
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                logger.warning("a seek failed (%s), trying again", type(error).__name__)
+                self._seek_wanted.set()
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _seek(self) -> None:
+        # At the end of a rebalance Faust seeks to what is committed, which may be elsewhere.
+        while self._app.rebalancing:  # noqa: ASYNC110 - Faust has no event for it
+            await asyncio.sleep(_LOOK_SECONDS)
+        consumer = self._app.consumer
+        assigned = consumer.assignment()
+        wanted = {place: one for place, one in self._buffers.items() if one.wants_seek and place in assigned}
+        if not wanted:
             return
+        gaps = [place for place, buffer in wanted.items() if buffer.at_gap]
+        begins = await consumer.earliest_offsets(*gaps) if gaps else {}
+        offsets = {place: buffer.next_offset for place, buffer in wanted.items()}
+        await consumer.seek_wait(offsets)
+        for place, buffer in wanted.items():
+            first = begins.get(place, 0)
+            if first > offsets[place]:
+                # The recovery that follows says what is lost, and whether the operator has accepted the loss.
+                buffer.failed(
+                    JournalLost(
+                        f"{buffer.source[0]}/{buffer.source[1]}: must be read from offset {offsets[place]}, "
+                        f"but the log begins at {first}"
+                    )
+                )
+            else:
+                buffer.sought()  # what it took meanwhile comes again, and is dropped

@@ -1,22 +1,26 @@
-"""Reads ranges of logs without a consumer group, for recovery and to check the content of a journal."""
+"""Reads ranges of logs without a consumer group, for recovery and checks; no reader unpacks a compressed batch."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from types import TracebackType
 from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
+from aiokafka.consumer import fetcher
 from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.record.default_records import DefaultRecord
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
 from hushstream.agents.kafka.administration import administering
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.schemas.codec import COMPRESSED
 
+_Original = fetcher.PartitionRecords
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500
 _AT_ONCE = 512
@@ -160,8 +164,7 @@ class _Cursor:
     def rewind(self, low: int) -> bool:
         """Go to ``low``; False if that record was not read ahead, so that a seek is needed."""
         if self._low <= low <= self.position:
-            while self._start < len(self._records) and self._records[self._start].offset < low:
-                self._start += 1
+            self._start = bisect_left(self._records, low, self._start, key=_offset)
             self._low = low
             return True
         self._records, self._start, self._low, self.position = [], 0, low, low
@@ -175,9 +178,7 @@ class _Cursor:
         self.position = max(position, self._records[-1].offset + 1 if self._records else position)
 
     def take(self, high: int) -> list[Any]:
-        stop = self._start
-        while stop < len(self._records) and self._records[stop].offset < high:
-            stop += 1
+        stop = bisect_left(self._records, high, self._start, key=_offset)
         taken = self._records[self._start : stop]
         self._start = stop
         self._low = high
@@ -195,3 +196,63 @@ async def partition_counts(settings: WorkerSettings, topics: Collection[str]) ->
         names = {settings.physical(topic): topic for topic in topics}
         described = await admin.describe_topics(list(names))
         return {names[found["topic"]]: len(found["partitions"]) for found in described}
+
+
+def batches_stay_compressed(key: bytes | None) -> bytes | None:
+    """Return the key unchanged. A consumer that has this function as ``key_deserializer`` keeps batches compressed.
+
+    A megabyte on the wire may be a gigabyte in memory. No writer of a deployment compresses
+    (`hushstream.schemas.topics`: sizes would tell what is in a record), so a compressed batch is from somebody else.
+    The header of a batch names its codec, in clear. A reader gets one record in place of a compressed batch: at the
+    batch's last offset, with the value `codec.COMPRESSED`. Decoding refuses that value, and reading goes on behind it.
+    Every reader gets the same record, so what follows from a log does not depend on who reads it.
+
+    A topic with ``compression.type=uncompressed`` would not help: the broker then unpacks, in its own memory.
+    """
+    return key
+
+
+class _Closed:
+    """A compressed batch with the interface that the fetcher expects; it yields one record in place of its content."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = self._batch
+        yield DefaultRecord(batch.next_offset - 1, batch.max_timestamp, batch.timestamp_type, None, COMPRESSED, [])
+
+
+class _ClosedBatches:
+    """The batches of a fetch, with each compressed one as `_Closed`."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def has_next(self) -> bool:
+        return bool(self._records.has_next())
+
+    def next_batch(self) -> Any:
+        batch = self._records.next_batch()
+        return _Closed(batch) if batch.compression_type else batch
+
+
+class _PartitionRecords(_Original):  # type: ignore[misc, valid-type]  # the library declares no types for it
+    """Keeps batches compressed for a consumer with `batches_stay_compressed`; for any other it changes nothing."""
+
+    def __init__(
+        self, place: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *others: Any
+    ) -> None:
+        if key_deserializer is batches_stay_compressed:
+            records = _ClosedBatches(records)
+        super().__init__(place, records, aborted, offset, key_deserializer, *others)
+
+
+fetcher.PartitionRecords = _PartitionRecords

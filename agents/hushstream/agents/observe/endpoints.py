@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from hushstream.engine.values import ConfigurationError
 
+LOOPBACK = "127.0.0.1"
 TOKEN_CHARACTERS = 32
 """The least length of a token, so that nobody can guess it by trying."""
 _PATIENCE_SECONDS = 10
@@ -67,44 +68,56 @@ def ports_named(ports: tuple[int | None, int | None]) -> str:
     return ", ".join(f"{what} {port}" for what, port in named if port is not None) or "no metrics are served"
 
 
-class MetricsEndpoints:
-    """Serves registries of metrics, each on its own port, until it is closed."""
+class ServedMetrics:
+    """Metrics in two registries, for two kinds of reader, each with an endpoint of its own."""
 
-    def __init__(self, access: MetricsAccess) -> None:
+    def __init__(self) -> None:
         """Serve nothing yet."""
-        self._access = access
+        self.public, self.zone = CollectorRegistry(), CollectorRegistry()
         self._servers: list[tuple[WSGIServer, Thread]] = []
 
-    def open(self, host: str, port: int | None, registry: CollectorRegistry) -> int | None:
-        """Serve a registry (port None: not at all; 0: on any free port); returns the port.
+    def serve(
+        self,
+        host: str,
+        port: int | None,
+        zone_port: int | None,
+        zone_host: str = LOOPBACK,
+        access: MetricsAccess = EVERYBODY,
+    ) -> tuple[int | None, int | None]:
+        """Open the two endpoints (None: not served; 0: any free port) and return the ports in use.
+
+        The zone's endpoint has a host of its own, so that opening the public endpoint to others does not open the
+        zone's.
 
         Raises:
-            OSError: the port is not available.
+            OSError: a port is not available.
         """
+        return self._open(host, port, self.public, access), self._open(zone_host, zone_port, self.zone, access)
+
+    def close(self) -> None:
+        """Close the endpoints."""
+        for server, thread in self._servers:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+        self._servers.clear()
+
+    def _open(self, host: str, port: int | None, registry: CollectorRegistry, access: MetricsAccess) -> int | None:
         if port is None:
             return None
         made: Wsgi = make_wsgi_app(registry)
-        token, certificate = self._access.token, self._access.certificate
-        application = made if token is None else _with_token(made, token)
+        application = made if access.token is None else _with_token(made, access.token)
         family, address = _first_address(host, port)
         server = make_server(address, port, application, _server_of(family), handler_class=_Handler)
-        if certificate is not None:
+        if access.certificate is not None:
             # The handshake runs in the thread of the request, so a caller that sends nothing blocks only that thread.
-            server.socket = _context(certificate).wrap_socket(
+            server.socket = _context(access.certificate).wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         self._servers.append((server, thread))
         return int(server.server_port)
-
-    def close(self) -> None:
-        """Close all endpoints."""
-        for server, thread in self._servers:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-        self._servers.clear()
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -4,8 +4,9 @@ A ``released`` metric shows the output of a mechanism. A ``slot-public`` metric 
 (records per topic, slots, windows, times). A ``zone-private`` metric tells something about content and is served only
 on the zone's own endpoint. Label values come from fixed lists; a value that is not on the list is counted as ``other``.
 
-A learner reads clicks, and a batch that holds only clicks shows that there was one. So its batches, its recoveries and
-the lag of its clicks have zone-private metrics (``hushstream_edge_*``); decisions are counted in public.
+A learner reads clicks: a batch that holds only clicks shows that there was one, and contexts wait longer behind clicks.
+A click that changes a state is a reason to append, save and publish it. So its batches, recoveries, lag and states
+have zone-private metrics (``hushstream_edge_*``); decisions are counted in public.
 
 The shuffler, the collector and the counters hold content, too, but their times are slot-public: they do the same work
 for a null slot as for a report, and for any reward, so the time of a batch depends only on its number of slots. A role
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
+Kind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,344 +28,129 @@ class MetricSpec:
     """One metric: ``name`` by Prometheus conventions (counters are named with their ``_total``)."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     metric_class: MetricClass
     labels: tuple[str, ...]
     help: str
 
 
+def specs(
+    metric_class: MetricClass, kind: Kind, labels: tuple[str, ...], help_by_name: Mapping[str, str]
+) -> tuple[MetricSpec, ...]:
+    """Metrics that are alike but for name and help."""
+    return tuple(MetricSpec(name, kind, metric_class, labels, text) for name, text in help_by_name.items())
+
+
 METRICS: tuple[MetricSpec, ...] = (
-    MetricSpec(
-        "hushstream_events_total",
-        "counter",
-        "zone-private",
-        ("role", "outcome"),
-        "Events, by outcome.",
-    ),
-    MetricSpec(
-        "hushstream_slots_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Slots sent or received, whatever they hold.",
-    ),
-    MetricSpec(
-        "hushstream_decisions_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Contexts and records that were answered, whatever was clicked or labelled.",
-    ),
-    MetricSpec("hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."),
-    MetricSpec(
-        "hushstream_batch_seconds",
-        "histogram",
-        "slot-public",
-        ("role",),
-        "From taking a batch to the acknowledgement of all its outputs; not of a learner.",
-    ),
-    MetricSpec(
-        "hushstream_edge_batch_seconds",
-        "histogram",
-        "zone-private",
-        ("role",),
-        "The same of a learner, whose batches may hold clicks alone.",
-    ),
-    MetricSpec(
-        "hushstream_journal_appends_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Journal records appended; not by a learner.",
-    ),
-    MetricSpec(
-        "hushstream_edge_journal_appends_total",
-        "counter",
-        "zone-private",
-        ("role",),
-        "The same by a learner, one for each batch.",
-    ),
-    MetricSpec(
-        "hushstream_journal_reloads_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Times a partition was reloaded from its journal (a failed append, or another writer).",
-    ),
-    MetricSpec(
-        "hushstream_foreign_records_total",
-        "counter",
-        "slot-public",
-        ("role", "topic"),
-        "Records that were skipped on a journal, marks, states or models, because nobody of the deployment wrote them.",
-    ),
-    MetricSpec(
-        "hushstream_releases_total",
-        "counter",
-        "slot-public",
-        ("role", "topic"),
-        "Records released, by topic.",
-    ),
-    MetricSpec(
-        "hushstream_dead_letters_total",
-        "counter",
-        "zone-private",
-        ("role", "reason"),
-        "Records refused, by reason.",
-    ),
-    MetricSpec(
-        "hushstream_edge_waits_in_vain_total",
-        "counter",
-        "zone-private",
-        ("role",),
-        "Times a partition waited for a click that a context names and that does not exist.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_declared",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Home partitions that the role has, over all its workers.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_held",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Home partitions that this worker runs.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_assigned",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Home partitions that the group gave to this worker; those neither running nor stopped are being recovered.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_stopped",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Assigned home partitions that were stopped for a reason given in the log.",
-    ),
-    MetricSpec(
-        "hushstream_partition_stopped",
-        "gauge",
-        "slot-public",
-        ("role", "partition", "reason"),
-        "1 for each partition that was stopped, with the reason; the log has the whole sentence.",
-    ),
-    MetricSpec(
-        "hushstream_exit_reason",
-        "gauge",
-        "slot-public",
-        ("role", "reason"),
-        "1 for a worker that cannot go on, with the reason, while it still serves metrics.",
-    ),
-    MetricSpec(
-        "hushstream_group_member",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "1 while the worker is in its group, or is joining it; 0 when it has left.",
-    ),
-    MetricSpec(
-        "hushstream_published_state_age_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Age of the newest published state, of the partition where it is oldest, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_heartbeat_age_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Time since the worker's event loop last ran, in steps of 10 s: coarse, to show a hang but no single batch.",
-    ),
-    MetricSpec(
-        "hushstream_fetch_age_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Time since a broker last answered a fetch of this worker's inputs, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_group_heartbeat_age_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Time since the group's coordinator last accepted a heartbeat, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_append_wait_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "How long the oldest append to a journal has waited for its acknowledgement, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_snapshot_age_seconds",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Time since the state was saved, or was found to be unchanged, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_state_disk_free_ratio",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Share of the disk of the state folder that is free, in steps of 0.01.",
-    ),
-    MetricSpec(
-        "hushstream_partition_dark_seconds",
-        "gauge",
-        "slot-public",
-        ("role", "partition"),
-        "How long records of the first input have waited without one of them being folded, in steps of 5 s.",
-    ),
-    MetricSpec(
-        "hushstream_roles_declared",
-        "gauge",
-        "slot-public",
-        ("role", "declared"),
-        "1 for each role that the deployment has, reported by every worker.",
-    ),
-    MetricSpec(
-        "hushstream_schema_generation",
-        "gauge",
-        "slot-public",
-        ("role", "use"),
-        "Schema generation of the records that the worker `writes`, and the newest that it `reads`.",
-    ),
-    MetricSpec(
-        "hushstream_consumer_lag_records",
-        "gauge",
-        "slot-public",
-        ("role", "topic", "partition"),
-        "Records of an input that are not folded yet; not of clicks.",
-    ),
-    MetricSpec(
-        "hushstream_edge_consumer_lag_records",
-        "gauge",
-        "zone-private",
-        ("role", "topic", "partition"),
-        "Clicks that are not folded yet.",
-    ),
-    MetricSpec(
-        "hushstream_window_slots_declared",
-        "gauge",
-        "slot-public",
-        ("role", "partition"),
-        "Slots that close a window, by the configuration.",
-    ),
-    MetricSpec(
-        "hushstream_recovery_seconds",
-        "histogram",
-        "slot-public",
-        ("role",),
-        "Time to bring one partition to the end of its journal; not of a learner.",
-    ),
-    MetricSpec(
-        "hushstream_edge_recovery_seconds",
-        "histogram",
-        "zone-private",
-        ("role",),
-        "The same of a learner, who folds clicks again on the way.",
-    ),
-    MetricSpec(
-        "hushstream_model_version",
-        "gauge",
-        "released",
-        ("role", "partition"),
-        "Version of the model in use.",
-    ),
-    MetricSpec(
-        "hushstream_model_age_seconds",
-        "gauge",
-        "released",
-        ("role", "partition"),
-        "Time since the model in use was published.",
-    ),
-    MetricSpec(
-        "hushstream_outlook_gain_ratio",
-        "gauge",
-        "released",
-        ("role", "partition", "source", "bound"),
-        "Share of the non-private gain at this number of slots: as `plan` promised it, and by the released sums (p2b).",
-    ),
-    MetricSpec(
-        "hushstream_outlook_reward_ratio",
-        "gauge",
-        "released",
-        ("role", "partition", "source"),
-        "Share of slots that hold a reward: for users without a model, as promised, and as released with noise (p2b).",
-    ),
-    MetricSpec(
-        "hushstream_lift_decisions",
-        "gauge",
-        "released",
-        ("role", "partition", "group"),
-        "Decisions that were shown, with noise, by the model and in the hold-out, of the newest release (p2b).",
-    ),
-    MetricSpec(
-        "hushstream_lift_reward_ratio",
-        "gauge",
-        "released",
-        ("role", "partition", "group"),
-        "Reward of a decision, with noise, of both groups (p2b).",
-    ),
-    MetricSpec(
-        "hushstream_lift_reward_variance",
-        "gauge",
-        "released",
-        ("role", "partition", "group"),
-        "Variance of that reward, by sampling of users and by noise (p2b).",
-    ),
-    MetricSpec(
-        "hushstream_budget_spent_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "The most that one unit has paid so far, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_limit_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "The most that one unit may pay, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_price_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "What the next charge costs a unit, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_releases",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "Releases made on one charge, where a charge pays for a fixed number.",
-    ),
-    MetricSpec(
-        "hushstream_budget_releases_limit",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "Releases that one charge pays for.",
-    ),
-    MetricSpec(
-        "hushstream_budget_refusing",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "1 where the budget refuses every further release, otherwise 0.",
-    ),
-)
+    *specs("zone-private", "counter", ("role", "outcome"), {
+        "hushstream_events_total": "Events, by outcome.",
+    }),
+    *specs("slot-public", "counter", ("role",), {
+        "hushstream_slots_total": "Slots sent or received, whatever they hold.",
+        "hushstream_decisions_total": "Contexts and records that were answered, whatever was clicked or labelled.",
+        "hushstream_windows_sealed_total": "Windows of slots closed.",
+        "hushstream_journal_appends_total": "Journal records appended; not by a learner.",
+        "hushstream_journal_reloads_total":
+            "Times a partition was reloaded from its journal (a failed append, or another writer).",
+    }),
+    *specs("slot-public", "histogram", ("role",), {
+        "hushstream_batch_seconds": "From taking a batch to the acknowledgement of all its outputs; not of a learner.",
+        "hushstream_recovery_seconds": "Time to bring one partition to the end of its journal; not of a learner.",
+    }),
+    *specs("zone-private", "histogram", ("role",), {
+        "hushstream_edge_batch_seconds": "The time of a batch of a learner, which may hold clicks alone.",
+        "hushstream_edge_recovery_seconds": "The time of a recovery of a learner, who folds clicks again on the way.",
+    }),
+    *specs("zone-private", "counter", ("role",), {
+        "hushstream_edge_journal_appends_total": "Journal records appended by a learner, one for each batch.",
+        "hushstream_edge_waits_in_vain_total":
+            "Times a partition waited for a click that a context names and that does not exist.",
+    }),
+    *specs("slot-public", "counter", ("role", "topic"), {
+        "hushstream_foreign_records_total":
+            "Records that were skipped on a journal, marks, states or models, as nobody of the deployment wrote them.",
+        "hushstream_releases_total": "Records released, by topic.",
+    }),
+    *specs("zone-private", "counter", ("role", "reason"), {
+        "hushstream_dead_letters_total": "Records refused, by reason.",
+    }),
+    *specs("slot-public", "gauge", ("role",), {
+        "hushstream_partitions_declared": "Home partitions that the role has, over all its workers.",
+        "hushstream_partitions_held": "Home partitions that this worker runs.",
+        "hushstream_partitions_assigned":
+            "Home partitions that the group gave to this worker; those neither running nor stopped are recovering.",
+        "hushstream_partitions_stopped": "Assigned home partitions that were stopped for a reason given in the log.",
+        "hushstream_group_member": "1 while the worker is in its group, or is joining it; 0 when it has left.",
+        "hushstream_heartbeat_age_seconds":
+            "Time since the worker's event loop last ran, in steps of 10 s: it shows a hang, but no single batch.",
+        "hushstream_fetch_age_seconds":
+            "Time since a broker last answered a fetch of this worker's inputs, in steps of 5 s.",
+        "hushstream_group_commit_age_seconds":
+            "Time since the group's coordinator last took a commit, in steps of 5 s; 0 without a partition.",
+        "hushstream_published_state_age_seconds":
+            "Age of the newest published state, where it is oldest, in steps of 5 s; not of a learner.",
+        "hushstream_append_wait_seconds":
+            "How long the oldest append to a journal has waited for its acknowledgement, in steps of 5 s; "
+            "not of a learner.",
+        "hushstream_snapshot_age_seconds":
+            "Time since the state was saved, or was found to be unchanged, in steps of 5 s; not of a learner.",
+        "hushstream_state_disk_free_ratio":
+            "Share of the disk of the state folder that is free, in steps of 0.01; not of a learner.",
+    }),
+    *specs("zone-private", "gauge", ("role",), {
+        "hushstream_edge_published_state_age_seconds": "The same of a learner: a click alone is a state to publish.",
+        "hushstream_edge_append_wait_seconds": "The same of a learner, who appends clicks.",
+        "hushstream_edge_snapshot_age_seconds": "The same of a learner, whose state clicks change.",
+        "hushstream_edge_state_disk_free_ratio": "The same of a learner, whose state clicks make larger.",
+    }),
+    *specs("slot-public", "gauge", ("role", "partition", "reason"), {
+        "hushstream_partition_stopped":
+            "1 for each partition that was stopped, with the reason; the log has the whole sentence.",
+    }),
+    *specs("slot-public", "gauge", ("role", "reason"), {
+        "hushstream_exit_reason": "1 for a worker that cannot go on, with the reason, while it still serves metrics.",
+    }),
+    *specs("slot-public", "gauge", ("role", "topic", "setting"), {
+        "hushstream_topic_drift":
+            "1 while a setting (or the partitions, or the access rules) of a topic differs from its declaration.",
+    }),
+    *specs("slot-public", "gauge", ("role", "partition"), {
+        "hushstream_partition_dark_seconds":
+            "How long records of the first input wait while none is folded, in steps of 5 s; not of a learner.",
+        "hushstream_window_slots_declared": "Slots that close a window, by the configuration.",
+    }),
+    *specs("zone-private", "gauge", ("role", "partition"), {
+        "hushstream_edge_partition_dark_seconds": "The same of a learner, whose contexts wait behind clicks.",
+    }),
+    *specs("slot-public", "gauge", ("role", "declared"), {
+        "hushstream_roles_declared": "1 for each role that the deployment has, reported by every worker.",
+    }),
+    *specs("slot-public", "gauge", ("role", "topic", "partition"), {
+        "hushstream_consumer_lag_records": "Records of an input that are not folded yet; not of a learner.",
+    }),
+    *specs("zone-private", "gauge", ("role", "topic", "partition"), {
+        "hushstream_edge_consumer_lag_records":
+            "Records that are not folded yet of a learner, whom clicks delay, and of inputs whose number is content.",
+    }),
+    *specs("released", "gauge", ("role", "partition"), {
+        "hushstream_model_version": "Version of the model in use.",
+        "hushstream_model_age_seconds": "Time since the model in use was published.",
+    }),
+    *specs("released", "gauge", ("role", "partition", "group"), {
+        "hushstream_lift_decisions":
+            "Decisions counted with noise (p2b): with the shared model, own learning, or the application's own choice.",
+        "hushstream_lift_reward_ratio": "Reward of a decision, with noise, by group (p2b).",
+        "hushstream_lift_reward_variance": "Variance of that reward, by sampling of users and by noise (p2b).",
+    }),
+    *specs("released", "gauge", ("role", "partition", "scope_class"), {
+        "hushstream_budget_spent_micro_epsilon": "The most that one unit has paid so far, in millionths of epsilon.",
+        "hushstream_budget_limit_micro_epsilon": "The most that one unit may pay, in millionths of epsilon.",
+        "hushstream_budget_price_micro_epsilon": "What the next charge costs a unit, in millionths of epsilon.",
+        "hushstream_budget_releases": "Releases made on one charge, where a charge pays for a fixed number.",
+        "hushstream_budget_releases_limit": "Releases that one charge pays for.",
+        "hushstream_budget_refusing": "1 where the budget refuses every further release, otherwise 0.",
+    }),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,18 +182,9 @@ def role_gauges_of(scope_classes: Iterable[str]) -> Mapping[str, RoleGauge]:
         "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
         "window_slots": RoleGauge("hushstream_window_slots_declared"),
         **{
-            f"gain_{source}_{bound}": RoleGauge("hushstream_outlook_gain_ratio", {"source": source, "bound": bound})
-            for source in ("promised", "found")
-            for bound in ("low", "expected", "high")
-        },
-        **{
-            f"reward_{source}": RoleGauge("hushstream_outlook_reward_ratio", {"source": source})
-            for source in ("alone", "promised", "found")
-        },
-        **{
             f"lift_{figure}_{group}": RoleGauge(f"hushstream_lift_{figure}", {"group": group})
             for figure in ("decisions", "reward_ratio", "reward_variance")
-            for group in ("model", "holdout")
+            for group in ("model", "own", "baseline")
         },
         **budgets,
     }

@@ -11,18 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prometheus_client import (
-    CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     disable_created_metrics,
 )
 
-from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess, MetricsEndpoints
+from hushstream.agents.observe.endpoints import ServedMetrics
 from hushstream.agents.observe.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
 from hushstream.engine.records import Output
-from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 
 __all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
@@ -30,18 +27,21 @@ __all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
 
 OTHER = "other"
-LOOPBACK = "127.0.0.1"
 
 _OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
 """The prefix of metrics of a role's work, by whether its batches depend on content."""
 _WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
+_OF_STATE = frozenset(
+    {"append_wait_seconds", "published_state_age_seconds", "snapshot_age_seconds", "state_disk_free_ratio"}
+)
+"""What tells of a role's journal and state, which a record without output may change, too."""
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """The step of the public age of the event loop. It is so coarse that no single batch (perhaps of clicks) is visible."""
 
 _STOPPED = "hushstream_partition_stopped"
 STOP_REASONS = (
-    "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_paid", "replay_mismatch", "newer_journal",
+    "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_paid", "replay_mismatch", "other_release",
 )  # fmt: skip
 """The reasons for which one partition may be stopped: the names of the errors, in snake case."""
 EXIT_REASONS = (
@@ -61,7 +61,6 @@ class Labels:
     Attributes:
         scope_classes: the classes of charges that the role's gauges show.
         roles: all roles of the deployment.
-        schema_generation: the one in which the worker writes.
         private_work: whether the number and size of the role's batches depend on content.
         private_lag: the inputs whose number of records is private.
     """
@@ -72,13 +71,12 @@ class Labels:
     topics: Collection[str] = ()
     partitions: int = 0
     roles: Collection[str] = ()
-    schema_generation: int = FIRST_GENERATION
     private_work: bool = False
     private_lag: Collection[str] = ()
     scope_classes: Collection[str] = ()
 
 
-class Metrics:
+class Metrics(ServedMetrics):
     """A worker's metrics, updated once per batch, in two registries for two kinds of reader."""
 
     def __init__(
@@ -96,43 +94,19 @@ class Metrics:
             figures_of: gives the values of a released record, by the names of `role_gauges_of`.
             clock: gives seconds; it may begin at any time.
         """
+        super().__init__()
         self._clock = clock
         self._beaten = clock()
-        self.public = CollectorRegistry()
-        self.zone = CollectorRegistry()
         self._labels = labels
         self._gauges = role_gauges_of(labels.scope_classes)
         self._reason_of, self._figures_of = reason_of, figures_of
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
-        self._endpoints: list[MetricsEndpoints] = []
         self._shown: set[int] = set()
         self._stopped: dict[int, str] = {}
+        self._drifted: set[tuple[str, str]] = set()
         self._work = _OF_WORK[labels.private_work]
         self._begin_at_zero()
         self._declare()
-
-    def serve(
-        self,
-        host: str,
-        port: int | None,
-        zone_port: int | None,
-        zone_host: str = LOOPBACK,
-        access: MetricsAccess = EVERYBODY,
-    ) -> tuple[int | None, int | None]:
-        """Open the two endpoints (None: not served; 0: any free port) and return the ports in use.
-
-        The zone's endpoint has a host of its own, so that opening the public endpoint to others does not open the
-        zone's.
-        """
-        endpoints = MetricsEndpoints(access)
-        self._endpoints.append(endpoints)
-        return endpoints.open(host, port, self.public), endpoints.open(zone_host, zone_port, self.zone)
-
-    def close(self) -> None:
-        """Close the endpoints."""
-        for endpoints in self._endpoints:
-            endpoints.close()
-        self._endpoints.clear()
 
     def batch(self, counts: Mapping[str, int], seconds: float) -> None:
         """Count the events of a finished step, and the time from taking its batch to releasing its outputs."""
@@ -205,6 +179,13 @@ class Metrics:
         """Count a record that was skipped because nobody of the deployment wrote it."""
         self._of("hushstream_foreign_records_total", topic=self._known(topic, self._labels.topics)).inc()
 
+    def drift(self, differences: Collection[tuple[str, str]]) -> None:
+        """Show which settings of which topics differ from their declaration; what no longer differs goes to 0."""
+        self._drifted |= set(differences)
+        for topic, setting in self._drifted:
+            name = self._known(topic, self._labels.topics)
+            self._of("hushstream_topic_drift", topic=name, setting=setting).set((topic, setting) in differences)
+
     def beat(self) -> None:
         """Note that the event loop runs. If it hangs, its served age grows, because another thread serves metrics."""
         self._beaten = self._clock()
@@ -212,12 +193,13 @@ class Metrics:
     def health(self, **values: float) -> None:
         """Set the gauges of `hushstream.agents.worker.health`, by their names without prefix."""
         for name, value in values.items():
-            self._of(f"hushstream_{name}").set(value)
+            self._of(f"{_OF_WORK[self._labels.private_work and name in _OF_STATE]}{name}").set(value)
 
     def dark(self, partition: int, seconds: float) -> None:
         """Show how long records of a partition have waited while none of them was folded."""
         self._shown.add(partition)
-        self._of("hushstream_partition_dark_seconds", partition=self._partition(partition)).set(seconds)
+        metric = f"{_OF_WORK[self._labels.private_work]}partition_dark_seconds"
+        self._of(metric, partition=self._partition(partition)).set(seconds)
 
     def partitions(self, assigned: int, held: int, stopped: int) -> None:
         """Show how many home partitions the group gave to this worker, how many run, and how many were stopped."""
@@ -230,11 +212,8 @@ class Metrics:
         """Show how many records of an input are not folded yet."""
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
-        metric = (
-            "hushstream_edge_consumer_lag_records"
-            if topic in self._labels.private_lag
-            else "hushstream_consumer_lag_records"
-        )
+        private = self._labels.private_work or topic in self._labels.private_lag
+        metric = f"hushstream_{'edge_' if private else ''}consumer_lag_records"
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
     def role_gauges(self, partition: int, values: Mapping[str, float]) -> None:
@@ -267,8 +246,6 @@ class Metrics:
     def _declare(self) -> None:
         for role in self._labels.roles:
             self._of("hushstream_roles_declared", declared=role).set(1)
-        self._of("hushstream_schema_generation", use="writes").set(self._labels.schema_generation)
-        self._of("hushstream_schema_generation", use="reads").set(codec.NEWEST_GENERATION)
         self._of("hushstream_heartbeat_age_seconds").set_function(self._heartbeat_age)
 
     def _heartbeat_age(self) -> float:

@@ -3,15 +3,23 @@
 For each batch the driver takes the records that have arrived, folds them, and appends the journal record. It waits for
 the acknowledgement at the expected offset, sends releases and dead letters, and waits for their acknowledgements. Only
 then may the input offsets be committed. Several batches are in flight at once, but each stage takes them in order.
+
+*Background snapshot.* Takes snapshots of a partition in the background: it begins one between two folds, packs it in
+slices, and saves it.
+
+A snapshot holds the state at the moment when it was begun. It is saved only when everything that was sent before is
+acknowledged. So a recovery from a saved snapshot has to send nothing again that the snapshot contains.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,21 +28,172 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
-from hushstream.agents.partition.background_snapshot import BackgroundSnapshots, QueueMarker
-from hushstream.agents.partition.input_ends import wiped
-from hushstream.agents.partition.linger import Linger
-from hushstream.agents.partition.named_waits import NamedWait
-from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
-from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.journal import Append, JournalWriter
-from hushstream.agents.recovery.journal_forks import sequence_in_flight
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
-from hushstream.agents.recovery.snapshots import Snapshot
+from hushstream.agents.observe.metrics import Metrics
+from hushstream.agents.partition.schedule import (
+    EndOffsets,
+    FixedSchedule,
+    Linger,
+    LiveSchedule,
+    NamedWait,
+    Schedule,
+    wiped,
+)
+from hushstream.agents.recovery.journal import Append, JournalWriter, Sender, sequence_in_flight
+from hushstream.agents.recovery.marks import ForeignRecords, ReleaseMarks
+from hushstream.agents.recovery.recovery import Observe
+from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
+from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.machine import readers_of, releasing, ticking
+from hushstream.engine.machine import Machine
 from hushstream.engine.records import Step, TopicPartition
 from hushstream.engine.state.published import record_digest
 from hushstream.privacy.ledger import Exhausted
+
+Clock = Callable[[], float]
+
+StatePosition = tuple[int, Mapping[TopicPartition, int]]
+"""The last journal record that a state contains, and the positions of its inputs."""
+
+SLICE_SECONDS = 0.004
+"""About how long packing blocks the event loop at a time. After that the folds get at least the same time."""
+
+_RETRY_SECONDS = 2.0
+"""The pause after a snapshot that could not be written, instead of the usual interval."""
+
+
+@dataclass(slots=True)
+class QueueMarker:
+    """A marker in the queue of steps, which is reached when all steps before it are finished.
+
+    Attributes:
+        all_before: done when everything that was sent before is acknowledged; its value is the journal's next offset.
+        journal_offset, record: set while the marker goes through the stages: the journal's next offset, and the
+            `record_digest` of its last record.
+    """
+
+    all_before: asyncio.Future[int]
+    journal_offset: int = 0
+    record: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundSnapshot:
+    """A state that is being packed: the state after journal record ``sequence``, with its input positions."""
+
+    sequence: int
+    folded: int
+    packing: Generator[None, None, bytes]
+    reached: QueueMarker
+
+    @classmethod
+    def of(cls, machine: Machine, sequence: int) -> BackgroundSnapshot:
+        """Begin a snapshot of the state now, between two folds; pack or close it before the next one begins."""
+        packing = machine.snapshot_portions()
+        next(packing)
+        folded = sum(machine.positions().values())
+        return cls(sequence, folded, packing, QueueMarker(asyncio.get_running_loop().create_future()))
+
+    async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool], clock: Clock) -> Snapshot:
+        """Pack the snapshot; return it when it may be saved. Folds get half of the time, unless ``in_a_hurry()``."""
+        try:
+            state = self._slice(clock)
+            while state is None:
+                await asyncio.sleep(0 if in_a_hurry() else SLICE_SECONDS)
+                state = self._slice(clock)
+        finally:
+            self.packing.close()
+        journal_offset = await self.reached.all_before
+        return Snapshot(self.sequence, journal_offset, genesis, state, self.folded, self.reached.record)
+
+    def _slice(self, clock: Clock) -> bytes | None:
+        until = clock() + SLICE_SECONDS
+        while True:
+            try:
+                next(self.packing)
+            except StopIteration as end:
+                packed: bytes = end.value
+                return packed
+            if clock() >= until:
+                return None
+
+
+class BackgroundSnapshots:
+    """Decides when a background snapshot of one partition is due, and packs and saves one at a time.
+
+    Attributes:
+        idle: set while no snapshot is being made.
+    """
+
+    def __init__(
+        self,
+        recovered: RecoveredMachine,
+        interval_seconds: float,
+        save: Callable[[Snapshot], Awaitable[None]],
+        in_a_hurry: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        """Begin to count the interval, with the state that the machine has now.
+
+        Args:
+            recovered: the machine, and its journal.
+            interval_seconds: the time from one snapshot to the next.
+            save: saves a snapshot; raises OSError if that fails and is to be tried again.
+            in_a_hurry: see `BackgroundSnapshot.packed`.
+            clock: gives seconds; it may begin at any time.
+        """
+        self._recovered = recovered
+        self._interval_seconds = interval_seconds
+        self._save = save
+        self._in_a_hurry = in_a_hurry
+        self._clock = clock
+        self._last = clock()
+        self._position: StatePosition | None = self._position_at(recovered.sequence)
+        if recovered.replayed:
+            # Save a rebuilt state at once, so that the next recovery does not have to rebuild it again.
+            self.again()
+        self._begun: asyncio.Queue[BackgroundSnapshot] = asyncio.Queue()
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    @property
+    def due(self) -> bool:
+        """Whether a snapshot should begin before the next fold."""
+        return self._clock() - self._last >= self._interval_seconds
+
+    def again(self) -> None:
+        """Make a snapshot due now, even if the state has been saved already."""
+        self._last, self._position = -math.inf, None
+
+    def begin(self, sequence: int) -> BackgroundSnapshot | None:
+        """Begin a snapshot of the state after record ``sequence``; None if that is saved, or another is being made."""
+        self._last = self._clock()
+        position = self._position_at(sequence)
+        if not self.idle.is_set() or self._position == position:
+            return None
+        cut = BackgroundSnapshot.of(self._recovered.machine, sequence)
+        self._position = position
+        self.idle.clear()
+        self._begun.put_nowait(cut)
+        return cut
+
+    async def work(self) -> None:
+        """Pack and save each snapshot that was begun, while folds go on."""
+        while True:
+            cut = await self._begun.get()
+            try:
+                await self._save(await cut.packed(self._recovered.genesis, self._in_a_hurry, self._clock))
+            except OSError as error:
+                logger.warning("partition %d: snapshot not written: %s", self._recovered.machine.journal[1], error)
+                self._position = None
+                self._last = self._clock() + _RETRY_SECONDS - self._interval_seconds
+            finally:
+                self.idle.set()
+
+    def _position_at(self, sequence: int) -> StatePosition:
+        """The position of the state, which may lie inside a window that no journal record has closed yet."""
+        return sequence, dict(self._recovered.machine.positions())
+
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +221,6 @@ class PartitionDriver:
         self.partition = partition
         self._recovered = recovered
         self._machine = recovered.machine
-        self._releases, self._ticks = releasing(recovered.machine), ticking(recovered.machine)
         self._tools = tools
         self._settings = tools.settings
         self._clock = tools.clock
@@ -151,15 +309,16 @@ class PartitionDriver:
         self._recovered.released = self._sequence
         return self._recovered
 
-    def committable(self) -> tuple[Mapping[TopicPartition, int], int] | None:
-        """The offsets and the mark to commit; None if nothing has changed since the last commit."""
+    def committable(self, renew: bool = False) -> tuple[Mapping[TopicPartition, int], int] | None:
+        """The offsets and the mark to commit; None if nothing has changed since the last commit, unless ``renew``."""
         found = (self._commit, self._commit_mark)
-        return None if found == self._committed else found
+        return None if found == self._committed and not renew else found
 
     def committed(self, offsets: Mapping[TopicPartition, int], mark: int) -> None:
         """Note that this was committed."""
-        self._committed = (offsets, mark)
-        self._tools.observe("committed", self.partition, mark)
+        before, self._committed = self._committed, (offsets, mark)
+        if before != self._committed:
+            self._tools.observe("committed", self.partition, mark)
 
     @property
     def label(self) -> str:
@@ -214,7 +373,7 @@ class PartitionDriver:
         journal = self._machine.journal
         if self._failed or self._closing:
             return
-        for models in readers_of(self._machine):
+        for models in self._machine.readers:
             for offset, size in models.foreign:
                 self._tools.foreign.add(models.topic, offset, size, "a model")
         if (now := self._clock()) < self._looked + _LOOK_SECONDS:
@@ -308,7 +467,7 @@ class PartitionDriver:
         """Log once why releases are withheld; the scope and the amounts depend only on the configuration."""
         if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return
-        before, self._refused = self._refused, None if self._releases is None else self._releases.refused
+        before, self._refused = self._refused, self._machine.refused
         if self._refused not in (None, before):
             logger.warning("partition %d: nothing is released any more: %s", self.partition, self._refused)
 
@@ -408,9 +567,9 @@ class PartitionDriver:
             await self._tick(self._clock() - self._linger.last_arrival)
 
     async def _tick(self, idle_seconds: float) -> None:
-        if self._ticks is None or self._closing or self._settings.schedule == "fixed":
+        if self._closing or self._settings.schedule == "fixed":
             return
-        record = self._ticks.tick(int(idle_seconds * 1000))
+        record = self._machine.tick(int(idle_seconds * 1000))
         if record is not None:
             await (await self._tools.sender.send(record))
 
@@ -482,11 +641,10 @@ class PartitionDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-_LOOP_ITERATIONS = 8
-"""Iterations of the event loop between two folds. A record takes about four of them from its append to the socket, and
-its acknowledgement six from the socket to the coroutine that waits. A fold holds the loop, so with fewer iterations
-each would wait for one or two further folds. At half of the highest rate the time from the start of a fold to the
-acknowledgement was then 25 ms instead of 13."""
+_LOOP_ITERATIONS = 24
+"""Iterations of the event loop between two folds. A record takes about four of them from its append to the socket, its
+acknowledgement six from the socket to the coroutine that waits, and a fetch some twenty from the fetch thread through
+Faust to its buffer. A fold holds the loop, so with fewer iterations each would wait for one or two further folds."""
 
 
 async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
@@ -502,3 +660,38 @@ async def yield_to_loop() -> None:
     """Let the event loop send records and handle acknowledgements, before the next fold holds the loop."""
     for _ in range(_LOOP_ITERATIONS):
         await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a driver needs from its worker.
+
+    Attributes:
+        marks: the store of release marks; None for a role without marks.
+        states: the store of published states; None for a role that publishes none.
+        observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
+        end_offsets: asks the broker for the current ends of input logs.
+        fetched_end: gives the end of an input log at its last fetch; None if it is not known.
+        read_journal: reads (offset, value) of a journal from an offset to its end.
+        notify_capacity: tells the fetcher that a buffer was emptied.
+        foreign: counts the records of the journal that belong to no chain.
+        lost: called when the partition cannot go on, with the reason.
+        saved: when the state of each partition was last saved, by `clock`; it outlives the partition's drivers.
+        clock: gives seconds, which may begin at any time and only go forward.
+    """
+
+    settings: WorkerSettings
+    sender: Sender
+    snapshots: SnapshotStore
+    marks: ReleaseMarks | None
+    states: PublishedStates | None
+    metrics: Metrics
+    observe: Observe
+    end_offsets: EndOffsets
+    fetched_end: Callable[[TopicPartition], int | None]
+    read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
+    notify_capacity: Callable[[], None]
+    lost: Callable[[int, BaseException], None]
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    saved: dict[int, float] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic

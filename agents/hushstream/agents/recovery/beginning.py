@@ -17,18 +17,15 @@ from dataclasses import dataclass, field
 
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.journal_forks import genesis_of, holds, last_record, reach
+from hushstream.agents.recovery.journal import Sender, genesis_of, holds, last_record, newest
 from hushstream.agents.recovery.marks import ReleaseMarks
-from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.snapshots import MachineFactory, RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.engine.journal.marks import ReleaseEvidence
-from hushstream.engine.machine import spilling
 from hushstream.engine.records import Output, TopicPartition
-from hushstream.engine.state.packed import OtherVersion
+from hushstream.engine.state.packed import OtherForm
 from hushstream.engine.state.published import Head, record_digest
 
 logger = logging.getLogger(__name__)
@@ -87,7 +84,7 @@ class Beginning:
         journal = machine.journal
         # Open the users' file only once. Until this worker folds, another owner may still save a snapshot; the loaded
         # state must not be used with the users of that snapshot.
-        users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
+        users = await asyncio.to_thread(self.snapshots.users, partition) if machine.spills_users else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if first == 0 and await genesis_of(reader, self.make_machine, journal) is None:
@@ -105,9 +102,8 @@ class Beginning:
         fetched = await self._cache_newest(start, reader, evidence, local)
         if fetched is not None:
             local = self.snapshots.load(partition)
-        spills = spilling(machine)
-        if users is not None and spills is not None:
-            spills.keep_users(users, self.settings.resident_users)
+        if users is not None:
+            machine.keep_users(users, self.settings.resident_users)
         if local is None and first > start.journal_offset:
             raise self._truncated(journal, first)
         if local is None:
@@ -135,7 +131,7 @@ class Beginning:
         machine, partition = start.machine, start.machine.journal[1]
         try:
             machine.restore(snapshot.state)
-        except OtherVersion as error:
+        except OtherForm as error:
             if fetched is None:
                 return await self._without_snapshot(partition, reader, evidence, str(error))
             self._of_no_use.add(fetched.publication)
@@ -227,6 +223,7 @@ class Beginning:
         raise TopicsReplaced(
             f"{journal[0]}/{journal[1]}: the journal is empty, but {where} continues one at offset "
             f"{state.journal_offset}; the topics were wiped or replaced: {IF_INTENDED}"
+            f"{self._again()}"
         )
 
     async def _require_rebuilding(
@@ -247,14 +244,15 @@ class Beginning:
             raise JournalTruncated(
                 f"{place}: the journal begins at offset {first}, and does not hold record {state.sequence}, with "
                 f"which the snapshot in {where} ends; bring the journal, or the data directory of the last owner"
+                f"{self._again()}"
             )
         if self.marks is None:
             raise TopicsReplaced(
                 f"{place}: the snapshot in {where} ends with a record {state.sequence} that the journal "
-                f"does not hold; the topics were replaced, or are an older copy; {IF_INTENDED}"
+                f"does not hold; the topics were replaced, or are an older copy; {IF_INTENDED}{self._again()}"
             )
         reader.open({journal: 1})
-        found = await reach(reader, start.machine, 0, 1)
+        found, _ = await newest(reader, start.machine, 0, 1)
         accepted = self.marks.require(evidence, journal[1], start.journal, found)
         if found < state.sequence and not accepted and evidence.accepted_at(start.journal) is None:
             # Nothing was released from the lost records, but they may have answered users: an operator has to know
@@ -282,19 +280,25 @@ class Beginning:
         if state.genesis != genesis:
             raise TopicsReplaced(
                 f"{place}: the snapshot in {where} belongs to another journal; the topics were wiped "
-                f"or replaced; {IF_INTENDED}"
+                f"or replaced; {IF_INTENDED}{self._again()}"
             )
         if state.journal_offset < first:
             raise JournalTruncated(
                 f"{place}: the journal begins at offset {first}, but the snapshot ends at {state.journal_offset}"
+                f"{self._again()}"
             )
 
     def _truncated(self, journal: tuple[str, int], first: int) -> JournalTruncated:
         return JournalTruncated(
             f"{journal[0]}/{journal[1]}: the journal begins at offset {first}, its first records were deleted, and "
             f"there is no state to begin with: none is in the data directory, and {self.unread(journal[1])}; bring the "
-            f"data directory of the last owner"
+            f"data directory of the last owner{self._again()}"
         )
+
+    def _again(self) -> str:
+        """The command that computes a lost journal again, if it is of published models: their role has no marks."""
+        command = self.settings.command("logs repair models --write")
+        return "" if self.marks is not None else f"; published models are computed again by `{command}`"
 
     @staticmethod
     def _lost(journal: tuple[str, int]) -> str:

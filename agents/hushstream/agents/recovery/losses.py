@@ -11,26 +11,72 @@ then goes on from this state. From an older state it would have to read the lost
 
 The loss costs no privacy. Nothing was released from input that was not folded. A slot that was charged at the edge but
 is never counted costs its user the same as a counted one.
+
+*Loss words.* The words with which an operator accepts losses (`--accept-loss`): their form, and which of them a worker
+has needed.
+
+A word names one refusal: a partition of the role with a journal that is behind its marks, and the generation that it
+gets; or a partition of the role with an input, and the offsets that were lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hushstream.agents.errors import Command, InputsDeleted, begun_later, other_records
+from hushstream.agents.errors import InputsDeleted, replaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.journal_forks import last_record, sequence_of
-from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, input_word
-from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
+from hushstream.agents.recovery.journal import Sender, journaled, last_record, sequence_of
+from hushstream.agents.recovery.snapshots import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.privacy.amounts import count_text
+
+FORM = "PARTITION:JOURNAL:GENERATION or PARTITION:TOPIC/PARTITION:FROM-TO, as a refusal names it"
+_WORD = re.compile(r"[0-9]+:([0-9a-f]+|new):[0-9]+|[0-9]+:[A-Za-z0-9._-]+/[0-9]+:[0-9]+-[0-9]+")
+ALL_AT_ONCE = "give the words of all partitions in one start"
+"""A worker that is started with one word is refused for the next partition, and may have stopped others meanwhile."""
+
+
+def journal_word(partition: int, journal: str, generation: int) -> str:
+    """The word that accepts a journal against its marks."""
+    return f"{partition}:{journal}:{generation}"
+
+
+def input_word(partition: int, source: TopicPartition, low: int, first: int) -> str:
+    """The word that accepts the loss of an input's records with ``low <= offset < first``."""
+    return f"{partition}:{source[0]}/{source[1]}:{low}-{first}"
+
+
+def is_word(text: str) -> bool:
+    """Whether a text has the form of such a word."""
+    return _WORD.fullmatch(text) is not None
+
+
+@dataclass(slots=True)
+class NeededWords:
+    """Notes which of an operator's words a worker has needed."""
+
+    _settled: set[str] = field(default_factory=set)
+
+    def accepts(self, word: str, given: Collection[str]) -> bool:
+        """Whether the operator has given this word; notes that it was needed."""
+        if word not in given:
+            return False
+        self._settled.add(word)
+        return True
+
+    def not_needed(self, partition: int, given: Collection[str]) -> tuple[str, ...]:
+        """The given words for a partition that were not needed when it was opened; each is returned once."""
+        words = tuple(w for w in given if w.startswith(f"{partition}:") and w not in self._settled)
+        self._settled.update(words)
+        return words
+
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +134,8 @@ class Losses:
             raise InputsDeleted(
                 f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; {lost} "
                 f"folded (the last journal record is of {_moment(after_ms)}, {kept}). Bring the topic back; or, to go "
-                f"on without {them}, start this worker with --accept-loss {word}: nothing will follow from {them}, "
-                "and `verify` will report the loss; if tombstones of users are lost too, send these again (`hushstream "
+                f"on without {them}, start this worker with --accept-loss {word} (nothing will follow from {them}, "
+                "and `verify` will report the loss; if deletion requests are lost too, send these again, `hushstream "
                 f"forget`). If other partitions are refused too, {ALL_AT_ONCE}"
             )
         await self.publish(recovered)
@@ -110,7 +156,8 @@ class Losses:
         Such a topic has other records at the old offsets. The offsets do not show that, and the new records below the
         folded offset would be skipped silently. The digest in the last journal record shows it, if the logs still hold
         all the records that it was made from. Otherwise the log time of the first record shows it: that record was
-        appended long after the time at which the journal says that it was folded.
+        appended long after the journal record that covers it. Records of a window that is still open are folded, and
+        no journal record covers them: they may be as young as they like.
 
         Args:
             recovered: the machine, on its journal.
@@ -121,10 +168,14 @@ class Losses:
             TopicsReplaced: an input was replaced; says what an operator can do.
         """
         machine, last = recovered.machine, None
+        place = recovered.sequence, recovered.journal_offset
         if firsts and recovered.sequence:
-            last = await last_record(reader, machine, recovered.sequence, recovered.journal_offset)
-        folded = machine.positions()
-        await require_same_logs(self.settings.command, machine, last, recovered.journal_offset, folded, reader, firsts)
+            last = await last_record(reader, machine, *place)
+        found = await other_log(machine, last, recovered.journal_offset, reader, firsts)
+        if found is not None:
+            source, why = found
+            folded = await journaled(reader, machine, *place)
+            raise replaced(self.settings.command, source, folded[source], why)
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes in the journal after the last record that the machine contains."""
@@ -155,29 +206,28 @@ class Losses:
         )
 
 
-async def require_same_logs(
-    command: Command,
+async def other_log(
     machine: Machine,
     last: bytes | None,
     journal_offset: int,
-    folded: Mapping[TopicPartition, int],
     reader: LogReader,
     firsts: Mapping[TopicPartition, int],
-) -> None:
-    """Do what `Losses.require_same_logs` does, for a machine that need not have its state.
+) -> tuple[TopicPartition, str] | None:
+    """Find an input that is not the log that was folded, as `Losses.require_same_logs` describes it.
 
     Args:
-        command: completes a subcommand, for the message.
-        machine: reads journal records, and makes digests under the key of the last one.
+        machine: reads journal records, and makes digests under the key of the last one; it need not have its state.
         last: the last record of its journal; None if there is none beside the genesis, or it was deleted.
         journal_offset: the journal's next offset after it.
-        folded: the offset up to which each input was folded.
         reader: an opened reader, which forgets the partitions that it had open.
         firsts: the first offsets of the logs to compare; each is below what was folded.
 
-    Raises:
-        TopicsReplaced: an input was replaced; says what an operator can do.
+    Returns:
+        The input, and what shows it, as the rest of a sentence; None if there is no such input.
     """
+    if machine.folds_ahead:
+        covered = {(part.topic, part.partition): part.high for part in machine.entry(last).inputs} if last else {}
+        firsts = {source: first for source, first in firsts.items() if first < covered.get(source, 0)}
     found = None if last is None else await _last_inputs(machine, last, reader)
     told = set() if found is None else found.newest_ms.keys() & firsts.keys()
     times = {
@@ -188,11 +238,13 @@ async def require_same_logs(
     if told and found is not None and not found.intact and not found.taken_out:
         # One digest covers all inputs, so log times must show which input it was; the leaders' clocks may differ.
         source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
-        raise other_records(command, source, folded[source])
+        made_from = "those that the last journal record was made from"
+        return source, f", but the records before it are not {made_from}; the topic was replaced"
     for source, (folded_ms, first_ms) in times.items():
         if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
-            moments = (_moment(first_ms), _moment(folded_ms))
-            raise begun_later(command, source, folded[source], firsts[source], *moments)
+            late = f"offset {firsts[source]} is of {_moment(first_ms)}"
+            return source, f" by {_moment(folded_ms)}, but {late}; the topic was replaced"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 The order of the protocol matters:
 
 1. A new journal gets mark 0 before its first fold. So a journal that has records and no mark has lost its marks.
-2. Record n is acknowledged in the journal; then mark n is acknowledged here, and on disk
-   (`hushstream.agents.recovery.high_water`); then the outputs of record n are sent. One mark covers all records before
-   it.
+2. Record n is acknowledged in the journal; then mark n is acknowledged here, and on disk (see
+   *High water*); then the outputs of record n are sent. One mark covers all records before it.
 3. A recovery reads the marks before it asks for the journal's end, so a journal that was not rolled back holds every
    record that a mark names.
 
@@ -22,33 +21,202 @@ is skipped only in two cases: no mark of the partition can have its key, or a la
 least as high as all marks before it under that key. In both cases the reader finds the same maximum as without the
 foreign record. If a foreign record (or a tombstone) is the last one under the key of a mark, the removed mark may have
 been the highest, and the partition is refused. It is also refused if the topic does not begin at offset 0. An operator
-can end both refusals, at a price: `hushstream marks rebuild` writes a mark of a newer generation after the loss, which
-also requests a new epoch.
+can end both refusals, at a price: `hushstream logs repair marks` writes a mark of a newer generation after the loss,
+which also requests a new epoch.
+
+*Foreign.* Counts the foreign records in a worker's own topics, and logs each once.
+
+A foreign record is in no chain and under no key of the zone: anybody with write access to a topic can put it there.
+Readers skip it, so nothing stops. But it shows that somebody has a right that they should not have, so the owner of the
+topic counts it, and an alert fires.
+
+*High water.* Keeps release marks on a worker's own disk, beside those in the zone's topic.
+
+A mark's file is on disk before anything that it covers is sent. Each higher mark is a new file; lower ones are deleted
+afterwards, and the highest counts. So an owner that was suspended cannot lower the mark of the next owner, and no owner
+waits for a suspended one. Files lie in the data directory unless the settings name another folder. Another folder is
+better: a backup of the data then brings back no old mark, and a lost topic of marks is noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.errors import from_client
-from hushstream.agents.kafka.commits import committed_mark
+from hushstream.agents.datadir import force_folder, owner_only
+from hushstream.agents.errors import DiskRefused, PartitionError, from_client
+from hushstream.agents.kafka.administration import committed_mark
 from hushstream.agents.kafka.logs import LogReader, partition_counts
-from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, journal_word
+from hushstream.agents.recovery.losses import ALL_AT_ONCE, NeededWords, journal_word
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.records import Output, TopicPartition
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.topics import PartitionRule, Topic
+
+_DIGEST_CHARACTERS = 32
+
+
+class OlderThanPaid(PartitionError):
+    """By the marks, the journal is older than what was released from it; or the marks are damaged or missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HighWater:
+    """Keeps the mark files of one worker.
+
+    Attributes:
+        settings: name the folder of the files, the role and the deployment.
+        raised: the last mark of each journal that this object wrote; only the first one needs a search of the folder.
+    """
+
+    settings: WorkerSettings
+    raised: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def noted(self, partition: int) -> tuple[Mark, ...]:
+        """The highest mark of each journal of a home partition.
+
+        Raises:
+            OlderThanPaid: a mark is damaged.
+        """
+        marks = []
+        for start in sorted({name.rpartition(".")[0] + "." for name in self._stems(self._place(partition))}):
+            mark = self._highest(start)
+            if mark is not None:
+                marks.append(mark)
+        return tuple(marks)
+
+    def raise_to(self, partition: int, mark: Mark) -> None:
+        """Write a mark to disk, unless there is a higher one of the same journal.
+
+        Raises:
+            DiskRefused: the disk refused the write: nothing may be released, and the partition is tried again.
+            OlderThanPaid: the existing mark is damaged.
+        """
+        start = f"{self._place(partition)}{mark.journal}."
+        first, place = start not in self.raised, (mark.generation, mark.sequence)
+        there = self._highest(start) if first else None
+        known = self.raised.get(start, (-1, -1)) if there is None else (there.generation, there.sequence)
+        if known >= place:
+            return
+        path = self._path(start, place)
+        try:
+            self._write(path, mark, first)
+            for lower in [_place_of(stem) for stem in self._stems(start)] if first else [known]:
+                if lower < place:
+                    self._path(start, lower).unlink(missing_ok=True)
+        except OSError as error:
+            raise DiskRefused(f"{path}: the mark could not be written ({error.strerror}); not released") from None
+        self.raised[start] = place
+
+    def _write(self, path: Path, mark: Mark, first: bool) -> None:
+        body = json.dumps(
+            {"journal": mark.journal, "generation": mark.generation, "sequence": mark.sequence}, sort_keys=True
+        )
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Only the owner may read the file: how far a journal has released is private to the zone (its topic is sealed).
+        with open(fresh, "w", encoding="ascii", opener=owner_only) as file:
+            file.write(f"{_digest(body)} {body}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        force_folder(self.settings.marks_folder)
+        if first:
+            force_folder(self.settings.marks_folder.parent)
+
+    def _highest(self, start: str) -> Mark | None:
+        """The highest mark among the files whose names begin with ``start``."""
+        while stems := self._stems(start):
+            place = max(map(_place_of, stems))
+            path = self._path(start, place)
+            try:
+                digest, _, body = path.read_text(encoding="ascii").rstrip("\n").partition(" ")
+            except FileNotFoundError:
+                continue  # another process has written a higher one, and deleted this
+            except (OSError, UnicodeDecodeError) as error:
+                raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
+            found = json.loads(body) if digest == _digest(body) else {}
+            if (found.get("generation"), found.get("sequence")) != place:
+                raise OlderThanPaid(f"{path}: expected a release mark, got damaged content")
+            return Mark(found["journal"], found["sequence"], found["generation"])
+        return None
+
+    def _stems(self, start: str) -> list[str]:
+        return [path.stem for path in self.settings.marks_folder.glob("*.json") if path.name.startswith(start)]
+
+    def _path(self, start: str, place: tuple[int, int]) -> Path:
+        return self.settings.marks_folder / f"{start}{place[0]}-{place[1]}.json"
+
+    def _place(self, partition: int) -> str:
+        return f"{self.settings.deployment}.{self.settings.role}.{partition}."
+
+
+def _place_of(stem: str) -> tuple[int, int]:
+    generation, _, sequence = stem.rpartition(".")[2].partition("-")
+    if not (generation.isdecimal() and sequence.isdecimal()):
+        raise OlderThanPaid(f"{stem}.json: expected the name of a mark to end with GENERATION-RECORD, got another")
+    return int(generation), int(sequence)
+
+
+def _digest(body: str) -> str:
+    return hashlib.blake2b(body.encode(), digest_size=_DIGEST_CHARACTERS // 2, person=b"hush-paid").hexdigest()
+
+
+_REMEMBERED = 4096
+
+
+@dataclass(slots=True)
+class ForeignRecords:
+    """Counts the foreign records that one worker has read.
+
+    Attributes:
+        count: called with the topic, for each foreign record that was not read before.
+        is_note: whether a record in a home partition's journal is an operator's note.
+        remedy: the command that lists foreign records.
+    """
+
+    count: Callable[[str], None] = lambda topic: None
+    is_note: Callable[[int, bytes], bool] = lambda partition, value: False
+    remedy: str = "hushstream logs check"
+    _met: dict[TopicPartition, set[int]] = field(default_factory=dict)
+
+    def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
+        """Count a record of a journal that is not in its chain, unless it is an operator's note."""
+        if not self.is_note(journal[1], value):
+            self.add(journal, offset, len(value), "a journal record")
+
+    def add(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
+        """Count a foreign record. Each recovery reads it again, but it counts only once.
+
+        Args:
+            place: logical topic and partition.
+            offset: the record's offset.
+            size: the number of bytes of its value.
+            why: what was expected instead of it.
+        """
+        known = self._met.setdefault(place, set())
+        if offset in known:
+            return
+        if len(known) >= _REMEMBERED:
+            known.discard(min(known))  # otherwise endless foreign records would fill this worker's memory
+        known.add(offset)
+        self.count(place[0])
+        logger.warning(
+            "%s/%d offset %d: skipped a record of %d bytes that is not of this deployment (%s); "
+            "`%s` lists them", *place, offset, size, why, self.remedy,
+        )  # fmt: skip
+
 
 logger = logging.getLogger(__name__)
 
@@ -146,11 +314,11 @@ class ReleaseMarks:
         word = journal_word(partition, name, evidence.next_generation)
         if self.words.accepts(word, self.settings.accept_loss):
             return True
-        where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
+        where = f"topic {self.settings.physical(self.topic)}, folder {self.settings.marks_folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
             f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
-            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}. If other partitions "
+            f"To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}). If other partitions "
             f"are refused too, {ALL_AT_ONCE}"
         )
 
@@ -228,7 +396,7 @@ class ReleaseMarks:
             self.foreign.add((self.topic, partition), offset, size, "a release mark")
         if read.missing:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
-            rebuild = self.settings.command(f"marks rebuild --role {role}")
+            rebuild = self.settings.command(f"logs repair marks --role {role} --write")
             raise OlderThanPaid(
                 f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {role} and go on with "
                 f"what the journals say: `{rebuild}`, at the price of one more epoch"

@@ -1,7 +1,8 @@
 """Brings a machine to the end of its journal, and sends the outputs again that a crash may have left unsent.
 
 A worker commits only after the outputs of everything that the commit covers were acknowledged, and the commit carries
-the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the outputs of the records above the
+the sequence number of that record (`hushstream.agents.kafka.administration`).
+So exactly the outputs of the records above the
 committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic ids. They
 are sent only after the whole tail was replayed and compared. If the tail has more than `PORTION_OUTPUTS` outputs, it is
 replayed and sent in portions, so that memory stays bounded.
@@ -15,24 +16,19 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from hushstream.agents.errors import DiskRefused, InputsDeleted, replaced
-from hushstream.agents.kafka.commits import read_mark
+from hushstream.agents.errors import DiskRefused, InputsDeleted, ends_at, replaced
+from hushstream.agents.kafka.administration import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.journal_forks import published_ms, reach, sequence_of
-from hushstream.agents.recovery.loss_words import NeededWords
-from hushstream.agents.recovery.losses import Losses
-from hushstream.agents.recovery.marks import ReleaseMarks
-from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.journal import Sender, journaled, newest, published_ms, sequence_of
+from hushstream.agents.recovery.losses import Losses, NeededWords
+from hushstream.agents.recovery.marks import ForeignRecords, ReleaseMarks
+from hushstream.agents.recovery.snapshots import MachineFactory, RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.journal.chain import OtherRelease
 from hushstream.engine.journal.marks import ReleaseEvidence
-from hushstream.engine.machine import readers_of, releasing, reopening
-from hushstream.engine.noise.epochs import EPOCH_NONCE_BYTES
+from hushstream.engine.noise.epoch_budget import EPOCH_NONCE_BYTES
 from hushstream.engine.records import (
     InputRange,
     InputRecord,
@@ -131,7 +127,7 @@ class Recovery:
             await self._check_marks(recovered, evidence)
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
-            for models in readers_of(recovered.machine):
+            for models in recovered.machine.readers:
                 # The state does not hold when the model was published, and a restart does not read the model's record
                 # again.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
@@ -148,11 +144,10 @@ class Recovery:
         recovered.generation = await self.marks.begin(
             partition, evidence, recovered.journal, recovered.sequence, accepted
         )
-        releases = releasing(machine)
-        if releases is not None and suspected_behind is not None and not releases.opened_epoch_since(suspected_behind):
+        if suspected_behind is not None and not machine.opened_epoch_since(suspected_behind):
             # An operator's word is needed only if outputs of the lost branch were released, so that branch is charged.
             incarnations = evidence.incarnations(before=recovered.generation)
-            releases.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
+            machine.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
 
     async def _follow(
         self, recovered: RecoveredMachine, reader: LogReader, mark: int, evidence: ReleaseEvidence
@@ -170,9 +165,9 @@ class Recovery:
                 if step is not None and recovered.sequence > mark:
                     unsent.extend((*step.releases, *step.dead_letters))
                     if len(unsent) > PORTION_OUTPUTS:
-                        whole = whole or await reach(
-                            reader, recovered.machine, recovered.sequence, recovered.journal_offset
-                        )
+                        if not whole:
+                            place_of = recovered.machine, recovered.sequence, recovered.journal_offset
+                            whole, _ = await newest(reader, *place_of)
                         if await self._marks_accept(recovered, evidence, whole):
                             await self._send(recovered, unsent)
                 await asyncio.sleep(0)
@@ -208,7 +203,8 @@ class Recovery:
                     refused.append(str(error))
                 lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
-                raise replaced(self.settings.command, source, positions[source], ends[source])
+                folded = await journaled(reader, machine, recovered.sequence, recovered.journal_offset)
+                raise replaced(self.settings.command, source, folded[source], ends_at(ends[source]))
         if refused:
             raise InputsDeleted("; and ".join(refused))
         await self.losses.require_same_logs(
@@ -234,7 +230,7 @@ class Recovery:
         """
         machine = recovered.machine
         reader.open({machine.journal: recovered.journal_offset})
-        last = await reach(reader, machine, recovered.sequence, recovered.journal_offset)
+        last, _ = await newest(reader, machine, recovered.sequence, recovered.journal_offset)
         if source in machine.inputs and await self.losses.accepted(recovered, reader, source, first, last):
             return
         needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
@@ -278,7 +274,7 @@ class Recovery:
         machine = recovered.machine
         try:
             found = sequence_of(machine, record.value)
-        except NewerJournal as error:
+        except OtherRelease as error:
             raise error.at(record.offset) from None
         if found is None:
             self.foreign.in_journal(machine.journal, record.offset, record.value)
@@ -290,10 +286,9 @@ class Recovery:
         except OffChain:
             return None
         except ReplayMismatch as error:
-            reopens = reopening(machine)
-            if reopens is None:
+            if not machine.reopens:
                 raise
-            step = reopens.reopen(record.value, slices)
+            step = machine.reopen(record.value, slices)
             # The old release remains. Nothing is sent again, and the next release draws new noise and is charged.
             logger.error("%s; a new epoch begins with the next release", error)
         recovered.sequence += 1

@@ -1,10 +1,15 @@
 """Keeps snapshots of a machine's state on disk. They only shorten a recovery: the journal decides what the state is.
 
 Snapshots on disk are a cache: any owner of a partition finds its state by `hushstream.agents.recovery.state_topic`.
-Everything on disk is sealed under a key of the zone (`hushstream.engine.state.sealed`).
+Everything on disk is sealed under a key of the zone (`hushstream.engine.state.packed`).
 
 A published state is one stream of bytes: the snapshot's length, the snapshot, the spilled users one after the other,
 and zeros as padding.
+
+*Recovered machine.* A machine that was recovered from its journal, and the factory that makes machines.
+
+*Sealed spool.* A temporary file that nobody else can read: its content is sealed under a key that exists only in this
+process.
 """
 
 from __future__ import annotations
@@ -15,27 +20,142 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import BinaryIO, Protocol, cast
 
 from hushstream.agents.datadir import force_folder
-from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
-from hushstream.agents.recovery.user_store import UserDatabase, is_sealed_users
-from hushstream.agents.sealed_spool import SealedSpool
+from hushstream.agents.kafka.administration import journal_label, journal_name
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.machine import Machine, StoredUser
+from hushstream.engine.records import TopicPartition
+from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.state.published import padded
-from hushstream.engine.state.sealed import SALT_BYTES, SEALED_MAGIC, SealBroken, StorageSeal
-from hushstream.engine.state.spilled import StoredUser
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import KEY_BYTES, Key
+
+_FRAME = struct.Struct("<I")
+_PURPOSE = "spool"
+
+
+class SealedSpool:
+    """Holds bytes, more than fit into memory, that are written once and then read from the beginning.
+
+    The file has no name, and its key is drawn here and written nowhere: nobody can open what a crash leaves on disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open an empty spool in a folder.
+
+        Raises:
+            OSError: no file can be made there.
+        """
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - closed by __exit__
+        self._seal = StorageSeal("", "", 0, KeyRing(0, 0, (), Key(os.urandom(KEY_BYTES))))
+        self._writer = self._seal.writer(_PURPOSE, os.urandom(SALT_BYTES))
+        self._piece = BytesIO()
+
+    def write(self, content: bytes) -> None:
+        """Append bytes; raises OSError if the disk is full."""
+        if content:
+            sealed = self._writer.seal(content)
+            self._file.write(_FRAME.pack(len(sealed)) + sealed)
+
+    def rewind(self) -> None:
+        """Go back to the beginning, to read; nothing may be written after this."""
+        self._file.seek(0)
+        self._piece = BytesIO()
+
+    def read(self, size: int) -> bytes:
+        """Read the next ``size`` bytes, or fewer at the end."""
+        found = [self._piece.read(size)]
+        missing = size - len(found[0])
+        while missing > 0 and (head := self._file.read(_FRAME.size)):
+            self._piece = BytesIO(self._seal.open(_PURPOSE, self._file.read(*_FRAME.unpack(head))))
+            found.append(self._piece.read(missing))
+            missing -= len(found[-1])
+        return b"".join(found)
+
+    def __enter__(self) -> SealedSpool:
+        """Keep the spool open until the block ends."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file, which removes it."""
+        self._file.close()
+
+
+class HoldsStateKeys(Protocol):
+    """A machine factory that can give the state keys of its zone."""
+
+    def state_keys(self) -> KeyRing:
+        """The keys under which states are sealed, on disk and where they are published."""
+
+
+class MachineFactory(HoldsStateKeys, Protocol):
+    """Makes the machines of a role, and knows the key file of its zone."""
+
+    def __call__(self, partition: int) -> Machine:
+        """The machine of a home partition that has no journal yet, or whose journal is not known."""
+
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
+        """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
+
+    def mark_keys(self) -> KeyRing:
+        """The keys under which marks are sealed; not called for a role without marks."""
+
+
+@dataclass(slots=True)
+class RecoveredMachine:
+    """A machine whose state contains its journal up to record ``sequence``.
+
+    Attributes:
+        genesis: the journal's first record.
+        journal_offset: the journal's next offset after record ``sequence``.
+        generation: the generation of its marks (`hushstream.engine.journal.marks`).
+        released: the last record whose outputs are all known to be acknowledged.
+        rotated_at: the last record that rotated the key and is not known to be marked; 0 for none.
+        record: `record_digest` of record ``sequence``.
+        begins: the first offsets of inputs that begin too late, if an operator has accepted the loss.
+        replayed, resent: how many records the last recovery replayed, and how many outputs it sent again.
+    """
+
+    machine: Machine
+    genesis: bytes
+    sequence: int
+    journal_offset: int
+    record: bytes = b""
+    generation: int = 0
+    released: int = 0
+    rotated_at: int = 0
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    replayed: int = 0
+    resent: int = 0
+
+    @property
+    def journal(self) -> str:
+        """The journal's name."""
+        return journal_name(self.genesis)
+
+    @property
+    def label(self) -> str:
+        """The name of the journal in commits."""
+        return journal_label(self.journal, self.generation)
+
 
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"hushstream-snapshot-1\n"
-_ASIDE = (".other-version", ".damaged")
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
 _USER = struct.Struct("<qII")
@@ -79,8 +199,7 @@ class Readable(Protocol):
 class SnapshotStore:
     """Keeps one file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600, sealed.
 
-    If an earlier release has left a snapshot in clear, the first read replaces it by a sealed one. If a partition keeps
-    users on disk, its snapshot is in the same file as the users, ``<partition>.users``.
+    If a partition keeps users on disk, its snapshot is in the same file as the users, ``<partition>.users``.
 
     A snapshot is written in a thread while folds go on, and the thread finishes even if its caller is cancelled. So a
     recovery of the partition first awaits `settled`.
@@ -143,7 +262,6 @@ class SnapshotStore:
         A snapshot cannot be used if it is damaged, or sealed under a key that the zone no longer has. Then a published
         state and the journal are read instead, and the users in the same file are removed.
         """
-        self._remove_clear_copies(partition)
         path, users = self.path(partition), self._users.get(partition)
         try:
             kept = None if users is None else users.snapshot()
@@ -165,27 +283,16 @@ class SnapshotStore:
         return snapshot
 
     def _opened(self, partition: int, path: Path) -> bytes:
-        """Read a snapshot's file; if it is in clear or under an earlier key, first seal it under the current key.
+        """Read a snapshot's file; if it is under an earlier key, first seal it under the current key.
 
         Raises:
             SealBroken: the file cannot be opened.
         """
         seal, content = self._seal(partition), path.read_bytes()
-        if content.startswith(_MAGIC):
-            logger.warning("snapshot %s was left in clear by an earlier release; it is sealed now", path)
-            self._write(partition, content)
-            return content
         opened = seal.unpack_file(content)
         if seal.is_other_key(content):
             self._write(partition, opened)
         return opened
-
-    def _remove_clear_copies(self, partition: int) -> None:
-        """Remove files that were moved aside and may be in clear: everywhere else the same content is sealed."""
-        for path in self._directory.glob(f"{partition}.*"):
-            if path.suffix in _ASIDE and _may_be_clear(path):
-                logger.warning("%s was moved aside and may hold users in clear; it is removed", path)
-                path.unlink(missing_ok=True)
 
     def _seal(self, partition: int) -> StorageSeal:
         return StorageSeal(self._settings.deployment, self._settings.role, partition, self._keys.state_keys())
@@ -261,13 +368,6 @@ class SnapshotStore:
                 # A process that still writes the file holds the lock.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
-
-
-def _may_be_clear(path: Path) -> bool:
-    """Whether a file that was moved aside has no sign that it is sealed; a file without its beginning has none."""
-    with path.open("rb") as file:
-        sealed = file.read(len(SEALED_MAGIC)) == SEALED_MAGIC
-    return not sealed and not is_sealed_users(path)
 
 
 def read_stream(file: Readable) -> tuple[bytes, Iterator[StoredUser]]:

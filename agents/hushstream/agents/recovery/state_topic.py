@@ -24,13 +24,11 @@ from typing import Any
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
-from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.sealed_spool import SealedSpool
+from hushstream.agents.recovery.marks import ForeignRecords
+from hushstream.agents.recovery.snapshots import HoldsStateKeys, SealedSpool, Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.journal.checkpoints import Checkpoint
+from hushstream.engine.journal.notes import Checkpoint
 from hushstream.engine.records import InputRecord, Output, TopicPartition
 from hushstream.engine.state.published import (
     CHECKPOINT,

@@ -5,9 +5,9 @@ that database is complete, and a new one takes the next users. Saving the snapsh
 the file, in one transaction with the snapshot, while the machine goes on reading and spilling. So the file holds every
 user as of that snapshot, also after a crash, and a recovery reads only the users that it needs.
 
-Users are sealed under a key of the zone before SQLite sees them (`hushstream.engine.state.sealed`). So they are sealed
+Users are sealed under a key of the zone before SQLite sees them (`hushstream.engine.state.packed`). So they are sealed
 in the file, in its log and in the private databases. After a key rotation, the next recovery of the partition seals
-everything anew. If an earlier release has left a file in clear, the next recovery seals it, too.
+everything anew.
 
 Each snapshot in the file has a random number. Every read of the file, and every save, first compares this number with
 the one that this process has read or written last. If another owner of the partition has written the file since, both
@@ -27,8 +27,8 @@ from pathlib import Path
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import JournalLost, WorkerError
-from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
-from hushstream.engine.state.spilled import StoredUser
+from hushstream.engine.machine import StoredUser
+from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -36,25 +36,6 @@ logger = logging.getLogger(__name__)
 _USERS = "CREATE TABLE IF NOT EXISTS sealed_users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)"
 _SEEN = "CREATE INDEX IF NOT EXISTS sealed_seen ON sealed_users (seen_ms)"
 _SNAPSHOT = "CREATE TABLE IF NOT EXISTS sealed_snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
-_CLEAR = "CREATE TABLE users "
-"""The statement by which a file of an earlier release, with users in clear, is recognized."""
-
-_SEALED = "CREATE TABLE sealed_users "
-"""The statement by which a file of this release is recognized."""
-
-_WRITTEN_ANEW = 1
-"""`PRAGMA user_version` of a file that was rewritten after it last held anything in clear."""
-
-_FIND_CLEAR = "SELECT count(*) FROM sqlite_master WHERE name = 'users'"
-_SEAL_CLEAR = (
-    "DELETE FROM sealed_users",
-    # If the earlier release saved no snapshot, an older sealed one must not stay: its users are replaced.
-    "DELETE FROM sealed_snapshot",
-    "INSERT INTO sealed_users SELECT key, seen_ms, sealed_user(value, key, seen_ms) FROM users",
-    "INSERT OR REPLACE INTO sealed_snapshot SELECT id, generation, sealed_file(content) FROM snapshot",
-    "DROP TABLE users",
-    "DROP TABLE snapshot",
-)
 _SEAL_ANEW = (
     "UPDATE sealed_users SET value = sealed_user(opened_user(value, key, seen_ms), key, seen_ms)",
     "UPDATE sealed_snapshot SET generation = drawn(), content = sealed_file(opened_file(content))",
@@ -82,7 +63,6 @@ _GENERATION_BYTES = 7
 
 _PURPOSE = "user"
 _SEEN_BYTES = 8
-_FIRST_PAGE_BYTES = 64 * 1024
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -97,7 +77,7 @@ class UsersLost(JournalLost):
 
 
 class UserDatabase:
-    """Stores the spilled users of one partition (`hushstream.engine.state.spilled.UserStore`).
+    """Stores the spilled users of one partition (`hushstream.engine.machine.UserStore`).
 
     Only `save` may run in another thread while the machine calls the methods of `UserStore`.
     """
@@ -417,16 +397,6 @@ def _associated_data(key: bytes, seen_ms: int) -> bytes:
     return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
 
 
-def is_sealed_users(path: Path) -> bool:
-    """Whether a file has the table of sealed users, and not the table of users in clear.
-
-    Without its first page a file shows neither table: it may be from an earlier release, with all users in clear.
-    """
-    with path.open("rb") as file:
-        first = file.read(_FIRST_PAGE_BYTES)
-    return _SEALED.encode() in first and _CLEAR.encode() not in first
-
-
 def _open_file(path: Path, seal: StorageSeal) -> sqlite3.Connection:
     """Connect to the file, and create it if needed; a damaged file, or one under a lost key, is moved aside."""
     _make_private_file(path)
@@ -453,35 +423,12 @@ def _prepared(path: Path, seal: StorageSeal) -> sqlite3.Connection:
     try:
         for statement in ("PRAGMA journal_mode = WAL", _USERS, _SEEN, _SNAPSHOT):
             main.execute(statement)
-        _seal_clear(main, seal)
         _seal_anew(main, seal)
-        _leave_no_page_in_clear(main)
         _generation(main)
     except (sqlite3.DatabaseError, SealBroken):
         main.close()
         raise
     return main
-
-
-def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
-    """Seal users whom an earlier release has left in clear; `_leave_no_page_in_clear` then removes the old pages."""
-    if not main.execute(_FIND_CLEAR).fetchone()[0]:
-        return
-    logger.warning("users were left in clear by an earlier release; they are sealed now")
-    _rewrite(main, seal, _SEAL_CLEAR)
-
-
-def _leave_no_page_in_clear(main: sqlite3.Connection) -> None:
-    """Rewrite a file that may have free pages with users in clear, and empty its log.
-
-    Freed pages of an earlier release hold zeros only if its SQLite deletes securely. A process may also have ended
-    after sealing, but before this. So the file's own version decides, not whether anything was sealed just now.
-    """
-    if main.execute("PRAGMA user_version").fetchone()[0] < _WRITTEN_ANEW:
-        main.execute("VACUUM")
-        main.execute(f"PRAGMA user_version = {_WRITTEN_ANEW}")
-    # The log, too, may hold pages in clear until it is emptied.
-    main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
@@ -492,7 +439,7 @@ def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
     """
     row = main.execute("SELECT content FROM sealed_snapshot WHERE content IS NOT NULL").fetchone()
     if row is not None and seal.is_other_key(bytes(row[0])):
-        _rewrite(main, seal, _SEAL_ANEW)
+        _rewrite(main, seal)
 
 
 def _empty(connection: sqlite3.Connection) -> None:
@@ -503,8 +450,8 @@ def _empty(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[str]) -> None:
-    """Run statements that seal, in one transaction.
+def _rewrite(main: sqlite3.Connection, seal: StorageSeal) -> None:
+    """Seal all users and the snapshot under the zone's current key, in one transaction.
 
     Raises:
         SealBroken: a value could not be opened.
@@ -537,7 +484,7 @@ def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[s
         main.create_function(name, arguments, function)
     main.execute("BEGIN IMMEDIATE")
     try:
-        for statement in statements:
+        for statement in _SEAL_ANEW:
             main.execute(statement)
         main.execute("COMMIT")
     except sqlite3.DatabaseError:

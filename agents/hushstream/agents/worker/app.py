@@ -1,91 +1,101 @@
-"""Makes the Faust app of a role, with settings that are known to be safe, and passes fetched records on in batches.
+"""The Faust app of a role: one agent over all inputs, which gets what a fetch brought of a partition as one event.
 
-Faust runs the group membership, the rebalances and the producer. Records go from its fetch thread to the folds as whole
-batches, without an event object or a queue entry for each record. The classes below override private API of
-faust-streaming 0.15.3. `PRIVATE_API` lists it, and a test fails when its source changes.
+Faust runs the group, the rebalances, the fetches and the timers. Its own form of an event is one record, and costs a
+queue entry and several objects for each. Here an event is a whole fetch of a partition (`WholeFetches`), so a record
+costs a few microseconds. The agent puts the records into the buffer of its input, from where the driver of the home
+partition folds them (`hushstream.agents.partition.driver`).
+
+What is used of Faust and aiokafka is public, but for `PRIVATE_NAMES`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import faust
 from aiokafka import AIOKafkaConsumer
-from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
+from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError
-from aiokafka.structs import OffsetAndMetadata
+from faust.app.base import BootStrategy
 from faust.tables import TableManager
-from faust.transport.consumer import Consumer as FaustConsumer
-from faust.transport.consumer import Fetcher, ThreadDelegateConsumer
 from faust.transport.drivers import aiokafka as driver
-from mode.threads import MethodQueue, QueueServiceThread
-from yarl import URL
+from faust.types import TP
+from faust.types.transports import SchedulingStrategyT
 
-from hushstream.agents.errors import DENIED, JournalLost
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.kafka.intake import Intake
-from hushstream.agents.kafka.logs import as_records
+from hushstream.agents.kafka.logs import batches_stay_compressed
 from hushstream.agents.security import CLIENT_ID
-from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
+from hushstream.agents.settings import WorkerSettings
 
-logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 0.5
-_PAUSED_POLL_SECONDS = 0.02
-_RETRY_SECONDS = 0.2
-
-PRIVATE_API: Mapping[str, Any] = {
-    "Consumer._drain_messages": FaustConsumer._drain_messages,
-    "Consumer.perform_seek": FaustConsumer.perform_seek,
-    "Consumer.verify_all_partitions_active": FaustConsumer.verify_all_partitions_active,
-    "Fetcher._fetcher": Fetcher._fetcher.fun,
-    "ThreadDelegateConsumer._getmany": ThreadDelegateConsumer._getmany,
-    "AIOKafkaConsumerThread._create_worker_consumer": driver.AIOKafkaConsumerThread._create_worker_consumer,
-    "AIOKafkaConsumerThread.on_thread_stop": driver.AIOKafkaConsumerThread.on_thread_stop,
-    "GroupCoordinator._maybe_leave_group": GroupCoordinator._maybe_leave_group,
-    "CoordinatorGroupRebalance.perform_group_join": CoordinatorGroupRebalance.perform_group_join,
-    "AIOKafkaConsumerThread._seek_wait": driver.AIOKafkaConsumerThread._seek_wait,
-    "AIOKafkaConsumerThread._fetch_records": driver.AIOKafkaConsumerThread._fetch_records,
-    "AIOKafkaConsumerThread._highwaters": driver.AIOKafkaConsumerThread._highwaters,
-    "QueueServiceThread.method_queue": QueueServiceThread.method_queue.fget,
-    "QueueServiceThread.call_thread": QueueServiceThread.call_thread,
-    "Consumer._new_consumer_thread": driver.Consumer._new_consumer_thread,
-    "TableManager.on_start": TableManager.on_start,
-    "Producer._settings_default": driver.Producer._settings_default,
+PRIVATE_NAMES: Mapping[str, str] = {
+    "faust.transport.drivers.aiokafka.Consumer._new_consumer_thread": (
+        "gives Faust the fetch thread below, which no setting names"
+    ),
+    "faust.transport.drivers.aiokafka.AIOKafkaConsumerThread._create_worker_consumer": (
+        "makes the consumer: Faust has no setting for how long a fetch waits (1.5 s, during which no other partition "
+        "of that broker is fetched), for the deserializer that keeps batches compressed, and for the metadata of a "
+        "commit"
+    ),
+    "aiokafka.consumer.fetcher.PartitionRecords": (
+        "is where a batch is decompressed: a megabyte on the wire may be a gigabyte in memory "
+        "(`hushstream.agents.kafka.logs.batches_stay_compressed`)"
+    ),
 }
-"""The private functions of Faust and aiokafka that the classes below override or call."""
+"""Every private name of a library that agents use, with the reason; a test fails when its source changes."""
 
 
-class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
-    """The fetch thread: assigns co-partitioned inputs together, waits briefly for records, and commits with a mark."""
+class Fetch:
+    """All records of one partition in one fetch, with the attributes that Faust reads of a record."""
 
-    _method_queue: MethodQueue | None
+    __slots__ = (
+        "checksum", "headers", "key", "offset", "partition", "serialized_key_size", "serialized_value_size",
+        "timestamp", "timestamp_type", "topic", "value",
+    )  # fmt: skip
 
-    @property
-    def method_queue(self) -> MethodQueue:
-        """The queue of calls into the thread. It runs four at once (Faust's: two), so no commit waits for a fetch."""
-        if self._method_queue is None:
-            self._method_queue = MethodQueue(num_workers=4, loop=self.thread_loop, beacon=self.beacon)
-        return self._method_queue
+    def __init__(self, place: Any, records: Sequence[Any]) -> None:
+        """Stand at the offset and the time of the last record."""
+        last = records[-1]
+        self.topic, self.partition, self.offset = place.topic, place.partition, last.offset
+        self.timestamp, self.timestamp_type = last.timestamp, last.timestamp_type
+        self.key, self.value, self.headers = None, records, ()
+        self.checksum = self.serialized_key_size = self.serialized_value_size = None
+
+
+class WholeFetches(SchedulingStrategyT):  # type: ignore[misc] # faust is untyped here
+    """Makes one event of what a fetch brought of a partition."""
+
+    def iterate(self, records: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[Any, Fetch]]:
+        """Each partition once; Faust calls this for each fetch."""
+        for place, found in records.items():
+            if found:
+                yield place, Fetch(place, found)
+
+
+class FetchThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
+    """Faust's fetch thread, with a consumer of ours.
+
+    Attributes:
+        kafka: the consumer; None before the thread has started.
+    """
+
+    kafka: AIOKafkaConsumer | None = None
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         settings: WorkerSettings = self.app.hushstream_settings
         conf = self.app.conf
-        # Faust's round-robin assignor could give the contexts and the clicks of one partition to different workers.
-        # The range assignor keeps them together, because all inputs of a role have the same number of partitions.
-        self._assignor = RangePartitionAssignor
-        return AIOKafkaConsumer(
+        self.kafka = AIOKafkaConsumer(
             **settings.client_options(),
             group_id=conf.id,
-            group_instance_id=self.app.hushstream_instance,
+            group_instance_id=conf.consumer_group_instance_id,
             key_deserializer=batches_stay_compressed,
-            partition_assignment_strategy=[self._assignor],
+            # All inputs of a role have the same number of partitions: ranges keep those of one number together.
+            partition_assignment_strategy=[RangePartitionAssignor],
             enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset=conf.consumer_auto_offset_reset,
+            # A topic that is made again is assigned again when the metadata is read again.
+            metadata_max_age_ms=5_000,
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             fetch_max_wait_ms=settings.fetch_wait_milliseconds,
@@ -94,154 +104,62 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
         )
+        return self.kafka
 
-    @property
-    def member_id(self) -> str:
-        """This process's member id in the group; empty before it has joined."""
-        consumer = self._consumer
-        return "" if consumer is None else str(getattr(consumer._coordinator, "member_id", ""))
+    def pause(self, place: TP, paused: bool) -> None:
+        """Fetch a partition no further, or fetch it again.
 
-    async def on_thread_stop(self) -> None:
-        """Leave the group; Faust calls this. aiokafka alone would let a static member's session run out."""
-        coordinator = None if self._consumer is None else self._consumer._coordinator
-        if coordinator is not None:
-            coordinator._group_instance_id = None
-        await super().on_thread_stop()
+        Faust's own way lets the partitions of the next poll be chosen. A poll that has begun waits for a second, so
+        what may be fetched again meanwhile would wait, too.
+        """
+        self.thread_loop.call_soon_threadsafe(self._pause, place, paused)
 
-    async def commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
-        """Commit (offset, mark) for assigned partitions; False if the commit failed and is to be tried again."""
-        return bool(await self.call_thread(self._commit_marked, offsets))
-
-    async def _commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
-        consumer = self._ensure_consumer()
-        try:
-            await consumer.commit(
-                {driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(*place) for tp, place in offsets.items()}
-            )
-        except (CommitFailedError, IllegalStateError):
-            return False  # a rebalance came first: the next owner commits
-        except DENIED:
-            raise
-        except (KafkaError, ConnectionError, TimeoutError) as error:
-            logger.warning("commit failed (%s), trying again", type(error).__name__)
-            return False
-        return True
+    def _pause(self, place: TP, paused: bool) -> None:
+        if self.kafka is not None and place in self.kafka.assignment():
+            (self.kafka.pause if paused else self.kafka.resume)(BrokerPartition(*place))
 
 
-class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped here
-    """Delivers each fetch as a whole to the buffers of the intake."""
+class FetchingConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped here
+    """Faust's consumer, with the fetch thread above as `thread`."""
 
-    def _new_consumer_thread(self) -> BulkConsumerThread:
-        return BulkConsumerThread(self, loop=self.loop, beacon=self.beacon)
+    thread: FetchThread
 
-    @property
-    def intake(self) -> Intake:
-        """The buffers that fetched records go into."""
-        found: Intake = self.app.hushstream_intake
-        return found
-
-    async def perform_seek(self) -> None:
-        """Seek to the offsets at which the machines go on, not to the committed ones, which may be further back."""
-        await self._seek_wanted()
-
-    async def verify_all_partitions_active(self) -> None:
-        """Do nothing: Faust's livelock warnings are about its own streams and acks, which are not used here."""
-
-    async def _drain_messages(self, fetcher: Any) -> None:
-        """Fetch until the consumer is stopped; Faust's fetcher service calls this."""
-        try:
-            while not (self._stopped.is_set() or fetcher._stopped.is_set()):
-                if not self.flow_active:
-                    await self.wait(self.can_resume_flow)
-                    continue
-                await self._fetch_once()
-        except self.consumer_stopped_errors:
-            if not self.app.should_stop:
-                raise
-
-    async def _fetch_once(self) -> None:
-        intake = self.intake
-        try:
-            await self._seek_wanted()
-            sources = intake.open_sources()
-            if not sources:
-                await intake.wait_for_capacity(_POLL_SECONDS)
-                return
-            epoch = intake.epoch
-            timeout = _PAUSED_POLL_SECONDS if intake.any_full else _POLL_SECONDS
-            found = await self._thread.getmany({driver.TP(*source) for source in sources}, timeout)
-        except (*DENIED, ConsumerStoppedError):
-            raise
-        except IllegalStateError:
-            await asyncio.sleep(_RETRY_SECONDS)  # the partition was revoked, and its buffers are detached with it
-            return
-        except (KafkaError, ConnectionError, TimeoutError) as error:
-            logger.warning("fetch failed (%s), trying again", type(error).__name__)
-            await asyncio.sleep(_RETRY_SECONDS)
-            return
-        if epoch == intake.epoch and self.flow_active:
-            for place, fetched in found.items():
-                await self._deliver(place, fetched)
-
-    async def _deliver(self, place: Any, fetched: list[Any]) -> None:
-        buffer = self.intake.get((place.topic, place.partition))
-        if buffer is None or buffer.offer(as_records(fetched)):
-            return
-        first = (await self._thread.earliest_offsets(place))[place]
-        if first > buffer.next_offset:
-            # The recovery that follows says what is lost, and whether the operator has accepted the loss.
-            buffer.failed(
-                JournalLost(
-                    f"{buffer.source[0]}/{buffer.source[1]}: must be read from offset {buffer.next_offset}, "
-                    f"but the log begins at {first}"
-                )
-            )
-
-    async def _seek_wanted(self) -> None:
-        intake = self.intake
-        wanted = intake.seeks()
-        if not wanted:
-            return
-        assigned = self.assignment()
-        places = {driver.TP(*source): offset for source, offset in wanted.items() if source in assigned}
-        await self._thread.seek_wait(places)
-        for place in places:
-            buffer = intake.get((place.topic, place.partition))
-            if buffer is not None and buffer.next_offset == places[place]:
-                buffer.sought()
+    def _new_consumer_thread(self) -> FetchThread:
+        self.thread = FetchThread(self, loop=self.loop, beacon=self.beacon)
+        return self.thread
 
 
-class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is untyped here
-    """Faust's producer, made idempotent: a retry writes no record twice, and records keep their order."""
+class FetchingTransport(driver.Transport):  # type: ignore[misc] # faust is untyped here
+    """The aiokafka transport with the consumer above."""
 
-    def _settings_default(self) -> Mapping[str, Any]:
-        settings: WorkerSettings = self.app.hushstream_settings
-        defaults = dict(super()._settings_default())
-        return {**defaults, "acks": "all", "enable_idempotence": True, **settings.client_options()}
-
-    def _settings_auth(self) -> Mapping[str, Any]:
-        settings: WorkerSettings = self.app.hushstream_settings
-        return settings.security.client_options()
+    Consumer = FetchingConsumer
 
 
 class NoTables(TableManager):  # type: ignore[misc] # faust is untyped here
-    """Faust's recovery service, without the second that it waits for tables: this app has none."""
+    """Faust's recovery service, without the second that it waits for tables to be declared: this app has none."""
 
     async def on_start(self) -> None:
         """Start at once; Faust calls this."""
-        await self._update_channels()
         await self.recovery.start()
 
-
-class BulkTransport(driver.Transport):  # type: ignore[misc] # faust is untyped here
-    """The aiokafka transport with the consumer and producer above."""
-
-    Consumer = BulkConsumer
-    Producer = IdempotentProducer
+    async def wait_until_tables_registered(self) -> None:
+        """Return at once; Faust calls this before it subscribes."""
 
 
-for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer, NoTables):
-    _service.logger = driver.logger  # Faust logs the life cycle of these services
+class OwnProducer(BootStrategy):  # type: ignore[misc] # faust is untyped here
+    """Starts no producer of Faust's, which cannot be idempotent: `hushstream.agents.kafka.stream.Stream` has one."""
+
+    enable_kafka_producer = False
+
+
+class RoleApp(faust.App):  # type: ignore[misc] # faust is untyped here
+    """A Faust app that starts as above."""
+
+    BootStrategy = OwnProducer
+
+
+for _service in (FetchThread, FetchingConsumer, NoTables):
+    _service.logger = logging.getLogger("faust.hushstream")  # Faust logs the life cycle of these services
 
 
 def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, instance: str | None = None) -> Any:
@@ -256,41 +174,44 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, 
     Returns:
         A `faust.App` that is not started yet.
     """
-    broker = [URL(f"kafka://{server}") for server in settings.cluster.servers]
-    app = faust.App(
+    app = RoleApp(
         settings.group,
-        broker=broker,
+        broker=[f"kafka://{server}" for server in settings.cluster.servers],
         datadir=str(settings.datadir / "faust" / settings.role),
         store="memory://",
         TableManager=NoTables,
-        HttpClient=object,  # as in `hushstream.agents.kafka.faust_types`: it is never made
+        ConsumerScheduler=WholeFetches,
         processing_guarantee="at_least_once",
         broker_client_id=CLIENT_ID,
         broker_session_timeout=settings.session_timeout_seconds,
         broker_heartbeat_interval=settings.heartbeat_seconds,
-        broker_commit_interval=settings.commit_interval_seconds,
+        broker_commit_interval=_NEVER_SECONDS,
         consumer_auto_offset_reset="earliest",
-        producer_acks=-1,
-        producer_linger=settings.linger_milliseconds / 1000,
-        producer_max_batch_size=BATCH_BYTES,
-        producer_max_request_size=RECORD_BYTES_LIMIT,
+        consumer_group_instance_id=instance,
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         topic_allow_declare=False,
         topic_disable_leader=True,
-        table_standby_replicas=0,
         web_enabled=False,
         web_bind="127.0.0.1",
         web_host="127.0.0.1",
     )
     app.hushstream_settings = settings
-    app.hushstream_intake = intake
-    app.hushstream_instance = instance
     app.finalize()
-    app.transport = BulkTransport(broker, app)
-    app.producer_transport = app.transport
-    for name in inputs:
-        # The topics need no agent: Faust's conductor subscribes to them, and our consumer puts their records into the
-        # intake.
-        app.topics.add(app.topic(settings.physical(name), key_type=bytes, value_type=bytes, key_serializer="raw"))
+    app.transport = FetchingTransport(app.conf.broker_consumer, app)
+    intake.use(app)
+    # Faust acknowledges nothing (``acks=False``): what may be committed is what was released, as only a driver knows.
+    names = map(settings.physical, inputs)
+    log = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw", acks=False)
+
+    @app.agent(log, name=settings.role)  # type: ignore[untyped-decorator] # faust is untyped here
+    async def fold(stream: Any) -> None:
+        """Put the records of each fetch into the buffer of their input."""
+        async for event in stream.events():
+            intake.take(event.message.tp, event.message.value)
+
     return app
+
+
+_NEVER_SECONDS = 1e9
+"""Faust commits nothing by itself, and need not look whether it could."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +22,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.faults import faults_of
 from hushstream.agents.yaml_file import KeyLines, read_yaml_lines
-from hushstream.engine.declare.artefacts import PUBLIC_DATASET, Artefacts, Given
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET, TAINTED, Artefacts, Given, is_tainted, marked
 from hushstream.engine.declare.declaration import Kind, System
 from hushstream.engine.declare.role import DeclarationError
-from hushstream.engine.system import DeploymentValues
+from hushstream.engine.devices.published import AGREEMENT, PUBLIC_KEYS
+from hushstream.engine.system import DeploymentValues, require_named
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
@@ -117,8 +119,6 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
         pass  # Reported below, with all other faults.
     found = faults_of(_adapter(kind).validate_python, kind.language, values)
     lines_of_faults = [f"{_place(source, lines, one.key)}: {one}" for one in found]
-    if any(one.renamed for one in found):
-        lines_of_faults.append(f"`hushstream config migrate {source}` writes keys as they are called now")
     raise ConfigurationError("\n".join(lines_of_faults))
 
 
@@ -143,18 +143,6 @@ def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
     """The file of a key of the configuration, and its line if it is known, for messages."""
     line = (lines or {}).get(key)
     return source if line is None else f"{source}, line {line}"
-
-
-def parse_attributes(kind: Kind, values: Any) -> Any:
-    """Make a configuration from values that are nested as its class nests them.
-
-    Raises:
-        ConfigurationError: the values are not a valid configuration.
-    """
-    try:
-        return _adapter(kind).validate_python(values)
-    except ValidationError as error:
-        raise ConfigurationError(str(error)) from None
 
 
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
@@ -212,6 +200,17 @@ def artefacts_of(folder: Path) -> Artefacts:
     """Read the files beside a configuration that preparation may have made."""
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return Artefacts(str(folder), {path.name: path.read_bytes() for path in files})
+
+
+def require_releases(config: DeploymentValues, where: str) -> None:
+    """Refuse a configuration by which nothing can ever be released.
+
+    Raises:
+        ConfigurationError: says why, and what to state instead.
+    """
+    for note in kind_of(config.system).notes(config):
+        if note.weight == "never":
+            raise ConfigurationError(f"{where}: {note.text}")
 
 
 def prepare(
@@ -275,8 +274,22 @@ def _contents(
             f"{path}: the configuration of a deployment is frozen: expected the one that was prepared, got another; "
             f"prepare the changed one in another folder and under another name"
         )
-    made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
-    return {**purpose, **made}
+    there = artefacts_of(folder)
+    tainted = sorted({*there.tainted, *(name for name, (_, text) in given.items() if is_tainted(text))})
+    if not purpose:
+        require_named(config, tainted, str(path))
+    # The first line that marks a table is no row of it.
+    given = {name: (where, _MARK.sub("", text)) for name, (where, text) in given.items()}
+    made = kind.prepare(config, Given(there, given, None if keys is None else keys.ring))
+    if tainted and AGREEMENT in made:
+        raise ConfigurationError(
+            f"{path}: expected inputs that are private as stated where learners are devices, whose agreement promises "
+            f"users so, got {', '.join(tainted)} marked as not private"
+        )
+    # Public keys follow from no input.
+    made = {name: content if name in PUBLIC_KEYS else marked(content, tainted) for name, content in made.items()}
+    # The mark comes first: where preparation ends in between, no file is without it.
+    return {**({TAINTED: json.dumps(tainted).encode()} if tainted else {}), **purpose, **made}
 
 
 def _write(folder: Path, config: DeploymentValues, content: Mapping[str, bytes]) -> None:
@@ -302,6 +315,8 @@ def write_artefact(path: Path, content: bytes) -> None:
             beside.unlink()
         raise ConfigurationError(f"{path}: expected a file to write to, got: {error.strerror}") from None
 
+
+_MARK = re.compile(r"\A\ufeff?#[^\n]*not\s+private[^\n]*\n", re.IGNORECASE)
 
 _PURPOSES = ("a deployment", "a replay of a public dataset", "a replay of a public dataset with a non-private arm")
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.kafka.faust_types import TP
+from faust.types import TP
+
 from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.driver import PartitionDriver
@@ -30,21 +32,19 @@ _OUTAGE_SECONDS = 10.0
 
 
 class BrokerContact:
-    """Knows when the brokers last answered this worker's consumer."""
+    """Knows when the brokers last answered this worker's fetches."""
 
     def __init__(self, app: Any) -> None:
         """Watch the app's consumer, once it has started."""
         self._app = app
         self._began = time.monotonic()
-        self._beating: Any = None
-        self._beaten = self._began
 
     def fetch_age(self, sources: Iterable[TP]) -> float:
         """Seconds since the last answer to a fetch, of the partition that has waited longest; 0 if none is fetched.
 
         While partitions are assigned or revoked nothing is fetched, however long that takes.
         """
-        consumer = self._consumer()
+        consumer = self._app.consumer.thread.kafka
         if consumer is None or not self._app.consumer.flow_active:
             self._began = time.monotonic()
             return 0.0
@@ -52,33 +52,9 @@ class BrokerContact:
         ages = [self._age_of(consumer.last_poll_timestamp(place), now) for place in assigned.intersection(sources)]
         return max(ages, default=0.0)
 
-    def heartbeat_age(self) -> float:
-        """Seconds since the group's coordinator last answered a heartbeat."""
-        consumer = self._consumer()
-        coordinator = getattr(consumer, "_coordinator", None)
-        if coordinator is not None and coordinator is not self._beating:
-            self._listen(coordinator)
-        return time.monotonic() - self._beaten
-
-    def _consumer(self) -> Any:
-        thread = getattr(self._app.consumer, "_thread", None)
-        return None if thread is None else thread._consumer
-
     def _age_of(self, polled_ms: int | None, now: float) -> float:
         since_begun = time.monotonic() - self._began
         return since_begun if polled_ms is None else min(since_begun, max(0.0, now - polled_ms / 1000))
-
-    def _listen(self, coordinator: Any) -> None:
-        beat = coordinator._do_heartbeat
-
-        async def noted() -> bool:
-            taken = bool(await beat())
-            if taken:
-                self._beaten = time.monotonic()
-            return taken
-
-        coordinator._do_heartbeat = noted
-        self._beating, self._beaten = coordinator, time.monotonic()
 
 
 class StallTimer:
@@ -108,6 +84,7 @@ class Health:
         self,
         settings: WorkerSettings,
         app: Any,
+        stream: Stream,
         homes: Homes,
         intake: Intake,
         metrics: Metrics,
@@ -120,6 +97,7 @@ class Health:
         self._metrics = metrics
         self._private = private_lag
         self._contact = BrokerContact(app)
+        self._stream = stream
         self._stalls = StallTimer()
         self._limited_log = RateLimitedLog(logger)
         self._out = False
@@ -130,7 +108,7 @@ class Health:
         drivers = list(self._homes.drivers.values())
         self._metrics.health(
             fetch_age_seconds=_stepped(fetched),
-            group_heartbeat_age_seconds=_stepped(self._contact.heartbeat_age()),
+            group_commit_age_seconds=_stepped(self._stream.commit_age if drivers else 0.0),
             append_wait_seconds=_stepped(max((driver.append_wait for driver in drivers), default=0.0)),
             snapshot_age_seconds=_stepped(self._homes.snapshot_age),
             published_state_age_seconds=_stepped(self._homes.published_age),
@@ -145,7 +123,7 @@ class Health:
     def measure_outside(self, seconds: float) -> None:
         """Set the gauges of a worker outside its group, which fetches nothing; its last save was ``seconds`` ago."""
         self._metrics.health(
-            fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
+            fetch_age_seconds=0.0, group_commit_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
         )  # fmt: skip
 

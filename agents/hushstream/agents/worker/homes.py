@@ -1,50 +1,148 @@
-"""Runs a worker's home partitions: starts them when they are assigned, and stops them when they are revoked."""
+"""Runs a worker's home partitions: starts them when they are assigned, and stops them when they are revoked.
+
+*Broadcast.* Reads the inputs that every worker reads in full, without a group: one consumer for all of its partitions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import DENIED, AllStopped, DiskRefused, JournalLost, PartitionError, code_of, from_client
-from hushstream.agents.kafka.commits import committed_marks, pack_mark
-from hushstream.agents.kafka.intake import Intake
-from hushstream.agents.kafka.logs import LogReader, partition_counts
+from hushstream.agents.kafka.administration import committed_marks, pack_mark
+from hushstream.agents.kafka.intake import InputBuffer, Intake
+from hushstream.agents.kafka.logs import LogReader, as_records, batches_stay_compressed, partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.partition.driver import PartitionDriver
-from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.high_water import HighWater
-from hushstream.agents.recovery.journal_forks import genesis_of
-from hushstream.agents.recovery.loss_words import NeededWords
-from hushstream.agents.recovery.marks import ReleaseMarks
-from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
+from hushstream.agents.partition.driver import PartitionDriver, Tools
+from hushstream.agents.recovery.journal import genesis_of
+from hushstream.agents.recovery.losses import NeededWords
+from hushstream.agents.recovery.marks import ForeignRecords, HighWater, ReleaseMarks
 from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
-from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.snapshots import MachineFactory, RecoveredMachine, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker.broadcast import BroadcastReader
 from hushstream.agents.worker.preflight import RoleTopics
-from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.journal.chain import OtherRelease
 from hushstream.engine.journal.notes import NoteSeal
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PartitionRule
 
+_POLL_MILLISECONDS = 200
+_RETRY_SECONDS = 0.5
+
+
+class BroadcastReader:
+    """Reads broadcast partitions and offers every record to each buffer that wants it.
+
+    If a new buffer starts at an earlier offset, the consumer seeks back to it, and the other buffers drop what they
+    have already seen. Broadcast inputs are few and small (models), so this costs little.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Prepare; `run` does the work."""
+        self._settings = settings
+        self._buffers: dict[TopicPartition, list[InputBuffer]] = {}
+        self._changed = asyncio.Event()
+        self._stale = False
+
+    def attach(self, buffers: Iterable[InputBuffer]) -> None:
+        """Deliver to these buffers from now on, each from its position."""
+        for buffer in buffers:
+            self._buffers.setdefault(buffer.source, []).append(buffer)
+            self._changed_now()
+
+    def detach(self, buffers: Iterable[InputBuffer]) -> None:
+        """Deliver to these buffers no longer."""
+        for buffer in buffers:
+            readers = self._buffers.get(buffer.source, [])
+            if buffer in readers:
+                readers.remove(buffer)
+        self._changed_now()
+
+    async def run(self) -> None:
+        """Read until cancelled; while no broker answers, try again."""
+        while True:
+            await self._changed.wait()
+            consumer = AIOKafkaConsumer(
+                **self._settings.client_options(),
+                group_id=None,
+                key_deserializer=batches_stay_compressed,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                fetch_max_wait_ms=self._settings.fetch_wait_milliseconds,
+            )
+            try:
+                await consumer.start()
+                await self._read(consumer)
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                logger.warning("broadcast inputs: %s, trying again", type(error).__name__)
+                self._stale = True
+                await asyncio.sleep(_RETRY_SECONDS)
+            finally:
+                await consumer.stop()
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        self._stale = True
+        while True:
+            if self._stale:
+                self._assign(consumer)
+            if not consumer.assignment():
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            if any(b.full for readers in self._buffers.values() for b in readers):
+                await asyncio.sleep(_POLL_MILLISECONDS / 1000)
+                continue
+            found = await consumer.getmany(timeout_ms=_POLL_MILLISECONDS)
+            if not self._stale:
+                self._deliver(found)
+
+    def _assign(self, consumer: AIOKafkaConsumer) -> None:
+        self._stale = False
+        wanted = {source: readers for source, readers in self._buffers.items() if readers}
+        consumer.assign([self._at(source) for source in wanted])
+        for source, readers in wanted.items():
+            consumer.seek(self._at(source), min(buffer.next_offset for buffer in readers))
+            for buffer in readers:
+                buffer.sought()
+
+    def _deliver(self, found: dict[BrokerPartition, list[object]]) -> None:
+        prefix = len(self._settings.topic_prefix)
+        for place, fetched in found.items():
+            records = as_records(fetched)
+            for buffer in self._buffers.get((place.topic[prefix:], place.partition), ()):
+                if not buffer.offer(records):
+                    self._stale = True
+
+    def _changed_now(self) -> None:
+        self._stale = True
+        self._changed.set()
+
+    def _at(self, source: TopicPartition) -> BrokerPartition:
+        return BrokerPartition(self._settings.physical(source[0]), source[1])
+
+
 logger = logging.getLogger(__name__)
 
-_STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
+_STOPS_ONE = (PartitionError, ReplayMismatch, OtherRelease)
 """Errors that stop one partition; the other partitions go on."""
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
+_RENEW_SECONDS = 2.0
+"""A commit is renewed after this time, even if nothing has changed. So its age shows whether the group's coordinator
+still answers, and still knows this worker."""
 _FORGOTTEN = 6
 """A refusal of the disk no longer counts after this many times `WorkerSettings.let_go_seconds`. That is longer than any
 pause between two attempts to write."""
@@ -78,7 +176,7 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        remedy = settings.command(f"topics repair --role {settings.role}")
+        remedy = settings.command(f"logs check --role {settings.role}")
         self._foreign = ForeignRecords(metrics.foreign, self._is_note, remedy)
         self._words = NeededWords()
         self._marks = _marks(settings, make_machine, topics, stream, self._foreign, self._words)
@@ -175,7 +273,7 @@ class Homes:
     async def commit(self) -> None:
         """Commit what was released since the last commit; does nothing during a rebalance."""
         if not self._lock.locked():
-            await self._commit(dict(self.drivers))
+            await self._commit(dict(self.drivers), renew=self._stream.commit_age >= _RENEW_SECONDS)
 
     def cancel(self) -> None:
         """Cancel all reloads that wait."""
@@ -313,9 +411,9 @@ class Homes:
         seal = NoteSeal(settings.deployment, settings.role, partition, self._make_machine.state_keys())
         return seal.unpack(value) is not None
 
-    async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
+    async def _commit(self, drivers: Mapping[int, PartitionDriver], renew: bool = False) -> None:
         """Commit all these partitions in one request."""
-        found = {p: c for p, driver in drivers.items() if (c := driver.committable()) is not None}
+        found = {p: c for p, driver in drivers.items() if (c := driver.committable(renew)) is not None}
         places: dict[TopicPartition, tuple[int, str]] = {}
         for partition, (offsets, mark) in found.items():
             metadata = pack_mark(drivers[partition].label, mark)

@@ -10,19 +10,18 @@ from functools import partial
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.agents.worker.worker import Reporting
-from hushstream.engine.declare.declaration import System, role_of, topic_of
-from hushstream.engine.declare.flows import inputs_of, writers, writes_of
-from hushstream.engine.declare.live import require_private
+from hushstream.engine.declare.declaration import System, inputs_of, role_of, topic_of, writers, writes_of
 from hushstream.engine.declare.outcomes import Refusal
-from hushstream.engine.declare.role import ChainedMachine, Role, RoleKeys
+from hushstream.engine.declare.role import Role, RoleKeys
+from hushstream.engine.journal.chain import ChainedMachine
 from hushstream.engine.machine import Machine
 from hushstream.engine.state.published import PUBLIC_RING
+from hushstream.engine.system import require_private
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing, StorageRing
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 
 REASONS = (*map(str, Reason), *map(str, Refusal))
 """The reasons for which any role may refuse a record."""
@@ -36,22 +35,19 @@ class MachineMaker:
         role: the role.
         system: the deployment.
         keys: where keys come from.
-        schema_generation: the one in which the machines write records (`hushstream.schemas.catalogue`).
     """
 
     role: Role
     system: System
     keys: KeySource
-    schema_generation: int = FIRST_GENERATION
 
     def __post_init__(self) -> None:
         """Refuse unusable keys before any connection is opened.
 
         Raises:
             KeyFileError: a key file is missing, short, or readable by others.
-            HushstreamError: this release does not know the schema generation; or a key does not fit its published half.
+            HushstreamError: a key does not fit its published half.
         """
-        codec.require_generation(self.schema_generation)
         if self.role.key_zones:
             self(0)
 
@@ -111,9 +107,7 @@ class MachineMaker:
 
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
         """The machine of a home partition under these keys."""
-        machine = self.role.make(self.system.core, partition, keys)
-        machine.chain.schema_generation = self.schema_generation
-        return machine
+        return self.role.make(self.system.core, partition, keys)
 
     def _others(self) -> Mapping[str, KeyRing]:
         return {zone: self.keys.ring(zone) for zone in self.role.further_key_zones}
@@ -150,12 +144,11 @@ def _evidence(role: Role, system: System) -> tuple[str, ...]:
     return tuple(name for name in alone if system.devices.get(name) != "Write")
 
 
-def role_work(name: str, system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> RoleWork:
-    """The machines, topics and metrics of one role of a deployment, which writes records in a schema generation.
+def role_work(name: str, system: System, keys: KeySource) -> RoleWork:
+    """The machines, topics and metrics of one role of a deployment.
 
     Raises:
-        HushstreamError: the deployment has no such role; a key cannot be used, or does not open the sealed slots;
-            or this release does not know the schema generation.
+        HushstreamError: the deployment has no such role; or a key cannot be used, or does not open the sealed slots.
     """
     role = role_of(system, name)
     reporting = Reporting(
@@ -163,15 +156,13 @@ def role_work(name: str, system: System, keys: KeySource, schema_generation: int
         (*REASONS, *role.reasons),
         _reason_of,
         partial(_gauges, role),
-        role.outlook,
         system.role_names,
-        schema_generation,
         role.private_work,
         frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
         role.scope_classes,
         partial(role.figures, system.core),
     )
-    return RoleWork(MachineMaker(role, system, keys, schema_generation), role_topics(role, system), reporting)
+    return RoleWork(MachineMaker(role, system, keys), role_topics(role, system), reporting)
 
 
 def require_live(system: System, keys: KeySource) -> None:
@@ -189,13 +180,13 @@ def require_live(system: System, keys: KeySource) -> None:
             f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
             f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
         )
-    require_private(system.promises, f"deployment {system.config.deployment}")
+    require_private(system.guarantee(), f"deployment {system.config.deployment}")
 
 
-def all_machines(system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> list[Machine]:
+def all_machines(system: System, keys: KeySource) -> list[Machine]:
     """Every machine of a deployment, in the order in which data flows."""
     return [
-        role_work(role.name, system, keys, schema_generation).make_machine(home)
+        role_work(role.name, system, keys).make_machine(home)
         for role in system.roles
         for home in range(system.homes(role))
     ]

@@ -18,36 +18,41 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import DatadirUnusable, check_datadir
+from hushstream.agents.datadir import DatadirUnusable, Seat, check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, TopicMissing, WorkerError, code_of, from_client
-from hushstream.agents.kafka.client_end import EndInTime, exit_if_late, wait_for_ever
+from hushstream.agents.kafka.administration import leave_group
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
-from hushstream.agents.observe.collection import collect_in_steps, collect_whole
 from hushstream.agents.observe.endpoints import ports_named
 from hushstream.agents.observe.metrics import EXIT_REASONS, STOP_REASONS, Labels, Metrics
-from hushstream.agents.recovery.recovered_machine import MachineFactory
+from hushstream.agents.process import EndInTime, collect_in_steps, collect_whole, exit_if_late, wait_for_ever
 from hushstream.agents.recovery.recovery import Observe
+from hushstream.agents.recovery.snapshots import MachineFactory
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.app import make_app
 from hushstream.agents.worker.health import Health
 from hushstream.agents.worker.homes import Homes
-from hushstream.agents.worker.membership import GroupPlace, remove_member, watch_places
-from hushstream.agents.worker.preflight import RoleTopics, answered, check_topics
-from hushstream.agents.worker.session import with_session
+from hushstream.agents.worker.preflight import (
+    Difference,
+    RoleTopics,
+    answered,
+    check_topics,
+    drift,
+    require_rights,
+    way_back,
+)
 from hushstream.engine.machine import Machine
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
-_OUTLOOK_IDLE = 20.0
-"""After a forecast, its loop pauses for this many times as long as the forecast took."""
 _TOPICS_SECONDS = 10.0
 """How often a worker checks that its topics still exist."""
+_DRIFT_SECONDS = 60.0
+"""How often a worker compares settings, partitions and rights of its topics with their declaration."""
 _ROOM_SECONDS = 2.0
 """How often a worker that left its group checks whether its state folder takes files again."""
 
@@ -60,9 +65,7 @@ class Reporting:
         outcomes, reasons: the fixed lists of label values.
         reason_of: reads the reason code of a dead letter.
         gauges: gives a machine's values, by the names of `hushstream.agents.observe.metric_table.role_gauges_of`.
-        outlook: gives further gauges, which take long to compute; see `hushstream.engine.declare.role.Role`.
         roles: all roles of the deployment.
-        schema_generation: the one in which the machines write.
         private_work: whether the number and size of batches depend on content.
         private_lag: the inputs whose number of records is private.
         scope_classes: the classes of charges that the gauges show.
@@ -73,9 +76,7 @@ class Reporting:
     reasons: tuple[str, ...] = ()
     reason_of: Callable[[bytes], str] | None = None
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
-    outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] | None = None
     roles: tuple[str, ...] = ()
-    schema_generation: int = FIRST_GENERATION
     private_work: bool = False
     private_lag: frozenset[str] = frozenset()
     scope_classes: tuple[str, ...] = ()
@@ -118,10 +119,14 @@ class RoleWorker:
         self._end_in_time = end_in_time
         self._stop = asyncio.Event()
         self._stopping = self._asked = False
-        self._place = GroupPlace(settings.datadir, settings.group)
         self._failure: BaseException | None = None
         self._app: Any = None
+        self._seat: Seat
         self._homes: Homes
+        self._intake: Intake
+        self._missing = ""
+        self._declared = 0
+        self._drift: tuple[Difference, ...] = ()
         self._stream: Stream
         self._metrics: Metrics
         self._health: Health
@@ -148,9 +153,8 @@ class RoleWorker:
             self._serve_metrics()
             self._metrics.member(False)
             try:
-                homes = await check_topics(self._settings, self._topics)
+                self._declared = homes = await check_topics(self._settings, self._topics)
                 self._metrics.homes(homes)
-                self._settings = await answered(self._settings, partial(with_session, self._settings))
                 (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
                 await self._work_on(homes)
             except HushstreamError as error:
@@ -212,36 +216,40 @@ class RoleWorker:
         return True
 
     def _assemble(self) -> None:
-        intake = Intake()
-        self._app = make_app(self._settings, self._topics.inputs, intake, self._claim_place())
+        self._intake = intake = Intake()
+        self._seat = self._take_seat()
+        self._app = make_app(self._settings, self._topics.inputs, intake, self._seat.instance)
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
             self._settings, self._make_machine, self._topics,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
         self._health = Health(
-            self._settings, self._app, self._homes, intake, self._metrics, self._reporting.private_lag
+            self._settings, self._app, self._stream, self._homes, intake, self._metrics, self._reporting.private_lag
         )
+        for seconds, work in (
+            (self._settings.commit_interval_seconds, self._homes.commit),
+            (_GAUGE_SECONDS, self._measure),
+            (_GAUGE_SECONDS, self._check_journals),
+            (_TOPICS_SECONDS, self._check_topics),
+            (_DRIFT_SECONDS, self._check_drift),
+        ):
+            self._app.timer(seconds, name=work.__name__, traced=False)(partial(self._fatal_on_error, work))
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
 
-    def _claim_place(self) -> str:
+    def _take_seat(self) -> Seat:
         try:
-            return self._place.claim()
+            return Seat(self._settings.datadir, self._settings.group)
         except OSError as error:
-            raise self._place_refused(error) from None
-
-    def _place_refused(self, error: OSError) -> DatadirUnusable:
-        return DatadirUnusable(f"{self._settings.datadir}: the file of the place in the group: {error.strerror}")
+            raise DatadirUnusable(f"{self._settings.datadir}: the id in the group: {error.strerror}") from None
 
     async def _work(self) -> None:
         self._metrics.member(True)
+        await answered(self._settings, self._stream.start)
         started = asyncio.create_task(self._app.start())
-        loops = (
-            self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_places,
-            self._watch_topics, self._watch_journals, self._outlook_loop,
-        )  # fmt: skip
-        tasks = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
+        loops = (self._homes.broadcast.run, self._intake.run, self._watch_membership)
+        tasks = [asyncio.create_task(self._fatal_on_error(loop)) for loop in loops]
         tasks.append(asyncio.create_task(self._watch_app(started)))
         await self._stop.wait()
         self._stopping = True
@@ -259,19 +267,24 @@ class RoleWorker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._app.stop()
+        await self._stream.stop()
+        await self._leave_group()
         self._metrics.member(False)
-        self._place.leave()
+        self._seat.leave()
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
+
+    async def _leave_group(self) -> None:
+        settings = self._settings
+        try:
+            async with asyncio.timeout(settings.session_timeout_seconds):
+                await leave_group(settings.cluster, settings.group, self._seat.instance)
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.warning("could not leave the group (%s): others wait for the session's end", type(error).__name__)
 
     async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
         """Take up the assigned partitions; Faust awaits this before it seeks and fetches."""
         if not self._stopping:
-            try:
-                self._place.record_member(self._app.consumer._thread.member_id)
-            except OSError as error:
-                self._fatal(self._place_refused(error))
-                return
             await self._homes.on_assigned()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
@@ -298,23 +311,20 @@ class RoleWorker:
             self._failure = reason
         self._stop.set()
 
-    async def _fatal_on_error(self, loop: Coroutine[Any, Any, None]) -> None:
+    async def _fatal_on_error(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await loop
+            await work()
         except Exception as error:  # noqa: BLE001 - it becomes the reason with which the worker ends
             self._fatal(error)
 
-    async def _commit_loop(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.commit_interval_seconds)
-            await self._homes.commit()
-
     async def _watch_membership(self) -> None:
-        """End the worker if the group gives it no partition for too long: Faust would wait for ever."""
+        """End the worker if the group refuses it, or gives it no partition for too long: Faust would wait for ever."""
         since = time.monotonic()
         limit = self._settings.join_timeout_seconds
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
+            self._metrics.beat()
+            await self._stream.raise_refusal()
             if self._homes.occupied:
                 since = time.monotonic()
             elif time.monotonic() - since > limit:
@@ -323,70 +333,54 @@ class RoleWorker:
                     f"group {self._settings.group} hold them all"
                 )
 
-    async def _watch_places(self) -> None:
-        await watch_places(self._place, partial(remove_member, self._settings.cluster, self._settings.group))
-
-    async def _watch_topics(self) -> None:
+    async def _check_topics(self) -> None:
         """End the worker if a topic was deleted.
 
         Its fetches and sends alone cannot tell this from a broker that does not answer.
         """
-        missing = ""
-        while True:
-            await asyncio.sleep(_TOPICS_SECONDS)
-            with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                counts = await partition_counts(self._settings, self._topics.all)
-                before, missing = missing, next((name for name in sorted(counts) if not counts[name]), "")
-                # Only after two checks: a broker that has just started may not know all topics yet.
-                if missing and missing == before:
-                    raise TopicMissing(
-                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; its records "
-                        f"do not come back by themselves: see the runbook, `ExitReason`"
-                    )
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            counts = await partition_counts(self._settings, self._topics.all)
+            before, self._missing = self._missing, next((name for name in sorted(counts) if not counts[name]), "")
+            # Only after two checks: a broker that has just started may not know all topics yet.
+            if self._missing and self._missing == before:
+                await require_rights(self._settings, self._topics)  # without them, a topic cannot be described
+                raise TopicMissing(
+                    f"topic {self._settings.physical(self._missing)} was deleted while this worker ran; "
+                    f"{way_back(self._settings, self._topics, self._missing)}"
+                )
 
-    async def _gauge_loop(self) -> None:
-        while True:
-            await asyncio.sleep(_GAUGE_SECONDS)
-            self._metrics.beat()
-            self._metrics.keep_partitions(self._homes.drivers.keys())
-            self._health.measure(self._stream.fetched_end)
-            for partition, driver in list(self._homes.drivers.items()):
-                for buffer in driver.inputs:
-                    end = self._stream.fetched_end(buffer.source)
-                    if end is not None:
-                        self._metrics.lag(*buffer.source, max(0, end - buffer.low))
-                await driver.check_inputs()
-                if self._reporting.gauges is not None:
-                    self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
+    async def _check_drift(self) -> None:
+        """Show what would stop the next start: topics whose settings, partitions or access rules were changed."""
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            before, self._drift = self._drift, await drift(self._settings, self._topics, self._declared)
+            self._metrics.drift({(one.topic, one.what) for one in self._drift})
+            for one in self._drift:
+                if one not in before:
+                    logger.error("changed while this worker runs: %s", self._settings.located(str(one)))
 
-    async def _watch_journals(self) -> None:
-        """Check the ends of journals, in a loop of its own: a check waits for the broker, and the gauges must not."""
-        while True:
-            await asyncio.sleep(_GAUGE_SECONDS)
-            for driver in list(self._homes.drivers.values()):
-                await driver.check_journal()
+    async def _measure(self) -> None:
+        self._metrics.keep_partitions(self._homes.drivers.keys())
+        self._health.measure(self._stream.fetched_end)
+        for partition, driver in list(self._homes.drivers.items()):
+            for buffer in driver.inputs:
+                end = self._stream.fetched_end(buffer.source)
+                if end is not None:
+                    self._metrics.lag(*buffer.source, max(0, end - buffer.low))
+            await driver.check_inputs()
+            if self._reporting.gauges is not None:
+                self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
 
-    async def _outlook_loop(self) -> None:
-        """Compare forecasts with releases, in a thread, for at most a twentieth of the time; no fold waits for it."""
-        shown: dict[int, int] = {}
-        while self._reporting.outlook is not None:
-            began = time.monotonic()
-            for partition, driver in list(self._homes.drivers.items()):
-                found = self._reporting.outlook(driver.machine)
-                if found is not None and shown.get(partition) != found[0]:
-                    values = await asyncio.to_thread(found[1])
-                    if partition in self._homes.drivers:
-                        shown[partition] = found[0]
-                        self._metrics.role_gauges(partition, values)
-            shown = {partition: version for partition, version in shown.items() if partition in self._homes.drivers}
-            await asyncio.sleep(_GAUGE_SECONDS + _OUTLOOK_IDLE * (time.monotonic() - began))
+    async def _check_journals(self) -> None:
+        """Check the ends of journals, by a timer of its own: a check waits for the broker, and the gauges must not."""
+        for driver in list(self._homes.drivers.values()):
+            await driver.check_journal()
 
     def _make_metrics(self) -> Metrics:
         topics = (*self._topics.inputs, *self._topics.writes, *self._topics.own, *self._topics.broadcasts)
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, 0,
-            reporting.roles, reporting.schema_generation, reporting.private_work, reporting.private_lag,
+            reporting.roles, reporting.private_work, reporting.private_lag,
             reporting.scope_classes,
         )  # fmt: skip
         return Metrics(labels, reporting.reason_of, reporting.figures_of)
@@ -434,7 +428,7 @@ def run_worker(
     try:
         asyncio.run(_run_until_signal(settings, make_machine, topics, observe, reporting))
     except HushstreamError as error:
-        print(f"hushstream worker {settings.role}: {error}", file=sys.stderr)
+        print(settings.located(f"hushstream worker {settings.role}: {error}"), file=sys.stderr)
         return 1
     return 0
 

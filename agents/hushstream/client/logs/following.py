@@ -7,15 +7,36 @@ total rate of questions, traffic would then grow with the number of processes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog
+from hushstream.engine.records import InputRecord
 from hushstream.schemas.errors import HushstreamError
+
+
+class EventLog(Protocol):
+    """Acknowledged appends, and delivery of answers."""
+
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
+        """Begin to deliver records of answers: ``on_answers(partition, offset, value)`` in log order."""
+
+    def append(self, topic: str, partition: int, value: bytes) -> Awaitable[int]:
+        """Append; gives the offset once the log has acknowledged it."""
+
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """All records of a public topic from offset ``low`` to its present end."""
+
+    def partitions(self) -> int:
+        """Number of partitions of requests and of answers."""
+
+    async def stop(self) -> None:
+        """Flush and close."""
+
 
 _POLL_MILLISECONDS = 1000
 

@@ -19,6 +19,12 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
+    @property
+    def counted_for(self) -> str:
+        """Whom the limit for each user counts: the user, or the event where feedback names nobody."""
+        fields = dict(self)
+        return str(fields["user"] or fields["event_id"])
+
 
 class Answered(BaseModel):
     """The body of an answer."""
@@ -28,7 +34,7 @@ class Answered(BaseModel):
 
 def _short(text: str) -> str:
     if id_fault(text) is not None:
-        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8")
+        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8 in one line")
     return text
 
 
@@ -52,7 +58,7 @@ class Taken(Answered):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call by POST, which also has a batch form.
+    """One call by POST, which also has a batch form unless it is for operators.
 
     Attributes:
         name: the name below ``/v1``, and in metrics.
@@ -62,6 +68,7 @@ class Call:
         problems: the codes of its problems, besides those of every call.
         is_feedback: whether it is feedback. The number of such requests is content, so public metrics must not count
             them.
+        for_operators: whether only operators may call it; it has no batch form.
     """
 
     name: str
@@ -71,6 +78,7 @@ class Call:
     answered: type[Answered]
     problems: tuple[str, ...]
     is_feedback: bool = False
+    for_operators: bool = False
 
     @property
     def path(self) -> str:
@@ -107,6 +115,10 @@ class Answers(ABC):
     @abstractmethod
     def items(self) -> list[dict[str, Any]]:
         """The content of ``GET /v1/items``: the items that requests may name."""
+
+    def looks(self) -> Mapping[str, Callable[[], Any]]:
+        """What GET shows, by path: at that of a call for operators, what the call changes."""
+        return {"/v1/items": lambda: {"items": self.items()}}
 
     @abstractmethod
     def schema(self) -> Mapping[str, Any]:

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from hushstream.client import ratings as rating_client
 from hushstream.client import records
-from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
-from hushstream.engine.declare.declaration import System
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import DECISIONS, Conversation, System, conversation_of
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.gateway.conversation.calls import Answers, Call
 from hushstream.gateway.conversation.decisions import DecisionAnswers
@@ -37,9 +36,9 @@ class Served(NamedTuple):
         found: tuple[Call, ...] = self.answers.calls
         return found
 
-    def over(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> Answers:
+    def over(self, log: EventLog, system: System, settings: GatewaySettings) -> Answers:
         """Make the object that answers the calls over a log."""
-        made: Answers = self.answers(log, system, settings, schema_generation)
+        made: Answers = self.answers(log, system, settings)
         return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -15,13 +15,15 @@ from pydantic import Field
 from hushstream.client import Client
 from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
 from hushstream.client.items import Items as Catalogue
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
+from hushstream.features.checks import FeatureError
+from hushstream.features.kinds import Outcome
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
-from hushstream.gateway.conversation.feedback import in_time, log_once, logged_event
-from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.catalogue import CATALOGUE, CatalogueAnswered, CatalogueAsked, put, whole
+from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
@@ -38,7 +40,7 @@ class DecisionAsked(Asked):
     context: Context
     items: Items | None = None
     baseline: Annotated[
-        Item | None, Field(description="The item to show when no learner answers, and to users of the hold-out.")
+        Item | None, Field(description="The item to show when no learner answers, and the one to compare with.")
     ] = None
     track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
         None
@@ -66,6 +68,13 @@ class DecisionAnswered(Answered):
         bool,
         Field(description="Whether the log holds this answer. Feedback on one with false is refused: `not-logged`."),
     ]
+    retired: Annotated[
+        tuple[Item, ...], Field(description="Items that the request named and that are retired: they were left out.")
+    ] = ()
+    unknown: Annotated[
+        tuple[str, ...],
+        Field(description="Features with a value outside of their vocabulary, which counted as unknown."),
+    ] = ()
 
 
 MOST_POSITIONS = 32
@@ -103,6 +112,8 @@ class RankAnswered(Answered):
         ),
     ]
     logged: Annotated[bool, Field(description="Whether the log holds the answers of all positions.")]
+    retired: Annotated[tuple[Item, ...], Field(description="As of `decide`, of the whole slate.")] = ()
+    unknown: Annotated[tuple[str, ...], Field(description="As of `decide`.")] = ()
 
 
 class _OnEvent(Asked):
@@ -193,15 +204,15 @@ async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> No
 class DecisionAnswers(Answers):
     """See `Answers`."""
 
-    calls = (DECIDE, RANK, SHOWN, REWARD)
+    calls = (DECIDE, RANK, SHOWN, REWARD, CATALOGUE)
     _client: Client
 
-    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
         """Answer over a log of the deployment, for the party of the settings if each party has its own applications."""
         rules: ContextRules = system.requests
         self._rules = rules
         self._settings = settings
-        self._client = Client(log, rules=rules, party=settings.party, schema_generation=schema_generation)
+        self._client = Client(log, rules=rules, party=settings.party)
         self._translation = Translation(rules, self._client.items)
         self._following: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[Any] | None = None
@@ -213,11 +224,25 @@ class DecisionAnswers(Answers):
             RANK: self.rank,
             SHOWN: self.shown,
             REWARD: self.reward,
+            CATALOGUE: self.change,
         }
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
         return self._translation.items()
+
+    def looks(self) -> Mapping[str, Callable[[], Any]]:
+        """See `Answers`."""
+        return {**super().looks(), CATALOGUE.path: self._catalogue}
+
+    def _catalogue(self) -> Mapping[str, Any]:
+        if not self._client.items.named:
+            return {"version": 0, "items": self.items(), "left_out": []}
+        return whole(self._client.items)
+
+    async def change(self, asked: CatalogueAsked) -> CatalogueAnswered:
+        """Answer `CATALOGUE`."""
+        return await put(self._client.items, asked, self._seconds)
 
     def schema(self) -> Mapping[str, Any]:
         """See `Answers`."""
@@ -231,18 +256,22 @@ class DecisionAnswers(Answers):
     async def offer(self, item: str, features: Mapping[str, Any]) -> None:
         """Put an item into the catalogue, unless it is there already, offered or retired.
 
+        A feature with a value outside of its vocabulary is left out, so that no item is refused that comes by itself.
+
         Raises:
             Problem: there is no room, the item is not valid, or the log does not acknowledge it in time.
         """
         items = self._client.items
         while items.find(item) is None:
             try:
-                await in_time(_added(items, item, features), self._seconds)
+                outcomes = {} if items.features is None else items.features.encode(features).outcomes
+                known = {name: one for name, one in features.items() if outcomes.get(name) is not Outcome.UNKNOWN}
+                await in_time(_added(items, item, known), self._seconds)
             except (RepeatedItem, StaleCatalogue):
                 continue  # another gateway has added an item at the same time: this item or another
             except CatalogueFull:
                 raise Problem("catalogue-full") from None
-            except BadItem as error:
+            except (BadItem, FeatureError) as error:
                 raise Problem("bad-item", str(error)) from None
 
     async def __aenter__(self) -> Self:
@@ -304,16 +333,17 @@ class DecisionAnswers(Answers):
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
         ends = time.monotonic() + self._seconds
-        context, stands_for = self._translation.situation(asked.context)
+        context, stands_for, unknown = self._translation.situation(asked.context)
         eligible = self._translation.eligible(asked.items, asked.context)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
         await self._know((*(eligible or ()), baseline), self._seconds)
+        notes = {"retired": self._retired(asked.items), "unknown": unknown}
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
         event = self._remembered.event(asked.event_id, asked.user, hash(request))
         if event.logged:
-            return self._answered(event.answer)
+            return self._answered(event.answer, **notes)
         with self._remembered.awaiting_answer(asked.event_id, event):
             found = await self._client.decide(
                 asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
@@ -322,21 +352,22 @@ class DecisionAnswers(Answers):
             self._remembered.forget(asked.event_id, event)
             raise Problem("refused-by-learner")
         event.answer, event.logged = found, found.policy in LEARNED
-        return self._answered(found)
+        return self._answered(found, **notes)
 
     async def rank(self, asked: RankAsked) -> RankAnswered:
         """Answer `RANK`."""
         ends = time.monotonic() + self._seconds
-        context, stands_for = self._translation.situation(asked.context)
+        context, stands_for, unknown = self._translation.situation(asked.context)
         eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [one for one in (self._default,) if one is not None]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         await self._know((*(eligible or ()), *baseline), self._seconds)
         own = tuple(asked.baseline or ())
+        notes = {"retired": self._retired(asked.items), "unknown": unknown}
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
         first = self._remembered.event(asked.event_id, asked.user, request)
         if first.slate is not None:
-            return self._ranked(asked.event_id, first.slate)
+            return self._ranked(asked.event_id, first.slate, **notes)
         with self._remembered.awaiting_answer(asked.event_id, first):
             rest = ends - time.monotonic()
             found = await self._client.rank(
@@ -349,16 +380,22 @@ class DecisionAnswers(Answers):
             name = position_event(asked.event_id, position)
             event = self._remembered.event(name, asked.user, request)
             event.answer, event.logged = decided, decided.policy in LEARNED
-        answered = self._ranked(asked.event_id, found)
+        answered = self._ranked(asked.event_id, found, **notes)
         if answered.logged:
             first.slate = tuple(found)
         return answered
 
-    def _ranked(self, event_id: str, found: Sequence[Decision]) -> RankAnswered:
+    def _ranked(self, event_id: str, found: Sequence[Decision], **notes: Any) -> RankAnswered:
         ranked = [self._answered(one) for one in found]
-        return RankAnswered(event_id=event_id, ranked=ranked, logged=all(one.logged for one in ranked))
+        logged = all(one.logged for one in ranked)
+        return RankAnswered(event_id=event_id, ranked=ranked, logged=logged, **notes)
 
-    def _answered(self, found: Decision) -> DecisionAnswered:
+    def _retired(self, named: Items | None) -> tuple[Item, ...]:
+        """Those of the items that a request names which are retired; learners choose from the others."""
+        items = self._client.items
+        return tuple(one for one in named or () if items.named and not items.offers(str(one)))
+
+    def _answered(self, found: Decision, **notes: Any) -> DecisionAnswered:
         return DecisionAnswered(
             event_id=found.event_id,
             item=self._translation.item(found),
@@ -366,6 +403,7 @@ class DecisionAnswers(Answers):
             policy=found.policy,
             model_version=found.model_version,
             logged=found.policy in LEARNED,
+            **notes,
         )
 
     async def shown(self, feedback: ShownTold) -> Taken:

@@ -8,14 +8,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from hushstream.client import BadContext, RecordClient
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
-from hushstream.gateway.conversation.feedback import in_time, log_once, logged_event
-from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
-from hushstream.systems.pdol.requests import RecordRules
+from hushstream.systems.pdol.system import RecordRules
 
 _MAX_FEATURES = 65_536
 _INDEX = 2**31 - 1
@@ -103,11 +102,11 @@ class PredictionAnswers(Answers):
     calls = (PREDICT, LABEL)
     _client: RecordClient
 
-    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
         """Answer over a log of the deployment."""
         rules: RecordRules = system.requests
         self._rules = rules
-        self._client = RecordClient(log, *rules, schema_generation=schema_generation)
+        self._client = RecordClient(log, *rules)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._by_call = {PREDICT: self.predict, LABEL: self.label}

@@ -8,17 +8,16 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.following import EventLog
 from hushstream.client.ratings import Predicted, RatingClient
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
-from hushstream.gateway.conversation.feedback import in_time
-from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.remembered import Remembered, in_time
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
-from hushstream.systems.bgt.errors import BadRatings
+from hushstream.systems.bgt.records import MAX_PREDICTED
+from hushstream.systems.bgt.slots import BadRatings
 
 _MAX_RATINGS = 32_768
 
@@ -81,11 +80,11 @@ class RatingAnswers(Answers):
     calls = (RATE, PREDICT)
     _client: RatingClient
 
-    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
         """Answer over a log of the deployment."""
         config: BgtConfig = system.requests
         self._config = config
-        self._client = RatingClient(log, config, schema_generation=schema_generation)
+        self._client = RatingClient(log, config)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._predictions: dict[str, asyncio.Task[Predicted]] = {}

@@ -3,6 +3,9 @@
 This is a convenience of one process, and no state of the deployment: the log knows each event, and learners count the
 first feedback of each kind. After a restart the gateway has forgotten all events; it still accepts feedback that names
 user and item.
+
+*Feedback.* Logs feedback on an event once: if equal feedback comes again, nothing is written; different feedback is
+refused.
 """
 
 from __future__ import annotations
@@ -10,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from hushstream.engine.declare.requests import RequestRefused
 from hushstream.gateway.problems import LogBusy, Problem
@@ -131,3 +134,72 @@ class _AwaitingAnswer:
     ) -> None:
         if isinstance(error, self._refused):
             self._remembered.forget(self._event_id, self._event)
+
+
+def logged_event(event: Event, user: str | None) -> Event:
+    """Check that an event accepts feedback, and return it.
+
+    Args:
+        event: the remembered event.
+        user: the user that the feedback names; None if it names nobody.
+
+    Raises:
+        Problem: the event is another user's, or its answer is not in the log.
+    """
+    if user is not None and user != event.user:
+        raise Problem("event-conflict")
+    if not event.logged:
+        raise Problem("not-logged")
+    return event
+
+
+async def log_once(
+    event: Event, kind: str, content: Hashable, send: Callable[[], Coroutine[None, None, None]], seconds: float
+) -> None:
+    """Send one kind of feedback on an event, unless it was sent before; returns when the log holds it.
+
+    If the caller disconnects in the meantime, the feedback is still sent.
+
+    Raises:
+        Problem: different feedback of this kind was sent before, or the log does not acknowledge it in time.
+        HushstreamError: the client or the log refuses it.
+    """
+    known = event.feedback.get(kind)
+    if known is None:
+        sending = asyncio.ensure_future(send())
+        known = event.feedback[kind] = (content, sending)
+
+        def on_done(sending: asyncio.Task[None]) -> None:
+            # After a failure the same feedback may be sent again.
+            if sending.cancelled() or sending.exception() is not None:
+                del event.feedback[kind]
+            else:
+                event.feedback[kind] = (content, None)
+
+        sending.add_done_callback(on_done)
+    if known[0] != content:
+        raise Problem("feedback-conflict")
+    if known[1] is not None:
+        await in_time(known[1], seconds)
+
+
+T = TypeVar("T")
+
+
+async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: float, late: str = "log-unavailable") -> T:
+    """Wait for a task of the log. The task goes on after the timeout, and after the caller has disconnected.
+
+    Raises:
+        Problem: the task does not end in time; the code is ``late``.
+    """
+    asking = asyncio.ensure_future(asked)
+    asking.add_done_callback(_known)
+    await asyncio.wait((asking,), timeout=seconds)
+    if not asking.done():
+        raise Problem(late)
+    return asking.result()
+
+
+def _known(asking: asyncio.Future[Any]) -> None:
+    if not asking.cancelled():
+        asking.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.

@@ -8,14 +8,14 @@ and no other module of the calls knows anything about contexts and items.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from hushstream.client.arguments import packed_of
-from hushstream.client.decisions import Decision
+from hushstream.client.decisions import Decision, packed_of
 from hushstream.client.items import Items as Catalogue
 from hushstream.engine.declare.requests import ContextRules
+from hushstream.features.kinds import Outcome
 from hushstream.gateway.problems import Problem
 from hushstream.schemas.rows import MAX_ID_BYTES
 
@@ -63,6 +63,20 @@ Items: TypeAlias = Annotated[
 ]
 
 
+class Situation(NamedTuple):
+    """What a request says of a visit.
+
+    Attributes:
+        context: for the client.
+        key: bytes that are equal for equal contexts.
+        unknown: declared features with a value outside of their vocabulary.
+    """
+
+    context: Context
+    key: bytes
+    unknown: tuple[str, ...] = ()
+
+
 class Translation:
     """Translates between requests and the arguments of a client of decisions."""
 
@@ -71,18 +85,20 @@ class Translation:
         self._rules = rules
         self._catalogue = catalogue if catalogue is not None and catalogue.named else None
 
-    def situation(self, context: Context) -> tuple[Context, bytes]:
-        """A context for `hushstream.client.Client.decide`, and bytes that are equal for equal contexts.
+    def situation(self, context: Context) -> Situation:
+        """A context for `hushstream.client.Client.decide`, and what else is known of it.
 
         Raises:
             BadContext: the context is neither a vector of finite numbers nor values of declared features. The client
                 checks features of items by id, because it knows the items.
         """
         if isinstance(context, dict) and self._rules.item_numbers is not None:
-            return context, repr(sorted(context.items())).encode()
+            return Situation(context, repr(sorted(context.items())).encode())
         if isinstance(context, dict):
-            return context, self._rules.row_of(context)
-        return context, packed_of(context)
+            found = self._rules.encoded(context)
+            unknown = tuple(name for name, outcome in found.outcomes.items() if outcome is Outcome.UNKNOWN)
+            return Situation(context, found.row, unknown)
+        return Situation(context, packed_of(context))
 
     def arm(self, item: Item) -> int | str:
         """The client's argument for an item; the client checks whether an id is in the catalogue.

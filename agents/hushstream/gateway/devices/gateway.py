@@ -10,20 +10,16 @@ from typing import Protocol
 
 from hushstream.agents.security import Security
 from hushstream.client.published import KafkaSlotLog
-from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.device_service import DeviceService
+from hushstream.engine.declare.declaration import DeviceService, System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.records import InputRecord
 from hushstream.gateway.devices import calls
-from hushstream.gateway.devices.attestation import attestation_of
-from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
-from hushstream.gateway.devices.server import DeviceServer
+from hushstream.gateway.devices.server import DeviceServer, SignedModels, attestation_of
 from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import DevicesSettings
-from hushstream.schemas.catalogue import FIRST_GENERATION
 
 
 class SlotLog(Protocol):
@@ -50,7 +46,7 @@ class DeviceGateway(ListeningGateway):
     log: SlotLog
 
     async def _connect(self, metrics: GatewayMetrics) -> DeviceServer:
-        settings, service = self.settings, device_service_of(self.system, self.schema_generation)
+        settings, service = self.settings, device_service_of(self.system)
         devices = settings.devices or DevicesSettings()
         models = SignedModels(service)
         slots = SlotWriter(self.log, service)
@@ -62,7 +58,6 @@ class DeviceGateway(ListeningGateway):
             models,
             json.dumps(calls.document()).encode(),
             metrics,
-            self.schema_generation,
             attestation_of(devices.attestation),
         )
         await self.log.start(lambda topic, record: models.read(record))
@@ -95,7 +90,7 @@ class SlotWriter:
         return await self._log.append(self._service.topic, partition, value)
 
 
-def device_service_of(system: System, schema_generation: int) -> DeviceService:
+def device_service_of(system: System) -> DeviceService:
     """What the gateway for devices knows of a deployment.
 
     Raises:
@@ -105,7 +100,7 @@ def device_service_of(system: System, schema_generation: int) -> DeviceService:
         raise DeclarationError(
             f"deployment {system.config.deployment}: expected one whose learners are devices (kind edge), got another"
         )
-    return system.device_service(schema_generation)
+    return system.device_service()
 
 
 def device_log(bootstrap: str, prefix: str, security: Security, system: System) -> SlotLog:
@@ -115,5 +110,5 @@ def device_log(bootstrap: str, prefix: str, security: Security, system: System) 
         DeclarationError: the deployment has no devices.
         HushstreamError: the connection would not be encrypted, and the cluster is not on this machine.
     """
-    slots = device_service_of(system, FIRST_GENERATION).topic
+    slots = device_service_of(system).topic
     return KafkaSlotLog(bootstrap, prefix, security, slots=slots, published=(STATEMENTS,), newest=True)

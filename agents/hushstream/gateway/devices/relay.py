@@ -2,7 +2,9 @@
 
 An appended record has no key and no headers, and comes from one producer. Its partition follows from the report id,
 which is a pseudorandom function under a key that only the device has. The order within a batch is that of a digest
-under a key of this process. The relay does not hide in which batch a slot came.
+under a key of this process. The relay does not hide in which batch a slot came. It keeps nothing of what it appended:
+a slot that the log has is appended and acknowledged as a new one, and its shuffler counts it once. So neither an answer
+nor its time tells whose slot was known, also where the log is slow, refuses, or is down.
 """
 
 from __future__ import annotations
@@ -11,19 +13,24 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
-from hushstream.gateway.bounded_log import SILENT_SECONDS
+from hushstream.gateway.listening import SILENT_SECONDS
 from hushstream.gateway.problems import LogBusy
-
-REMEMBERED_SLOTS = 100_000
-"""How many digests of acknowledged slots are kept, so that a slot whose device got no answer is not appended twice."""
 
 _DIGEST_BYTES = 16
 
 Append = Callable[[int, bytes], Awaitable[object]]
 """Appends a record to a partition, and returns once the log has acknowledged it."""
+
+
+class _Waiting(NamedTuple):
+    """A slot of a batch, and the answer that all wait for who sent it."""
+
+    partition: int
+    value: bytes
+    answer: asyncio.Future[None]
 
 
 class SlotRelay:
@@ -52,9 +59,8 @@ class SlotRelay:
         self._most = most
         self._clock = clock
         self._order = secrets.token_bytes(32)
-        self._batch: dict[bytes, tuple[int, bytes]] = {}
-        self._waiting: dict[bytes, tuple[asyncio.Future[None], float]] = {}
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._batch: dict[bytes, _Waiting] = {}
+        self._waiting: dict[asyncio.Future[None], float] = {}
         self._flushing: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,32 +71,30 @@ class SlotRelay:
     @property
     def answers(self) -> bool:
         """Whether the log acknowledges slots: none waits longer than it may."""
-        oldest = next((begun for _, begun in self._waiting.values()), None)
+        oldest = next(iter(self._waiting.values()), None)
         return oldest is None or self._clock() - oldest < SILENT_SECONDS + self._seconds
 
     async def send(self, report_id: bytes, value: bytes) -> None:
-        """Append a slot and return once the log has acknowledged it; a slot that the log has is not appended again.
+        """Append a slot and return once the log has acknowledged its batch; the same slot waits once in a batch.
 
         Raises:
             LogBusy: as many slots wait as the limit allows.
             HushstreamError: the log refused it.
         """
         digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES, key=self._order).digest()
-        if digest in self._known:
-            # Wait as long as for a new slot: an observer of the answer's time must not see that the slot was known.
-            await asyncio.sleep(self._seconds)
-            return
-        if digest not in self._waiting:
-            if len(self._waiting) >= self._most:
-                raise LogBusy(f"log: expected fewer than {self._most} slots that await their acknowledgement")
-            self._waiting[digest] = asyncio.get_running_loop().create_future(), self._clock()
+        # Asked of every slot: if one that waits were taken where others are refused, its answer would tell of it.
+        if len(self._waiting) >= self._most:
+            raise LogBusy(f"log: expected fewer than {self._most} slots that await their acknowledgement")
+        if digest not in self._batch:
             if not self._batch:
                 flushing = asyncio.create_task(self._flush())
                 self._flushing.add(flushing)
                 flushing.add_done_callback(self._flushing.discard)
-            self._batch[digest] = int.from_bytes(report_id[:8], "little") % self._partitions, value
+            answer = asyncio.get_running_loop().create_future()
+            self._waiting[answer] = self._clock()
+            self._batch[digest] = _Waiting(int.from_bytes(report_id[:8], "little") % self._partitions, value, answer)
         # Shielded: a caller that gives up does not stop its slot.
-        await asyncio.shield(self._waiting[digest][0])
+        await asyncio.shield(self._batch[digest].answer)
 
     async def stop(self) -> None:
         """Append all waiting slots."""
@@ -98,19 +102,13 @@ class SlotRelay:
 
     async def _flush(self) -> None:
         await asyncio.sleep(self._seconds)
-        batch, self._batch = self._batch, {}
         # Sorted by keyed digest, so that the order does not show which slot came first.
-        await asyncio.gather(*(self._appended(digest, *batch[digest]) for digest in sorted(batch)))
-
-    async def _appended(self, digest: bytes, partition: int, value: bytes) -> None:
-        try:
-            await self._append(partition, value)
-        except Exception as error:  # noqa: BLE001 - raised to whoever waits for this slot
-            waiting = self._waiting.pop(digest)[0]
-            waiting.set_exception(error)
-            waiting.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.
-            return
-        self._known[digest] = None
-        if len(self._known) > REMEMBERED_SLOTS:
-            self._known.popitem(last=False)
-        self._waiting.pop(digest)[0].set_result(None)
+        batch, self._batch = [self._batch[digest] for digest in sorted(self._batch)], {}
+        ended = await asyncio.gather(*(self._append(one.partition, one.value) for one in batch), return_exceptions=True)
+        for one, outcome in zip(batch, ended, strict=True):
+            del self._waiting[one.answer]
+            if isinstance(outcome, BaseException):
+                one.answer.set_exception(outcome)
+                one.answer.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.
+            else:
+                one.answer.set_result(None)

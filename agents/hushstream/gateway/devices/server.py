@@ -1,4 +1,16 @@
-"""The HTTP server for devices: it accepts slots and serves models; no request shows whose device it is from."""
+"""The HTTP server for devices: it accepts slots and serves models; no request shows whose device it is from.
+
+*Attestation.* Loads a deployment's own check of devices' attestations, from the entry points `hushstream.attestations`.
+
+    [project.entry-points."hushstream.attestations"]
+    play = "shop.attestation:Check"
+
+The class is made without arguments. Its ``admits`` gets the header `Hushstream-Attestation` (None if it is absent) and
+a digest of the body that it should belong to. Evidence that differs from device to device is an id: a deployment that
+requires such evidence learns who sends a slot, which the guarantee does not cover.
+
+*Models.* The newest model that the aggregator has signed, in the form that devices fetch.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +21,90 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
+from importlib.metadata import entry_points
+from typing import Protocol
 
 from aiohttp import web
 
-from hushstream.engine.declare.device_service import DeviceService
-from hushstream.engine.devices.errors import BadBody
-from hushstream.engine.devices.travelling import read_slot
-from hushstream.gateway.devices.attestation import HEADER, Attestation
+from hushstream.engine.declare.declaration import DeviceService
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.kept import BadBody, BadModel
+from hushstream.engine.devices.sealing import read_slot
+from hushstream.engine.records import InputRecord
+from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall
-from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
-from hushstream.gateway.http_server import HEADERS, JSON, CrossOrigin, HttpServer, Look, fixed, is_media, require_method
-from hushstream.gateway.limits import Rate
+from hushstream.gateway.http_server import (
+    HEADERS,
+    JSON,
+    CrossOrigin,
+    HttpServer,
+    Look,
+    Rate,
+    fixed,
+    is_media,
+    require_method,
+)
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+_SCHEMAS = frozenset({STATEMENT_RECORD})
+
+
+class SignedModels:
+    """Follows published models; it ignores models that are not signed, or older than the newest known one."""
+
+    def __init__(self, service: DeviceService) -> None:
+        """Begin without a model."""
+        self._service = service
+        self._version = 0
+        self.body: bytes | None = None
+        """The body of `GET /v1/model`; None before the first version."""
+        self.tag: str | None = None
+        """The entity tag of that body."""
+
+    def read(self, record: InputRecord) -> None:
+        """Read a record of the topic of statements. Its signature is checked, because anybody may write there."""
+        service = self._service
+        try:
+            _, fields = codec.decode(record.value, _SCHEMAS)
+            if fields["config_digest"] != service.digest or fields["version"] <= self._version:
+                return
+            served = service.follow(fields)
+        except (CodecError, BadModel):
+            return
+        self._version, self.body, self.tag = fields["version"], served.as_bytes(), served.tag
+
+
+GROUP = "hushstream.attestations"
+HEADER = "Hushstream-Attestation"
+
+
+class Attestation(Protocol):
+    """Decides whether a request is accepted."""
+
+    async def admits(self, evidence: str | None, body_digest: bytes) -> bool:
+        """Whether the evidence is valid for a body with this SHA-256."""
+
+
+def attestation_of(name: str | None) -> Attestation | None:
+    """The check with this name; None if ``name`` is None.
+
+    Raises:
+        ConfigurationError: nothing of that name is installed.
+    """
+    if name is None:
+        return None
+    found = entry_points(group=GROUP, name=name)
+    if not found:
+        known = ", ".join(sorted(one.name for one in entry_points(group=GROUP))) or "none"
+        raise ConfigurationError(f"devices.attestation: expected one that is installed ({known}), got {name}")
+    made: Attestation = next(iter(found)).load()()
+    return made
+
 
 _OCTETS = "application/octet-stream"
 _IDENTIFYING = ("Cookie", "Authorization")
@@ -45,7 +125,6 @@ class DeviceServer(HttpServer[DeviceCall]):
         models: SignedModels,
         description: bytes,
         metrics: GatewayMetrics,
-        schema_generation: int,
         attestation: Attestation | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -58,14 +137,13 @@ class DeviceServer(HttpServer[DeviceCall]):
             models: gives the newest model.
             description: the OpenAPI document.
             metrics: counts the requests.
-            schema_generation: generation of the schemas that slots are written in.
             attestation: the deployment's own check, if it has one.
             clock: seconds since 1970; a slot's period is checked against it.
         """
         super().__init__(settings, relay, description, metrics, service.body_bytes, _CROSS_ORIGIN)
         self._devices = settings.devices or DevicesSettings()
         self._service, self._relay, self._models = service, relay, models
-        self._generation, self._attestation, self._clock = schema_generation, attestation, clock
+        self._attestation, self._clock = attestation, clock
         self._slots = Rate(self._devices.slots_per_hour / _HOUR, self._devices.slots_burst)
         self._asked = Rate(self._devices.looks_per_minute / _MINUTE, max(1, round(self._devices.looks_per_minute)))
         self._open["/metrics"] = self._show_metrics
@@ -122,9 +200,9 @@ class DeviceServer(HttpServer[DeviceCall]):
                 raise Problem("not-attested")
         read = asyncio.get_running_loop().time()
         name, record = self._service.record(fields)
-        await self._relay.send(fields["report_id"], codec.encode(name, record, self._generation))
+        await self._relay.send(fields["report_id"], codec.encode(name, record))
         ended = asyncio.get_running_loop().time()
-        self._metrics.took(SLOTS.name, False, read - begun, ended - read)
+        self._metrics.took(SLOTS.name, read - begun, ended - read)
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=HEADERS)
 
     def _model(self, request: web.BaseRequest) -> web.Response:

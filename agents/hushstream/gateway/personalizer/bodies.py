@@ -8,29 +8,35 @@ from typing import Annotated, Any, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from hushstream.gateway.conversation.calls import EventId
 from hushstream.gateway.problems import Problem
-from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.schemas.rows import CONTROLS
 
 MOST_SLOTS = 64
 MOST_ACTIONS = 65_536
 
 
-def _short(text: str) -> str:
-    if id_fault(text) is not None:
-        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8")
+MOST_ID_CHARACTERS = 256
+"""The longest id of an event or action that the retired service took."""
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be an id of the protocol."""
+    return 0 < len(text) <= MOST_ID_CHARACTERS and CONTROLS.search(text) is None
+
+
+def _valid(text: str) -> str:
+    if not is_id(text):
+        raise ValueError(f"expected 1 to {MOST_ID_CHARACTERS} characters in one line")
     return text
 
 
-ActionId: TypeAlias = Annotated[str, AfterValidator(_short)]
+Id: TypeAlias = Annotated[str, AfterValidator(_valid)]
 
 Features = Annotated[list[dict[str, Any]], Field(max_length=1024)]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(
-        extra="ignore", strict=True, frozen=True, allow_inf_nan=False, alias_generator=to_camel, populate_by_name=True
-    )
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False, alias_generator=to_camel)
 
 
 class Action(_Body):
@@ -39,7 +45,7 @@ class Action(_Body):
     Decisions use the features of the catalogue. The features here are read only when the action becomes an item.
     """
 
-    id: ActionId
+    id: Id
     features: Features | None = None
 
 
@@ -48,8 +54,8 @@ class Ranked(_Body):
 
     actions: list[Action] = Field(min_length=1, max_length=MOST_ACTIONS)
     context_features: Features | None = None
-    event_id: EventId | None = None
-    defer_activation: bool = False
+    event_id: Id | None = None
+    defer_activation: bool | None = None
 
     @model_validator(mode="after")
     def _once(self) -> Self:
@@ -84,7 +90,7 @@ class RankAsked(Ranked):
 class Slot(_Body):
     """A place on the page."""
 
-    id: ActionId
+    id: Id
     baseline_action: str
     features: Features | None = None
     excluded_actions: list[str] | None = Field(default=None, max_length=MOST_ACTIONS)

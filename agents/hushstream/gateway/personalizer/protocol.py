@@ -1,7 +1,8 @@
 """Answers the retired personaliser's calls (rank, reward, activate, and their multi-slot forms) with decisions.
 
 Each rank becomes a slate of the deployment (`RANK`) with the same event id. Each slot of a multi-slot rank becomes its
-own slate with one position, in the order of the slots. An activation says that the item was shown.
+own slate with one position, in the order of the slots. An activation says that the item was shown. Ids of events and
+actions that are longer than the deployment's are known there by their digests.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import asyncio
 import hashlib
 import json
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -35,7 +38,7 @@ from hushstream.gateway.settings import PersonalizerSettings
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
-PREFIX = "/personalizer/"
+PREFIX = "personalizer/"
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
 _VERSION = "v1.0"
 """The version in paths: one public client sends it there, the other one in the query."""
@@ -92,10 +95,22 @@ class Route:
     reply: Callable[[Any], Awaitable[Reply]]
 
 
+def is_retired(path: str) -> bool:
+    """Whether a path is of the protocol, however it is spelled: endpoints end in a slash, and cases did not count."""
+    return path.lstrip("/").lower().startswith(PREFIX)
+
+
 class PersonalizerCalls:
     """Answers the calls of the protocol by calls of decisions."""
 
-    def __init__(self, settings: PersonalizerSettings, answers: Any, rules: Any, most_events: int) -> None:
+    def __init__(
+        self,
+        settings: PersonalizerSettings,
+        answers: Any,
+        rules: Any,
+        most_events: int,
+        limit: Callable[[bool, str], None],
+    ) -> None:
         """Answer for one deployment.
 
         Args:
@@ -103,6 +118,7 @@ class PersonalizerCalls:
             answers: the deployment's `DecisionAnswers`.
             rules: the deployment's `ContextRules`.
             most_events: how many multi-slot events are remembered at most.
+            limit: counts a request of a user, or feedback (true); it refuses what is too much.
 
         Raises:
             ConfigurationError: the deployment makes no decisions, or its features or items have no names; or its
@@ -123,17 +139,18 @@ class PersonalizerCalls:
                 "features of requests are then published"
             )
         self._settings = settings
-        self._answers = answers
+        self._answers, self._limit = answers, limit
         self._declared = _names_of(rules.features)
         self._of_items = () if rules.catalogue.features is None else _names_of(rules.catalogue.features)
         self._slots = Remembered(answers.schema()["remembered_seconds"], most_events)
 
     def route(self, raw_path: str) -> Route | None:
         """The call for a path of the request line; None if there is none."""
-        parts = raw_path.partition("?")[0].removeprefix(PREFIX).split("/")
-        if parts[0] == _VERSION:
+        spelled = pairwise(raw_path.partition("?")[0].strip("/").split("/"))
+        parts = [part if before.lower() == "events" else part.lower() for before, part in spelled]
+        if parts[:1] == [_VERSION]:
             parts = parts[1:]
-        many = parts[0] == "multislot"
+        many = parts[:1] == ["multislot"]
         match parts[1:] if many else parts:
             case ["rank"]:
                 if many:
@@ -155,33 +172,35 @@ class PersonalizerCalls:
     async def _rank(self, asked: bodies.RankAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
         features = RequestFeatures(asked.context_features or ())
-        user = self._user(event_id, features)
+        event = _event(event_id)
+        user = self._user(event, features)
         await self._offer(asked)
-        found = await self._ranked(event_id, user, features, asked.eligible, asked.eligible, self._settings.positions)
-        slate = {str(one.item): one for one in found.ranked}
+        found = await self._ranked(event, user, features, asked.eligible, asked.eligible, self._settings.positions)
+        slate = [_action(one.item, asked.ids) for one in found.ranked]
         first = found.ranked[0]
         if first.logged and not asked.defer_activation:
-            await self._answers.shown(ShownTold(event_id=event_id))
+            await self._answers.shown(ShownTold(event_id=event))
         ranking = [
-            {"id": action, **_probability(action == first.item, action in asked.eligible, first.propensity)}
-            for action in _in_order(asked.ids, frozenset(asked.eligible), list(slate))
+            {"id": action, **_probability(action == slate[0], action in asked.eligible, first.propensity)}
+            for action in _in_order(asked.ids, frozenset(asked.eligible), slate)
         ]
-        answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": first.item}
+        answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": slate[0]}
         return Reply(201, json.dumps(answer).encode(), tuple(one.logged for one in found.ranked))
 
     async def _reward(self, event_id: str, feedback: bodies.RewardTold) -> Reply:
-        await self._log_feedback(event_id, feedback.value)
+        await self._log_feedback(_known(event_id), feedback.value)
         return NOTHING
 
     async def _activate(self, event_id: str, _: None) -> Reply:
-        await self._answers.shown(ShownTold(event_id=_known_form(event_id)))
+        self._limit(True, event_id)
+        await self._answers.shown(ShownTold(event_id=_known(event_id)))
         return NOTHING
 
     # Multi-slot calls: an action for each slot.
 
     async def _rank_slots(self, asked: bodies.MultiSlotAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
-        user = self._user(event_id, RequestFeatures(asked.context_features or ()))
+        user = self._user(_event(event_id), RequestFeatures(asked.context_features or ()))
         event = self._slots.event(event_id, user, hash(asked.model_dump_json(exclude={"event_id", "defer_activation"})))
         if event.answer is None:
             event.answer = _Page(tuple(slot.id for slot in asked.slots))
@@ -214,7 +233,7 @@ class PersonalizerCalls:
             baseline = slot.baseline_action if slot.baseline_action in fit else fit[0]
             features = RequestFeatures((*context, *(slot.features or ())))
             found = (await self._ranked(_slot_event(event_id, slot.id), user, features, fit, [baseline], 1)).ranked[0]
-            page.shows[slot.id] = str(found.item)
+            page.shows[slot.id] = _action(found.item, fit)
             if found.logged:
                 page.logged.add(slot.id)
         if not asked.defer_activation:
@@ -248,11 +267,11 @@ class PersonalizerCalls:
         for action in asked.actions:
             features = RequestFeatures(action.features or ())
             values = {name: value for name in self._of_items if (value := features.value(name)) is not None}
-            await self._answers.offer(action.id, values)
+            await self._answers.offer(_item(action.id), values)
 
     async def _ranked(
         self,
-        event_id: str,
+        event: str,
         user: str,
         features: RequestFeatures,
         eligible: Sequence[str],
@@ -266,37 +285,41 @@ class PersonalizerCalls:
         """
         values = {name: value for name in self._declared if (value := features.value(name)) is not None}
         asked = RankAsked(
-            event_id=event_id,
+            event_id=event,
             user=user,
             context=values,
             positions=positions,
-            items=list(eligible),
-            baseline=list(baseline),
+            items=[_item(one) for one in eligible],
+            baseline=[_item(one) for one in baseline],
         )
         return await self._answers.rank(asked)
 
-    async def _log_feedback(self, event_id: str, value: float) -> None:
+    async def _log_feedback(self, event: str, value: float) -> None:
+        self._limit(True, event)
         lowest = self._settings.lowest_reward
         if value < lowest:
             raise Problem("bad-reward", f"value: expected a number from {lowest} to 1, got another")
         reward = (value - lowest) / (1.0 - lowest)
-        await self._answers.reward(RewardTold(event_id=_known_form(event_id), reward=reward))
+        await self._answers.reward(RewardTold(event_id=event, reward=reward))
 
-    def _user(self, event_id: str, features: RequestFeatures) -> str:
-        """The user of a request.
+    def _user(self, event: str, features: RequestFeatures) -> str:
+        """The user of a request, which counts from now on.
 
         Raises:
-            Problem: the feature that names the user is missing, or is neither text nor a whole number.
+            Problem: the user asks too often; or the feature that names the user is missing, comes more than once, or
+                is neither text of one line nor a whole number.
         """
         name = self._settings.user_feature
-        if name is None:
-            return event_id
-        value = features.value(name)
+        if name is not None and features.places_of(name) > 1:
+            raise Problem("bad-context", "contextFeatures: expected one user at user_feature, got several")
+        value = event if name is None else features.value(name)
         user = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
         if id_fault(user) is not None:
             raise Problem(
-                "bad-context", f"contextFeatures: expected a name of 1 to {MAX_ID_BYTES} bytes at user_feature"
+                "bad-context",
+                f"contextFeatures: expected a name of 1 to {MAX_ID_BYTES} bytes in one line at user_feature",
             )
+        self._limit(False, user)
         return user
 
 
@@ -307,24 +330,47 @@ async def _all(sending: Iterable[Awaitable[Any]]) -> None:
             raise outcome
 
 
-def _known_form(event_id: str) -> str:
-    """Check an event id of a path; an id that no event can have is unknown.
+def _known(event_id: str) -> str:
+    """The deployment's id of an event of a path.
 
     Raises:
         Problem: no event can have this id.
     """
-    if id_fault(event_id) is not None:
+    if not bodies.is_id(event_id):
         raise Problem("unknown-event")
-    return event_id
+    return _event(event_id)
+
+
+_POSITION_BYTES = len("#64")
+"""What the deployment adds to an event's id for a further position."""
+
+
+def _event(event_id: str) -> str:
+    """The deployment's id of an event: the same, or a digest of one that is too long with a position."""
+    return event_id if id_fault(event_id + _POSITION_BYTES * "#") is None else f"event-{_digest(event_id)}"
+
+
+def _item(action: str) -> str:
+    """The deployment's id of an action: the same, or a digest of one that is too long."""
+    return action if id_fault(action) is None else f"action-{_digest(action)}"
+
+
+def _action(item: str | int, actions: Iterable[str]) -> str:
+    """The action of an item; an event that was decided before, for other actions, has one that is not among these."""
+    return next((action for action in actions if _item(action) == item), str(item))
 
 
 def _slot_event(event_id: str, slot: str) -> str:
     """The event id of one slot: a digest, because both names together may be too long for an event id."""
+    return f"slot-{_digest(event_id, slot)}"
+
+
+def _digest(*names: str) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"hushstream slot")
-    for name in (event_id, slot):
+    for name in names:
         text = name.encode()
         digest.update(len(text).to_bytes(8, "little") + text)
-    return f"slot-{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
 def _in_order(actions: Sequence[str], eligible: frozenset[str], slate: Sequence[str]) -> list[str]:
@@ -340,13 +386,9 @@ def _names_of(schema: FeatureSchema) -> Sequence[str]:
 
 def _probability(is_chosen: bool, is_eligible: bool, propensity: float | None) -> Mapping[str, float]:
     """The known probability of an action: that of the chosen one, and 0 for one that could not be shown."""
-    if not is_eligible:
+    if not is_eligible or (propensity == 1.0 and not is_chosen):
         return {"probability": 0.0}
-    if propensity is None:
-        return {}
-    if is_chosen:
-        return {"probability": propensity}
-    return {"probability": 0.0} if propensity == 1.0 else {}
+    return {"probability": propensity} if is_chosen and propensity is not None else {}
 
 
 def still_fits(action: str, rest: Sequence[Collection[str]], taken: Collection[str]) -> bool:
@@ -392,6 +434,7 @@ class RequestFeatures:
             Problem: they have too many values, or are nested too deeply.
         """
         self._by_path: dict[tuple[str, ...], Any] = {}
+        self._came: Counter[tuple[str, ...]] = Counter()
         for one in features:
             self._read(one, ())
         self._by_last: dict[str, list[tuple[str, ...]]] = {}
@@ -413,6 +456,11 @@ class RequestFeatures:
             raise Problem("bad-context", f"contextFeatures: expected {name} in one place, got it in {len(paths)}")
         return self._by_path[paths[0]] if paths else None
 
+    def places_of(self, name: str) -> int:
+        """How many values a name has, of which `value` gives one."""
+        found = {tuple(name.split(".")), (name,), *self._by_last.get(name, ())}
+        return sum(self._came[path] for path in found)
+
     def _read(self, features: Mapping[str, Any], above: tuple[str, ...]) -> None:
         if len(above) > DEEPEST:
             raise Problem("bad-context", f"contextFeatures: expected at most {DEEPEST} dictionaries in one another")
@@ -423,3 +471,4 @@ class RequestFeatures:
             if len(self._by_path) >= MOST_VALUES:
                 raise Problem("bad-context", f"contextFeatures: expected at most {MOST_VALUES} values")
             self._by_path[(*above, name)] = value
+            self._came[(*above, name)] += 1

@@ -1,4 +1,4 @@
-"""Reads published states in a copy of the logs and begins machines with them (`hushstream.engine.journal.checkpoints`).
+"""Reads published states in a copy of the logs and begins machines with them (`hushstream.engine.journal.notes`).
 
 As for a worker, a state is usable only if the zone's key opens it, it is complete, and the journal holds the very
 record that it ends with. In addition, its checkpoint and the records that its machine reads next must be there.
@@ -7,16 +7,17 @@ record that it ends with. In addition, its checkpoint and the records that its m
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from hushstream.agents.defaults import RESIDENT_USERS
 from hushstream.agents.recovery.snapshots import Snapshot, read_stream, unpack
 from hushstream.agents.recovery.state_topic import Found
 from hushstream.agents.worker.roles import MachineMaker
-from hushstream.engine.journal.checkpoints import Checkpoint
-from hushstream.engine.machine import Machine, spilling
+from hushstream.engine.journal.notes import LOST, Checkpoint, Note
+from hushstream.engine.machine import KeptUsers, Machine, StoredUser, UserStore
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import (
     CHECKPOINT,
@@ -27,8 +28,7 @@ from hushstream.engine.state.published import (
     StateUnreadable,
     record_digest,
 )
-from hushstream.engine.state.spilled import KeptUsers, StoredUser, UserStore
-from hushstream.ops.log_copy import PartitionCopy
+from hushstream.ops.log_copy import PartitionCopy, RoleLogs
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 
@@ -173,7 +173,7 @@ class Beginner:
 
         Args:
             found: the publication.
-            record: the journal record that the state ends with (`ends_with`).
+            record: the journal record that the state ends with.
 
         Raises:
             NoUse: the state cannot be used; says why.
@@ -190,9 +190,8 @@ class Beginner:
         genesis = found.head.genesis
         machine: Machine = self.make.of_journal(self.home, genesis, resumed=True)
         machine.start(genesis)
-        spills = spilling(machine)
-        if spills is not None:
-            spills.keep_users(self.users(users), self.resident)
+        if machine.spills_users:
+            machine.keep_users(self.users(users), self.resident)
         machine.restore(snapshot.state)
         if not machine.is_last(record.value):
             raise NoUse(f"offset {found.offset}: expected a state that stands on its record, got one of a lost branch")
@@ -206,12 +205,58 @@ class Beginner:
         return Restored(machine, genesis, checkpoint, record, found.publication, found.time_ms)
 
 
-def in_order(states: PublishedCopy, start: From) -> Iterator[Found]:
-    """The publications in the order in which a check tries to begin with them."""
-    return iter(states.found) if start is From.CHECKPOINT else reversed(states.found)
+def beginner(
+    of: RoleLogs,
+    home: int,
+    states: PartitionCopy,
+    lows: Mapping[TopicPartition, int],
+    notes: Iterable[Note],
+    users: Callable[[Sequence[StoredUser]], UserStore] = KeptUsers,
+    resident: int = RESIDENT_USERS,
+) -> Beginner:
+    """What begins machines of a home partition with the published states in ``states``.
+
+    Args:
+        of: the role.
+        home: the partition.
+        states: the partition's states.
+        lows: the first offsets of all logs of the role.
+        notes: the operators' notes in its journal; input whose loss was accepted counts as there.
+        users, resident: as of `Beginner`.
+    """
+    machine = of.make(home)
+    sources = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in of.topics.followed))
+    found = {source: lows[source] for source in sources}
+    for note in notes:
+        if note.kind == LOST and note.low <= found.get(note.source, 0) <= note.high:
+            found[note.source] = note.low
+    return Beginner(home, of.make, PublishedCopy(states, of.states(home)), found, users, resident)
 
 
-def ends_with(journal: PartitionCopy, found: Found) -> InputRecord:
+def begun(
+    beginner: Beginner, journal: PartitionCopy, start: From, published_before_ms: float = inf
+) -> tuple[Restored | None, list[str]]:
+    """Begin with the first usable published state; None if there is none. Also says why others were passed over.
+
+    Args:
+        beginner: begins machines of the partition.
+        journal: the journal, or those of its records with which published states end.
+        start: whether to try the oldest state first or the newest one.
+        published_before_ms: states that were published later are skipped.
+    """
+    states = beginner.states
+    passed_over = list(states.ignored)
+    for found in states.found if start is From.CHECKPOINT else reversed(states.found):
+        if found.time_ms > published_before_ms:
+            continue
+        try:
+            return beginner.begin(found, _ends_with(journal, found)), passed_over
+        except NoUse as error:
+            passed_over.append(str(error))
+    return None, passed_over
+
+
+def _ends_with(journal: PartitionCopy, found: Found) -> InputRecord:
     """Find the journal record with which a published state ends.
 
     Raises:

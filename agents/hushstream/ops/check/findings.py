@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +27,7 @@ class Status(StrEnum):
     """A journal record that was made with the zone's key, but is off the chain, because another record came first;
     readers skip it."""
     ERASED = "erased"
-    """Its inputs were erased from this copy for a user whose tombstone is in it, so it cannot be checked any more."""
+    """Its inputs were erased from this copy for a user whose deletion request is in it, so it cannot be checked."""
     CHANGED = "changed"
     """It differs from what the logs and the key give, or is missing, or is not explained by any journal."""
     UNSENT = "unsent"
@@ -57,16 +57,6 @@ class Finding:
     partition: int
     offset: int | None
     reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "status": str(self.status),
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "reason": self.reason,
-        }
 
     def __str__(self) -> str:
         """One line."""
@@ -112,15 +102,11 @@ class Tally:
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
-            "role": self.role,
-            "topic": self.source[0],
-            "partition": self.source[1],
+            "role": self.role, "topic": self.source[0], "partition": self.source[1],
             **{str(status): self.counts[status] for status in Status},
             "uncovered": {f"{topic}/{partition}": number for (topic, partition), number in self.uncovered.items()},
-            "key_ids": self.key_ids,
-            "note": self.note,
-            "accepted_losses": [note.as_json() for note in self.lost],
-        }
+            "key_ids": self.key_ids, "note": self.note, "accepted_losses": [note.as_json() for note in self.lost],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +156,11 @@ class Verified:
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
         return {
-            "deployment": self.deployment,
-            "ok": self.ok,
-            "unchecked": list(self.unchecked),
+            "deployment": self.deployment, "ok": self.ok, "unchecked": list(self.unchecked),
             "totals": {str(status): number for status, number in self.totals.items()},
             "partitions": [tally.as_json() for tally in self.tallies],
-            "findings": [finding.as_json() for finding in self.findings],
-        }
+            "findings": list(map(asdict, self.findings)),
+        }  # fmt: skip
 
     def as_text(self) -> str:
         """A verdict, one line a partition, and the first findings."""

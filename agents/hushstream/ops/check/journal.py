@@ -10,23 +10,21 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
-from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester
-from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal, is_noted, notes_in
-from hushstream.engine.machine import Machine, float_ties
+from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
+from hushstream.engine.journal.notes import FOREIGN, LOST, Note, is_noted, notes_in
+from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.check.checkpoints import Restored
 from hushstream.ops.check.findings import Status, Tally
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.log_copy import LogCopy, RoleLogs
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import Topic
 
 NO_GENESIS = (
     "its first records were deleted; `hushstream verify --from checkpoint` begins with a published state instead"
@@ -47,7 +45,7 @@ class Expected:
     """One output that follows from a journal.
 
     Attributes:
-        digest: the `output_digest` of its value.
+        digest: the `value_digest` of its value.
         offset: the offset of the journal record that it follows from; None if it follows from inputs after the last.
     """
 
@@ -81,44 +79,6 @@ def value_digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
-def output_digest(topic: Topic, value: bytes) -> bytes:
-    """The digest of a value on an output topic.
-
-    The digest of a dead letter is the same in every schema generation, because the letter may be sent before the
-    journal record that covers its input decides the generation.
-    """
-    if topic.holds_dead_letters:
-        with suppress(CodecError):
-            value = codec.encode(*codec.decode(value))
-    return value_digest(value)
-
-
-def walk(
-    role: str,
-    machine: Machine,
-    digesters: Sequence[Digester],
-    copy: LogCopy,
-    topics: Mapping[str, Topic],
-    notes: NoteSeal,
-    begun: Restored | None = None,
-    on_record: Callable[[], None] = lambda: None,
-) -> Walk:
-    """Follow the journal of one machine through a copy of the logs.
-
-    Args:
-        role: the role's name.
-        machine: a fresh machine, or that of ``begun``; do not use it afterwards.
-        digesters: the keys of its zone, between which the journal may rotate, or the public digester.
-        copy: the logs.
-        topics: the declarations of the topics that the role reads and writes.
-        notes: opens the operators' notes in the journal.
-        begun: the checkpoint after which to begin; None for the journal's first record.
-        on_record: called after each record of the journal.
-    """
-    walker = Walker(role, machine, digesters, topics, notes, copy, begun)
-    return walker.run(on_record)
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """The position of a walk in a journal.
@@ -143,23 +103,23 @@ class Walker:
     """
 
     def __init__(
-        self,
-        role: str,
-        machine: Machine,
-        digesters: Sequence[Digester],
-        topics: Mapping[str, Topic],
-        seal: NoteSeal,
-        copy: LogCopy,
-        begun: Restored | None = None,
-        place: Place | None = None,
+        self, of: RoleLogs, machine: Machine, copy: LogCopy, begun: Restored | None = None, place: Place | None = None
     ) -> None:
-        """Begin; the arguments are those of `walk`; ``place`` is the position of an earlier walk of this machine."""
+        """Begin.
+
+        Args:
+            of: the role.
+            machine: a fresh machine, or that of ``begun`` or ``place``; do not use it afterwards.
+            copy: the logs.
+            begun: the checkpoint after which to begin; None for the journal's first record.
+            place: the position of an earlier walk of this machine.
+        """
         self.copy = copy
-        self._seal = seal
+        self._seal = of.notes(machine.journal[1])
         self._notes: dict[int, Note] = {}
-        self._topics = topics
+        self._topics = of.topics.declared
         self._machine = machine
-        self._digesters = digesters
+        self._digesters = of.digesters()
         self._broken = False
         """Whether an unauthentic record came after the last one on the chain: it may be a changed chain record."""
         self._in_a_row = 0
@@ -167,7 +127,7 @@ class Walker:
         """The offsets of unauthentic records."""
         self._lost = ""
         """Why the machine cannot follow any more; empty while it can."""
-        self.walk = Walk(Tally(role, machine.journal), begun=begun)
+        self.walk = Walk(Tally(of.role.name, machine.journal), begun=begun)
         self._tally = self.walk.tally
         if begun is not None:
             head = begun.record.value[-CHAIN_BYTES:]
@@ -401,11 +361,11 @@ class Walker:
         taken_out = [r.timestamp_ms for part in ranges for r in self._slice(part).records if not r.value]
         if not taken_out:
             return Status.CHANGED, _not_those(ranges)
-        parts = [self.copy.part(source) for source in self._machine.inputs if self._topics[source[0]].tombstones]
-        # Search backwards: a tombstone mostly lies near the end of a copy from which a user was erased.
-        tombstones = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_tombstone(r))
-        if not any(log_time_ms >= max(taken_out) for log_time_ms in tombstones):
-            return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no tombstone says why"
+        parts = [self.copy.part(source) for source in self._machine.inputs if self._topics[source[0]].deletions]
+        # Search backwards: a deletion request mostly lies near the end of a copy from which a user was erased.
+        deletions = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_deletion(r))
+        if not any(log_time_ms >= max(taken_out) for log_time_ms in deletions):
+            return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no deletion request says why"
         return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
 
     def _check_inputs_only(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
@@ -446,17 +406,17 @@ class Walker:
     def _expect(self, outputs: Sequence[Output], offset: int | None) -> None:
         for output in outputs:
             place = self.walk.expected.setdefault((output.topic, output.partition), [])
-            place.append(Expected(output_digest(self._topics[output.topic], output.value), offset))
+            place.append(Expected(value_digest(output.value), offset))
 
     def _ties(self) -> int:
-        return float_ties(self._machine)
+        return self._machine.float_ties
 
     def _place(self, offset: int) -> str:
         topic, partition = self._machine.journal
         return f"{topic}/{partition} offset {offset}"
 
 
-def _is_tombstone(record: InputRecord) -> bool:
+def _is_deletion(record: InputRecord) -> bool:
     try:
         return codec.decode(record.value)[0] in ("Forget", "Erasure")
     except CodecError:

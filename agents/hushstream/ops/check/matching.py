@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.check.findings import Status, Tally
-from hushstream.ops.check.journal import Expected, output_digest
+from hushstream.ops.check.journal import Expected, value_digest
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.topics import Topic
 
@@ -102,7 +102,7 @@ class Matcher:
 
     def count(self, record: InputRecord, low: int) -> bool:
         """Count a record of the partition, whose log begins at ``low``; False if no journal explains it."""
-        digest = output_digest(self._topic, record.value)
+        digest = value_digest(record.value)
         if digest in self._places:
             self._count(self._places[digest], record.offset, low)
         elif record.offset < self.unexplained:
@@ -257,7 +257,7 @@ UNEXPLAINED = (
     "no journal record explains it; a note covers records of journals only, so find out who may write here "
     "(`hushstream topics check`)"
 )
-"""Why a record of an output topic is reported, and what an operator can do: `topics repair` does not list it."""
+"""Why a record of an output topic is reported, and what an operator can do: `logs check` does not list it."""
 
 
 def unexplained_record(tally: Tally, offset: int, complete: bool) -> None:

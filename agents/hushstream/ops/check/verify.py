@@ -7,45 +7,52 @@ not checked, as they have no outputs yet.
 
 A check may begin with a published state instead of the genesis (`hushstream.ops.check.checkpoints.From`). Then it says
 that the records before it were not recomputed. Instead, journal and ledger are compared with the topics that are kept
-for ever (`hushstream.ops.check.after_checkpoint`).
+for ever: release marks and the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
+from hushstream.agents.kafka.administration import journal_name
 from hushstream.agents.worker.deployment import KeySource
-from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
-from hushstream.engine.declare.declaration import System, role_of, topic_of
+from hushstream.agents.worker.roles import role_topics
+from hushstream.engine.declare.declaration import System, topic_of
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.chain import Digester, PublicDigester
-from hushstream.engine.journal.notes import LOST, NoteSeal, notes_in
+from hushstream.engine.journal.marks import ReleaseEvidence
+from hushstream.engine.journal.notes import is_noted, notes_in
 from hushstream.engine.records import TopicPartition
-from hushstream.engine.state.published import StateSeal
-from hushstream.ops.check.after_checkpoint import compare_with_kept_topics, described
-from hushstream.ops.check.checkpoints import Beginner, From, NoUse, PublishedCopy, Restored, ends_with, in_order
+from hushstream.ops.budget import LedgerBook, LedgerRecord
+from hushstream.ops.check.checkpoints import From, Restored, beginner, begun
 from hushstream.ops.check.findings import Status, Tally, Verified
-from hushstream.ops.check.joined import joined
-from hushstream.ops.check.journal import Walk, value_digest, walk
+from hushstream.ops.check.journal import Walk, Walker, value_digest
 from hushstream.ops.check.matching import Writer, match
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export
-from hushstream.ops.live import copy
-from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.progress import Progress, Steps, unreported
-from hushstream.ops.spending.copied_marks import mark_topics
-from hushstream.privacy.amounts import count_text
+from hushstream.ops.log_copy import (
+    LogCopy,
+    Progress,
+    RoleLogs,
+    Steps,
+    copied_marks,
+    copy,
+    joined,
+    lacking_zones,
+    mark_topics,
+    roles_asked,
+    unreported,
+)
+from hushstream.privacy.amounts import Cost, count_text
 from hushstream.privacy.errors import KeyFileError, RetiredKey
-from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PartitionRule, Topic
+
+_SHOWN_BYTES = 8
 
 
 def verify(
@@ -73,10 +80,10 @@ def verify(
     tallies: list[Tally] = []
     unchecked = []
     walked: dict[str, Mapping[int, Walk]] = {}
-    asked = _asked(system, roles)
+    asked = roles_asked(system, roles)
     steps = Steps(progress, _journal_records(asked, logs), "recomputing what was published")
     for place, role in enumerate(asked, start=1):
-        if lacking := lacking_zones(role, keys):
+        if lacking := lacking_zones(role.key_zones, keys):
             unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
@@ -108,7 +115,7 @@ def verify_export(
         DamagedExport: an export is not complete.
         KeyFileError: a key file is there but cannot be used.
         HushstreamError: the deployment has no such role, the exports were made for another one, or do not continue one
-            another (`hushstream.ops.check.joined.joined`).
+            another (`hushstream.ops.log_copy.joined`).
     """
     named = [directories] if isinstance(directories, Path) else list(directories)
     compacted = {topic.name for topic in system.topics if topic.cleanup == "compact"}
@@ -133,7 +140,7 @@ def verify_live(
     """Verify what a broker holds now. The roles' topics are copied into memory; export large ones first.
 
     Raises:
-        HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
+        HushstreamError: the topics cannot be read (`hushstream.ops.log_copy.open_logs`), or a key cannot be used.
     """
     topics = verified_topics(system, roles, start)
     logs = copy(connection, system.partitions, topics, progress, mark_topics(system))
@@ -146,21 +153,8 @@ def verified_topics(system: System, roles: Collection[str] | None = None, start:
     Raises:
         HushstreamError: the deployment has no such role.
     """
-    topics = [role_topics(role, system) for role in _asked(system, roles)]
+    topics = [role_topics(role, system) for role in roles_asked(system, roles)]
     return frozenset().union(*(each.recomputed if start is From.GENESIS else each.all for each in topics))
-
-
-def _asked(system: System, names: Collection[str] | None) -> list[Role]:
-    """The requested roles, in the order in which data flows."""
-    wanted = None if names is None else [role_of(system, name) for name in names]
-    return [role for role in system.roles if wanted is None or role in wanted]
-
-
-def lacking_zones(role: Role, keys: KeySource) -> list[str]:
-    """The zones whose keys a check of the role needs but that were not given."""
-    if keys.seed is not None:
-        return []
-    return [zone for zone in role.key_zones if keys.folder is None or not key_path(keys.folder, zone).exists()]
 
 
 def _without_key(role: Role, system: System, lacking: Collection[str], logs: LogCopy) -> list[Tally]:
@@ -184,20 +178,42 @@ def _journal_records(roles: Collection[Role], logs: LogCopy) -> int:
 
 def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From, steps: Steps) -> Mapping[int, Walk]:
     """Walk through the journals of a role; the results by home partition."""
-    digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
-    work = role_work(role.name, system, keys)
-    walker = _RoleWalker(role, system, work.make_machine, digester, logs, work.topics.declared, steps.step)
-    walks = {home: walker.walk(home, start) for home in range(system.partitions[role.journal])}
+    of = RoleLogs(role, system, keys)
+    walks = {home: _walk(of, home, start, logs, steps.step) for home in of.homes}
     for home, found in walks.items():
         # A journal that could not be followed is reported already; marks, ledger and proofs say nothing about it.
         if not found.complete or found.tally.counts[Status.CHANGED]:
             continue
         if found.begun is not None:
-            compare_with_kept_topics(found, role, system, work.make_machine, logs)
+            _compare_with_kept_topics(found, found.begun, of, logs)
             continue
         for offset, why in role.proof(system.core, home, logs):
             found.tally.find(Status.CHANGED, offset, why)
     return walks
+
+
+def _walk(of: RoleLogs, home: int, start: From, logs: LogCopy, on_record: Callable[[], None]) -> Walk:
+    """Follow one journal from a published state, in the requested order, or from its genesis."""
+    place = (of.role.journal, home)
+    journal, restored, remarks = logs.part(place), None, list[str]()
+    if start is not From.GENESIS:
+        sources = (*of.make(home).inputs, *of.make(home).broadcasts)
+        lows = {source: logs.part(source).low for source in sources}
+        notes = notes_in(journal.records, of.notes(home)).values()
+        states = logs.part((of.role.state.name, home))
+        restored, passed_over = begun(beginner(of, home, states, lows, notes), journal, start)
+        beginning = "no state to begin with" if restored is None else _described(restored, of.role, logs)
+        remarks = [beginning, *(f"(passed over: {why})" for why in passed_over)]
+    try:
+        machine = of.machine(home, journal)[0] if restored is None else restored.machine
+    except (RetiredKey, KeyFileError, CodecError) as error:
+        found = Walk(Tally(of.role.name, place), complete=False)
+        status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
+        found.tally.find(status, journal.low, str(error), len(journal.records))
+    else:
+        found = Walker(of, machine, logs, restored).run(on_record)
+    found.tally.note = " ".join(filter(None, (*remarks, found.tally.note)))
+    return found
 
 
 def _topic(
@@ -216,93 +232,6 @@ def _topic(
     return [_outputs(role, source, walks, everybody, system, logs) for source in sorted(there | due | declared)]
 
 
-@dataclass(frozen=True, slots=True)
-class _RoleWalker:
-    """Follows the journals of one role."""
-
-    role: Role
-    system: System
-    make: MachineMaker
-    digester: Digester
-    logs: LogCopy
-    topics: Mapping[str, Topic]
-    on_record: Callable[[], None]
-
-    def walk(self, home: int, start: From) -> Walk:
-        """Follow one journal, from a published state or from its genesis."""
-        if start is From.GENESIS:
-            return self._from_genesis(home)
-        begun, passed_over = self._begin(home, start)
-        if begun is not None:
-            seal = self._notes(home)
-            found = walk(
-                self.role.name, begun.machine, self._digesters(), self.logs, self.topics, seal, begun, self.on_record
-            )
-            said = [found.tally.note] if found.tally.note else []
-            said = [described(begun, self.logs, self.role.key_zone is not None), *passed_over, *said]
-            found.tally.note = " ".join(said)
-            return found
-        found = self._from_genesis(home)
-        said = [found.tally.note] if found.tally.note else []
-        found.tally.note = " ".join(["no state to begin with", *passed_over, *said])
-        return found
-
-    def _from_genesis(self, home: int) -> Walk:
-        """Follow one journal from its genesis, which says under which key it began."""
-        journal = self.logs.part((self.role.journal, home))
-        if self.role.key_zone is None or journal.low > 0 or not journal.records:
-            digesters = (self.digester,)
-            seal = self._notes(home)
-            return walk(
-                self.role.name, self.make(home), digesters, self.logs, self.topics, seal, on_record=self.on_record
-            )
-        try:
-            machine = self.make.of_journal(home, genesis_in(journal))
-        except (RetiredKey, KeyFileError, CodecError) as error:
-            tally = Tally(self.role.name, (self.role.journal, home))
-            status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
-            tally.find(status, journal.low, str(error), len(journal.records))
-            return Walk(tally, complete=False)
-        seal = self._notes(home)
-        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, seal, on_record=self.on_record)
-
-    def _notes(self, home: int) -> NoteSeal:
-        return NoteSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
-
-    def _begin(self, home: int, start: From) -> tuple[Restored | None, list[str]]:
-        """Begin with the first usable published state, in the requested order; also says why others were skipped."""
-        seal = StateSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
-        states = PublishedCopy(self.logs.part((self.role.state.name, home)), seal)
-        machine = self.make(home)
-        followed = role_topics(self.role, self.system).followed
-        sources = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in followed))
-        lows = {source: self.logs.part(source).low for source in sources}
-        for lost in notes_in(self.logs.part(machine.journal).records, self._notes(home)).values():
-            if lost.kind == LOST and lost.low <= lows.get(lost.source, 0) <= lost.high:
-                lows[lost.source] = lost.low
-        beginner, journal = Beginner(home, self.make, states, lows), self.logs.part(machine.journal)
-        passed_over = [f"(passed over: {why})" for why in states.ignored]
-        for found in in_order(states, start):
-            try:
-                return beginner.begin(found, ends_with(journal, found)), passed_over
-            except NoUse as error:
-                passed_over.append(f"(passed over: {error})")
-        return None, passed_over
-
-    def _digesters(self) -> Sequence[Digester]:
-        zone = self.role.key_zone
-        return (self.digester,) if zone is None else self.make.keys.ring(zone).kept()
-
-
-def genesis_in(journal: PartitionCopy) -> bytes:
-    """The genesis of a journal: its first record that is one; records before it are foreign."""
-    for record in journal.records:
-        with suppress(CodecError):
-            codec.decode(record.value, frozenset({"Genesis"}))
-            return record.value
-    return journal.records[0].value
-
-
 def _beyond_partitions(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
     """Report journals of home partitions that the deployment does not have."""
     tallies = []
@@ -310,11 +239,9 @@ def _beyond_partitions(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
         if partition >= homes and part.records:
             tally = Tally(role.name, (role.journal, partition))
             tally.find(
-                Status.CHANGED,
-                None,
-                f"expected {count_text(homes, 'partition')}, found records here",
+                Status.CHANGED, None, f"expected {count_text(homes, 'partition')}, found records here",
                 len(part.records),
-            )
+            )  # fmt: skip
             tallies.append(tally)
     return tallies
 
@@ -346,11 +273,74 @@ def outputs_end(begun: Restored, source: TopicPartition) -> float:
 
 
 def also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
-    """The digests of ticks: a tick holds only the configuration's digest, and any reader of the topic may append it."""
+    """The digest of a tick: a tick holds only the configuration's digest, and any reader of the topic may append it."""
     if not topic.ticks:
         return frozenset()
-    fields = {"config_digest": system.digest}
-    schema_generations = range(FIRST_GENERATION, codec.NEWEST_GENERATION + 1)
-    return frozenset(
-        value_digest(codec.encode("Tick", fields, schema_generation)) for schema_generation in schema_generations
+    return frozenset({value_digest(codec.encode("Tick", {"config_digest": system.digest}))})
+
+
+def _described(begun: Restored, role: Role, logs: LogCopy) -> str:
+    """Say where a check began and what it did not recompute."""
+    checkpoint, low = begun.checkpoint, logs.part(begun.machine.journal).low
+    published = datetime.fromtimestamp(begun.time_ms / 1000, UTC).isoformat(timespec="seconds")
+    deleted = f": what lay before offset {low} was deleted, the rest" if low else ","
+    unsealed = (
+        ""
+        if role.key_zone is not None
+        else "; the state is under no key, so whoever may write its topic could have made it"
     )
+    return (
+        f"begun behind record {checkpoint.sequence} with the state {begun.publication[:_SHOWN_BYTES].hex()} published "
+        f"at {published}; records 0 to {checkpoint.sequence} were not recomputed{deleted} skipped on request"
+        f"{unsealed}"
+    )
+
+
+def _compare_with_kept_topics(found: Walk, begun: Restored, of: RoleLogs, logs: LogCopy) -> None:
+    """Compare a journal, which was followed from a state to its end, with marks and ledger, which are kept for ever.
+
+    This replaces the check of the records before the state. Marks show whether a journal was rolled back, whatever
+    state the check begins with. Ledger entries from before the state cannot be compared with journal records, but
+    their sum may not be less than what the state was charged.
+    """
+    # In a copy of a busy deployment the journal may be ahead of marks and ledger, or behind them.
+    status = Status.CHANGED if logs.consistent else Status.UNCHECKABLE
+    for why in (*_by_marks(found, begun, of, logs), *_by_ledger(begun, of.role, of.system, logs)):
+        found.tally.find(status, None, why)
+
+
+def _by_marks(found: Walk, begun: Restored, of: RoleLogs, logs: LogCopy) -> Iterator[str]:
+    role, home = of.role, begun.machine.journal[1]
+    if role.marks is None:
+        return
+    marks = (role.marks, home)
+    notes = notes_in(logs.part(begun.machine.journal).records, of.notes(home)).values()
+    unpack = of.marks(home).unpack
+    read = copied_marks(logs.part(marks), unpack, role.name, home, lambda offset: is_noted(notes, marks, offset))
+    if read.missing:
+        yield f"{role.marks}/{home}: {read.missing}"
+    suspicion = ReleaseEvidence(read.marks).suspicion(journal_name(begun.genesis), found.sequence)
+    if suspicion:
+        yield f"by the marks on {role.marks}/{home}: {suspicion}"
+
+
+def _by_ledger(begun: Restored, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
+    machine, home = begun.machine, begun.machine.journal[1]
+    charged = machine.charged
+    topics = [topic for topic in role_topics(role, system).writes if topic in system.ledgers]
+    if charged is None or not topics:
+        return
+    entered = _entered(topics[0], home, system, logs)
+    if not charged.fits(entered):
+        yield f"{topics[0]}/{home} holds {entered}, less than the {charged} that the state was charged by its end"
+
+
+def _entered(topic: str, home: int, system: System, logs: LogCopy) -> Cost:
+    """The sum of the entries in one partition of a ledger."""
+    terms = system.ledgers[topic]
+    book = LedgerBook(terms)
+    for value in dict.fromkeys(record.value for record in logs.part((topic, home)).records):
+        seen = LedgerRecord(value, system, terms)
+        if not seen.problem:
+            book.enter(seen.entry)
+    return next((account.spent for account in book.deployments()), Cost(0))

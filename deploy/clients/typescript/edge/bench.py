@@ -27,8 +27,6 @@ import golden  # beside this file
 
 from browser import browser  # the tests' own
 from hushstream.edge import DeviceDriver
-from hushstream.features.schema import declare
-from hushstream.systems.p2b.contribution.feature_layout import layout_of
 
 _DECLARED: dict[str, dict[str, Any]] = {
     "country": {"kind": "category", "vocabulary": [f"c{number}" for number in range(20)]},
@@ -115,7 +113,7 @@ _IMPORTS = 5
 
 
 def _agreed() -> str:
-    return json.dumps(golden.agreement(layout_of(declare(_DECLARED), _ITEMS, 1, 1.0, 50_000)))
+    return json.dumps(golden.agreement(golden.config_of(_DECLARED, _ITEMS, slots=50_000)))
 
 
 def measure_python() -> dict[str, float]:

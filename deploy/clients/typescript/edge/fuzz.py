@@ -29,27 +29,22 @@ import numpy as np
 import ratings_golden
 
 from hushstream.engine.devices.envelope import ModelBody, read_model
-from hushstream.engine.devices.errors import BadModel
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.kept import BadModel
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.devices.signing import Signer, SigningKeys
-from hushstream.features.errors import FeatureError
-from hushstream.features.schema import declare
-from hushstream.learners.errors import LearnerError
+from hushstream.features.checks import FeatureError
+from hushstream.learners.exploration import LearnerError
 from hushstream.privacy.keys import Key
-from hushstream.systems.bgt.artefacts import agreement_of
+from hushstream.systems.bgt.artefacts import BgtSystem, agreement_of
 from hushstream.systems.bgt.configuration import KINDS
-from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
-from hushstream.systems.bgt.errors import BadRatings
-from hushstream.systems.bgt.rounds import Round, first_round
-from hushstream.systems.bgt.slots import packed_slots
-from hushstream.systems.bgt.stated import version_of
-from hushstream.systems.p2b.contribution.errors import BadSlot
-from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
-from hushstream.systems.p2b.contribution.feature_slots import pack_null, unpack_reports
-from hushstream.systems.p2b.device.agreement import TRACK, Agreement
-from hushstream.systems.p2b.device.stated import Statement, arrays_of, content_of
+from hushstream.systems.bgt.edge.device import Agreement as RatingAgreement
+from hushstream.systems.bgt.records import version_of
+from hushstream.systems.bgt.slots import BadRatings, Round, first_round, packed_slots
+from hushstream.systems.p2b.edge.device import TRACK, Agreement
+from hushstream.systems.p2b.guarantee import layout_of_slots
+from hushstream.systems.p2b.models import Statement, arrays_of, content_of
+from hushstream.systems.p2b.slots import BadSlot, FeatureLayout, pack_null, unpack_reports
 
 NOW_MS = ratings_golden.NOW_MS
 _BATCH = 4000
@@ -79,10 +74,11 @@ class Finding(NamedTuple):
 
 def world() -> World:
     """A deployment with keys that follow from seeds."""
-    layout = layout_of(declare({"age": {"kind": "number", "range": [16, 96], "nodes": 3}, **_TAGS}), 3, 2, 1.0, 4000)
+    config = golden.config_of({"age": {"kind": "number", "range": [16, 96], "nodes": 3}, **_TAGS}, 3, 2)
+    layout = layout_of_slots(config)
     keys = [Key(bytes([number, *range(31)])) for number in range(1, 5)]
     sealing, signing = Recipients.first(keys[0]), SigningKeys.first(keys[2])
-    said = golden.agreement(layout)
+    said = golden.agreement(config)
     said["sealing"] = {"public_key": sealing.pinned[:32].hex(), "vouch_key": sealing.pinned[32:].hex()}
     said["signing_key"] = signing.pinned.hex()
     text = json.dumps(said | golden.stamped(said))
@@ -229,7 +225,7 @@ def _body(made: World, rng: random.Random) -> bytearray:
     stated = Statement(
         deployment=made.agreement.deployment,
         configuration=made.agreement.configuration.hex(),
-        layout=made.agreement.layout_digest.hex(),
+        layout=made.agreement.layout.digest.hex(),
         arms=shape[0],
         cells=shape[1],
         version=version,

@@ -20,20 +20,22 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.features.errors import BadValue
+from hushstream.engine.devices.sealing import Recipients
+from hushstream.engine.devices.signing import SigningKeys
+from hushstream.features.checks import BadValue
 from hushstream.features.kinds import Outcome
-from hushstream.features.schema import FeatureSchema, declare
+from hushstream.features.schema import FeatureSchema
 from hushstream.learners.exploration import EpsilonMixture, Softmax
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
-from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports, slot_bytes
-from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.candidates import TwoCandidates
-from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
-from hushstream.systems.p2b.edge.terms import EdgeTerms
-from hushstream.systems.p2b.guarantee.form import layout_digest
-from hushstream.systems.p2b.server.warm_start import cold_start
+from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.agent import EdgeAgent, EdgeTerms, TwoCandidates
+from hushstream.systems.p2b.edge.policies import FeaturePolicy
+from hushstream.systems.p2b.guarantee import layout_of_slots
+from hushstream.systems.p2b.prepared import agreement_of
+from hushstream.systems.p2b.server.estimate import cold_start
+from hushstream.systems.p2b.slots import FeatureLayout, pack_null, pack_reports
 
 TARGET = Path(__file__).parent / "tests" / "golden.json"
 MARGIN = 1e-5
@@ -106,15 +108,16 @@ _REFUSED: tuple[Mapping[str, Any], ...] = (
 
 def made() -> dict[str, Any]:
     """The whole content of the file."""
-    schema = declare(_DECLARED)
-    layout = layout_of(schema, _ARMS, _LEVELS, 1.0, 4000)
+    config = config_of(_DECLARED, _ARMS, _LEVELS)
+    layout = layout_of_slots(config)
+    schema = layout.schema
     rng = random.Random(7)
     contexts = [dict(one) for one in _CORNERS] + [_drawn(rng) for _ in range(24)]
     models = [_model(layout, number) for number in range(2)]
     return {
         "margin": MARGIN,
-        "agreement": agreement(layout),
-        "digests": {"features": schema.digest.hex(), "layout": layout_digest(layout).hex()},
+        "agreement": agreement(config),
+        "digests": {"features": schema.digest.hex(), "layout": layout.digest.hex()},
         "contexts": [_context(schema, layout, number, values) for number, values in enumerate(contexts)],
         "refused": [dict(values) for values in _REFUSED if _is_refused(schema, values)],
         "null": pack_null(layout).hex(),
@@ -134,48 +137,25 @@ _LIVES: tuple[dict[str, Any], ...] = (
 )
 
 
-def agreement(layout: FeatureLayout) -> dict[str, Any]:
-    """An agreement in the form of `hushstream devices agreement`, with keys that nobody holds."""
-    canonical = '{"made": "for tests"}'
-    keys = {name: hashlib.sha256(name.encode()).digest() for name in ("sealing", "vouch", "signing")}
-    content = slot_bytes(layout.places)
-    made = {
-        "format": 1,
-        "deployment": "golden",
-        "canonical": canonical,
-        "sealing": {"public_key": keys["sealing"].hex(), "vouch_key": keys["vouch"].hex()},
-        "signing_key": keys["signing"].hex(),
-        "promise": {
-            "epsilon_micro": 1_000_000,
-            "exchange_epsilon_micro": 2_000_000,
-            "delta_units": "0",
-            "exchange_delta_units": "0",
-            "lifetime_slots": 1,
-            "text": [],
-        },
-        "slot": {"content_bytes": content, "body_bytes": content + 89, "period_ms": 86_400_000, "delay_ms": 3_600_000},
-        "terms": {
-            "after_interactions": 10,
-            "lifetime_slots": 1,
-            "levels": layout.levels,
-            "attribution_window_ms": 1_800_000,
-            "contexts_per_period": None,
-            "quota_period_ms": 86_400_000,
-            "renew_ms": None,
-            "click_chance": 0.8,
-            "exploration": {"choice": "greedy", "share": 0.05, "temperature": 0.05},
-        },
-        "layout": {
-            "arms": layout.arms,
-            "cells": layout.cells,
-            "places": layout.places,
-            "digest": layout_digest(layout).hex(),
-            "budgets": list(layout.budgets),
-            "features": layout.schema.plain,
-        },
-        "cold": {"mean": 0.0, "variance": 1 / (len(layout.schema.table) + 1), "reward_variance": 1.0},
-    }
-    return made | stamped(made)
+def config_of(declared: Mapping[str, Any], arms: int, levels: int = 1, slots: int = 4000) -> P2BConfig:
+    """The settings of a deployment of devices."""
+    return P2BConfig(
+        deployment="golden",
+        kind="edge",
+        arms=arms,
+        context=ContextConfig(declared=declared),
+        expected_slots=slots,
+        click_rate=0.05,
+        slot=SlotConfig(sealed=True),
+        release=ReleaseConfig(epsilon=1.0, levels=levels),
+    )
+
+
+def agreement(config: P2BConfig) -> dict[str, Any]:
+    """The agreement of such a deployment, with keys that follow from a seed."""
+    sealing, signing = Recipients.first(Key(bytes(range(32)))), SigningKeys.first(Key(bytes(range(1, 33))))
+    made: dict[str, Any] = json.loads(agreement_of(P2BSystem.declared(config, sealing=sealing, signing=signing)))
+    return made
 
 
 def stamped(made: Mapping[str, Any]) -> dict[str, str]:

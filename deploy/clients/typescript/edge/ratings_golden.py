@@ -20,18 +20,16 @@ import numpy as np
 
 from hushstream.engine.configuration import PrivacyConfig
 from hushstream.engine.devices.envelope import ModelBody
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.privacy.keys import Key
-from hushstream.systems.bgt.artefacts import agreement_of
+from hushstream.systems.bgt.artefacts import BgtSystem, agreement_of
 from hushstream.systems.bgt.configuration import KINDS, BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig
-from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.edge.agreement import Agreement
-from hushstream.systems.bgt.rounds import Model, Round, first_round
-from hushstream.systems.bgt.slots import packed_slots
-from hushstream.systems.bgt.stated import Statement, content_of
+from hushstream.systems.bgt.edge.device import Agreement
+from hushstream.systems.bgt.records import Statement, content_of
+from hushstream.systems.bgt.slots import Model, Round, first_round, packed_slots
 
 TARGET = Path(__file__).parent / "tests" / "ratings.json"
 NOW_MS = 1_800_000_000_000
@@ -81,6 +79,7 @@ def _deployment(config: BgtConfig) -> dict[str, Any]:
         "agreement": json.loads(agreement_of(system)),
         "models": [_body(system, one, version) for version, one in enumerate(asked) if version],
         "users": list(_users(agreement, asked)),
+        "prices": [agreement.price_from(round) for round in range(4)],
     }
 
 
@@ -100,7 +99,7 @@ def _top(config: BgtConfig, rng: np.random.Generator) -> Any:
 
 def body_of(system: BgtSystem, asked: Round, version: int, **changes: Any) -> ModelBody:
     """A signed model and the round that it asks for; ``changes`` replace parts of its statement."""
-    price = system.guarantee().life_prices.took_part
+    price = system.guarantee().life_prices.zero_out
     assert price is not None
     columns = {
         "biases": asked.model.biases.astype("<f8").tobytes(),

@@ -2,6 +2,25 @@
 
 import { Gateway, type CallOptions } from "./gateway.js";
 
+/** What became of the items. */
+export interface CatalogueAnswered {
+  /** Version of the catalogue with all of them. */
+  version: number;
+  added: number;
+  changed: number;
+  restored: number;
+  retired: number;
+  unchanged: number;
+}
+
+/** Items to offer and items to stop showing. */
+export interface CatalogueAsked {
+  /** New ones, retired ones, or ones with another title or features. */
+  items?: ItemPut[];
+  /** Ids that are shown no more. */
+  retire?: string[];
+}
+
 /** The item to show. */
 export interface DecisionAnswered {
   event_id: string;
@@ -14,6 +33,10 @@ export interface DecisionAnswered {
   model_version: number;
   /** Whether the log holds this answer. Feedback on one with false is refused: `not-logged`. */
   logged: boolean;
+  /** Items that the request named and that are retired: they were left out. */
+  retired?: (number | string)[];
+  /** Features with a value outside of their vocabulary, which counted as unknown. */
+  unknown?: string[];
 }
 
 /** Which item to show a user. */
@@ -24,10 +47,20 @@ export interface DecisionAsked {
   user: string;
   context: number[] | Record<string, unknown>;
   items?: (number | string)[] | null;
-  /** The item to show when no learner answers, and to users of the hold-out. */
+  /** The item to show when no learner answers, and the one to compare with. */
   baseline?: number | string | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
+}
+
+/** An item as it shall be offered. */
+export interface ItemPut {
+  /** Its id, as the application names it. */
+  item: string;
+  /** The name that people read. */
+  title?: string;
+  /** Its public features by name, as declared. */
+  features?: Record<string, unknown>;
 }
 
 /** The items to show, the first one first. */
@@ -37,6 +70,10 @@ export interface RankAnswered {
   ranked: DecisionAnswered[];
   /** Whether the log holds the answers of all positions. */
   logged: boolean;
+  /** As of `decide`, of the whole slate. */
+  retired?: (number | string)[];
+  /** As of `decide`. */
+  unknown?: string[];
 }
 
 /** Which items to show a user, in which order. */
@@ -84,10 +121,10 @@ export interface Taken {
 
 /** An error in the form of RFC 9457. */
 export interface Problem {
-  type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:bad-slot" | "urn:hushstream:problem:identifying-header" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-attested" | "urn:hushstream:problem:no-model" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:other-configuration" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:stale-period" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:baseline-missing" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:bad-item" | "urn:hushstream:problem:catalogue-full" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
+  type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:bad-slot" | "urn:hushstream:problem:identifying-header" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-an-operator" | "urn:hushstream:problem:not-attested" | "urn:hushstream:problem:no-model" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:other-configuration" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:stale-period" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:baseline-missing" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:bad-item" | "urn:hushstream:problem:catalogue-full" | "urn:hushstream:problem:catalogue-changed" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
   title: string;
   status: 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 421 | 422 | 429 | 500 | 503;
-  code: "malformed-http" | "malformed-json" | "invalid-request" | "bad-slot" | "identifying-header" | "unauthorized" | "not-attested" | "no-model" | "not-found" | "unknown-event" | "method-not-allowed" | "slow-request" | "event-conflict" | "feedback-conflict" | "not-logged" | "other-configuration" | "body-too-large" | "unsupported-media-type" | "wrong-host" | "stale-period" | "bad-context" | "baseline-missing" | "unknown-item" | "bad-item" | "catalogue-full" | "unknown-user" | "unknown-track" | "bad-reward" | "bad-record" | "bad-ratings" | "refused-by-learner" | "too-many-requests" | "too-busy" | "internal" | "log-unavailable" | "no-answer" | "stopping";
+  code: "malformed-http" | "malformed-json" | "invalid-request" | "bad-slot" | "identifying-header" | "unauthorized" | "not-an-operator" | "not-attested" | "no-model" | "not-found" | "unknown-event" | "method-not-allowed" | "slow-request" | "event-conflict" | "feedback-conflict" | "not-logged" | "other-configuration" | "body-too-large" | "unsupported-media-type" | "wrong-host" | "stale-period" | "bad-context" | "baseline-missing" | "unknown-item" | "bad-item" | "catalogue-full" | "catalogue-changed" | "unknown-user" | "unknown-track" | "bad-reward" | "bad-record" | "bad-ratings" | "refused-by-learner" | "too-many-requests" | "too-busy" | "internal" | "log-unavailable" | "no-answer" | "stopping";
   detail: string;
   errors?: {
     pointer: string;
@@ -202,6 +239,16 @@ export class DecisionClient extends Gateway {
   /** The reward of the item: many requests at once. Each request gets its own answer, or a problem with a code. */
   rewardBatch(requests: readonly RewardTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/reward/batch", requests, options);
+  }
+
+  /** Change the catalogue (operators). Nothing is changed where one item cannot be taken. Half a megabyte of changes is one version, all or none; more are a few. Learners show the items from their next batch on; no worker restarts, no epsilon is spent. Decide by stock and contracts, not by clicks: the catalogue is public. `GET /v1/catalogue` shows it. */
+  catalogue(asked: CatalogueAsked, options?: CallOptions): Promise<CatalogueAnswered> {
+    return this.post("/v1/catalogue", asked, options);
+  }
+
+  /** What it is now */
+  catalogueNow(options?: CallOptions): Promise<Record<string, unknown>> {
+    return this.read("/v1/catalogue", options);
   }
 
   /** The items that requests may name */

@@ -42,11 +42,10 @@ from numpy.typing import NDArray
 
 from hushstream.counting.buffered.shapes import MANTISSA_BITS, BltShape, shape_for
 from hushstream.counting.calibration import Concentrated, NodeNoise
-from hushstream.counting.counter import Counter, Factorisation, Plan
-from hushstream.counting.drawing import DrawingCounter, Wanted
+from hushstream.counting.counter import Counter, DrawingCounter, Factorisation, Plan, Wanted
+from hushstream.counting.digits import Neighbours
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
-from hushstream.counting.statement import Neighbours
 from hushstream.privacy.amounts import count_text, ratio_text
 from hushstream.privacy.mechanisms.noise import Parameter
 from hushstream.privacy.promises.promise import Deployment, Guarantee

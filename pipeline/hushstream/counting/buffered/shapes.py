@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.errors import BadPlan
-from hushstream.privacy.bounds import context, to_fraction
+from hushstream.privacy.conversions import context, to_fraction
 
 MANTISSA_BITS = 31
 """Weights and gaps are below 1, and below 2^31 in units of 2^-bits: `blt` multiplies them in 64 bits."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,6 +13,52 @@ from hushstream.privacy.key_files import KeyRing
 
 PUBLIC_DATASET = "public-dataset.json"
 """Name of the file that says which public dataset is replayed. Only the folder of a replay has it."""
+
+
+TAINTED = "tainted.json"
+"""Name of the file that lists the inputs of preparation that are not private as stated, if there are any."""
+
+_FIELD = "private_as_stated"
+_NOT_PRIVATE = re.compile(r"NOT PRIVATE|(?im:^[ \t\ufeff]*#.*not[\s_-]*private)")
+
+
+def is_tainted(text: str) -> bool:
+    """Whether an input of preparation says that it is not private as stated: one rule for the inputs of all systems.
+
+    Files that hushstream writes have a field for it, in which anything but true says so. Any other file says so in a
+    first line, ``# NOT PRIVATE``, in letters of any case.
+    """
+    return _NOT_PRIVATE.search(text) is not None or _is_unstated(text.encode())
+
+
+def _is_unstated(content: bytes) -> bool:
+    """Whether this is JSON that has the field anywhere, with another value than true, or that nobody can read."""
+    if _FIELD.encode() not in content and b"\\u" not in content:
+        return False
+    found: list[Any] = []
+
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        found.extend(value for name, value in members if name == _FIELD)
+        return dict(members)
+
+    try:
+        json.loads(content.decode("utf-8-sig"), object_pairs_hook=pairs)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return any(value is not True for value in found)
+
+
+def marked(content: bytes, tainted: Sequence[str]) -> bytes:
+    """A prepared file; one that was made from tainted inputs gets a mark, which it keeps when it is copied alone.
+
+    A file that says so itself stays as it is.
+    """
+    if not tainted or _is_unstated(content):
+        return content
+    made = {_FIELD: False, "tainted": [*tainted], "content": json.loads(content)}
+    return json.dumps(made).encode()
 
 
 class Artefacts(NamedTuple):
@@ -48,6 +95,20 @@ class Artefacts(NamedTuple):
         return name
 
     @property
+    def tainted(self) -> tuple[str, ...]:
+        """The inputs of preparation that are not private as stated, in order.
+
+        An input that says so itself counts also where nobody has listed it, as in a folder that it was copied to.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        listed = map(str, self.json(TAINTED, "names of inputs")) if self.has(TAINTED) else ()
+        saying = [name for name, content in self.files.items() if _is_unstated(content)]
+        of = [json.loads(self.files[name]).get("tainted", [name.removesuffix(".json")]) for name in saying]
+        return tuple(sorted({*listed, *(str(one) for names in of for one in names)}))
+
+    @property
     def non_private_arm(self) -> bool:
         """Whether exact interactions of the public dataset are sent in clear, for a model of exact data.
 
@@ -78,11 +139,12 @@ class Artefacts(NamedTuple):
         if name not in self.files:
             raise ConfigurationError(f"{self.path(name)}: expected {what}, got none; run `hushstream prepare`")
         try:
-            return json.loads(self.files[name])
+            read = json.loads(self.files[name])
         except ValueError as error:
             raise ConfigurationError(
                 f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
             ) from None
+        return read["content"] if isinstance(read, dict) and {"tainted", "content"} <= read.keys() else read
 
 
 class Given(NamedTuple):

@@ -4,6 +4,17 @@ Everything else reads these declarations and never asks which system it is: work
 manifests, metrics, key files, preparation, the statement, verification, budgets, erasure, exports and replays. So one
 adds a system by writing a declaration (`hushstream.systems.catalogue`), and no privacy rule depends on a list of names
 elsewhere.
+
+*Conversation.* The topics to which applications write, and from which they read answers.
+
+*Exploring.* Sentences for the guarantee about a configuration's exploration.
+
+*Flows.* Writers and readers of each topic, from a system's declaration.
+
+*Device service.* What a system declares for a gateway for users' devices: topic and record of slots, and the models for
+devices.
+
+*Result.* What a deployment learns from, and what its result is, in words for the person who must approve it.
 """
 
 from __future__ import annotations
@@ -14,18 +25,85 @@ from itertools import combinations
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
-from hushstream.engine.declare.device_service import DeviceService
-from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
-from hushstream.engine.declare.result import Result
+from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core, DeploymentValues, Priced
-from hushstream.privacy.promises.promise import Promises
-from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.topics import PUBLISHED, Topic
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic, of_party, partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a system takes in and gives, as its statement says it.
+
+    Attributes:
+        data: the data about persons that it takes in.
+        what: the result, who gets it, and from whose data it is computed.
+        product: the result as registries of differentially private deployments describe it.
+        release: to whom it is released, and how often.
+    """
+
+    data: str
+    what: str
+    product: str
+    release: str
+
+
+RECOMMENDATIONS = Result(
+    data="contexts, clicks and decisions of users",
+    what="a model that recommends; it is personalised, so what one user is shown follows from their own data too",
+    product="continually updated recommendation model",
+    release="interactive to the operator's learners, repeated; published topics",
+)
+"""The result of every system that decides for its users."""
+
+
+class Served(Protocol):
+    """A signed model in the form that devices fetch."""
+
+    @property
+    def tag(self) -> str:
+        """The entity tag, a digest of the bytes."""
+
+    def as_bytes(self) -> bytes:
+        """The body of the answer."""
+
+
+class DeviceService(Protocol):
+    """What a gateway for devices needs of its deployment.
+
+    Attributes:
+        topic, partitions: topic of slots, and its number of partitions.
+        digest: digest of the deployment.
+        body_bytes: size of every slot's body.
+        agreement: the agreement for devices.
+        opening: a record that must be in the topic before any slot; None if no such record is needed.
+    """
+
+    topic: str
+    partitions: int
+    digest: bytes
+    body_bytes: int
+    agreement: bytes
+    opening: bytes | None
+
+    def is_stale(self, fields: Mapping[str, Any], now_ms: int) -> bool:
+        """Whether a slot comes too late, or too early, to count."""
+
+    def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """The record of a slot: name of its schema, and its fields."""
+
+    def follow(self, fields: Mapping[str, Any]) -> Served:
+        """Take the model in a record of `statements`, if the deployment has signed it: anybody may have written it.
+
+        Raises:
+            BadModel: the aggregator of this deployment has not signed it.
+        """
 
 
 class Named(Protocol):
@@ -42,7 +120,20 @@ def no_objection(config: Any) -> None:
     """Default of `Kind.check`: valid values are always valid together."""
 
 
-def no_notes(config: Any) -> Sequence[str]:
+class Note(NamedTuple):
+    """A warning about valid settings.
+
+    Attributes:
+        text: what is wrong, and what to state instead.
+        weight: ``never`` where nothing can ever be released, which `prepare` refuses; ``useless`` where by its own
+            forecast the deployment does not do what it is for; ``warning`` for the rest.
+    """
+
+    text: str
+    weight: Literal["never", "useless", "warning"] = "warning"
+
+
+def no_notes(config: Any) -> Sequence[Note]:
     """Default of `Kind.notes`: no valid configuration is useless."""
     return ()
 
@@ -96,8 +187,8 @@ class Erasure:
     Attributes:
         stays: what an erasure leaves for ever.
         waits: what is deleted only after some time, apart from records on topics that name users.
-        holders: which records of each topic an erasure reaches by log time: those up to the tombstone's log time, or
-            all.
+        holders: which records of each topic an erasure reaches by log time: those up to the deletion request's log
+            time, or all.
         names: whether a decoded record of a topic is of a user.
     """
 
@@ -105,10 +196,10 @@ class Erasure:
     waits: tuple[str, ...]
     names: Callable[[str, Mapping[str, Any], str], bool]
     passed_on: frozenset[str] = frozenset()
-    """Topics to which roles forward a user's records until they fold the tombstone. All of the user's records there are
-    deleted."""
+    """Topics to which roles forward a user's records until they fold the deletion request. All of these records
+    there are deleted."""
     homes: Callable[[str, int], tuple[int, ...]] = home_of_user
-    """Which partitions, of a given number, may hold records of a user. A tombstone is sent to each."""
+    """Which partitions, of a given number, may hold records of a user. A deletion request is sent to each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -123,21 +214,18 @@ class System:
         erasure: how a user is taken out.
         words: what it says of itself in the statement.
         facts: facts that follow from configuration and preparation, for people who check them.
-        holdout: how releases about its hold-out are read; None if there is no hold-out.
-        shadow: how releases about its answers in shadow mode are read; None if there are none.
-        ahead: how a plan is computed from releases; None if there is no such plan.
+        measurement: how releases about what its model brings are read; None if there are none.
         before: what other deployments paid for the model that it began with.
         models: how people read its released models; None if there is no reader.
-        requests: rules of valid requests; the client of this conversation (`hushstream.engine.declare.conversation`)
+        requests: rules of valid requests; the client of this conversation (`Conversation`)
             checks them before it sends. `hushstream.engine.declare.requests.ContextRules` where applications request
             decisions, another class elsewhere. None if only the workers can check.
-        parties: parties that have topics and roles of their own (`hushstream.engine.declare.parties`); none in most
+        parties: parties that have topics and roles of their own (`hushstream.engine.declare.role`); none in most
             systems.
-        outside: of a role without workers, the topics and rights that somebody else needs under its name.
         devices: topics and rights that are needed to hand in slots from users' devices. Nobody has these rights unless
             an operator names them for it.
-        device_service: makes what a gateway for users' devices needs, for the schema generation in which it writes
-            records; None if no gateway serves devices.
+        device_service: makes what a gateway for users' devices needs; None if no gateway serves devices. With it there
+            are no learner workers, because devices do their work.
     """
 
     core: Any
@@ -146,16 +234,13 @@ class System:
     erasure: Erasure
     words: Words
     facts: Mapping[str, str | float] = field(default_factory=dict)
-    holdout: HoldoutView | None = None
-    shadow: HoldoutView | None = None
-    ahead: PlanView | None = None
+    measurement: MeasurementView | None = None
     before: Sequence[Fact] = ()
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
-    outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
     devices: Mapping[str, Literal["Read", "Write"]] = field(default_factory=dict)
-    device_service: Callable[[int], DeviceService] | None = None
+    device_service: Callable[[], DeviceService] | None = None
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that contradicts itself."""
@@ -193,10 +278,9 @@ class System:
         """Numbers of partitions, by what is counted."""
         return self._known.counts
 
-    @property
-    def promises(self) -> Promises:
+    def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
-        return self._known.promises
+        return self._known.guarantee()
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
@@ -253,8 +337,8 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HoldoutView:
-    """How releases of a lift are read, from a hold-out or in shadow mode.
+class MeasurementView:
+    """How releases about what a model brings are read.
 
     Attributes:
         topics: that hold it.
@@ -262,21 +346,7 @@ class HoldoutView:
     """
 
     topics: tuple[str, ...]
-    read: Callable[[Iterable[bytes]], HoldoutReport]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanView:
-    """How a plan is computed from a deployment's releases.
-
-    Attributes:
-        topics: of its releases.
-        plan: computes it from their records, the expected audience (None for the number seen so far), and the share of
-            visits that reward an item drawn at random (None for the share in the releases).
-    """
-
-    topics: tuple[str, ...]
-    plan: Callable[[Iterable[ReleasedAt], Audience | None, float | None], Plan]
+    read: Callable[[Iterable[bytes]], MeasurementReport]
 
 
 EVERYBODY = ""
@@ -326,12 +396,12 @@ class Report(Protocol):
         """Plain values under stable keys."""
 
 
-class HoldoutReport(Report, Protocol):
-    """A comparison of a model with its hold-out, or of its answers in shadow mode."""
+class MeasurementReport(Report, Protocol):
+    """A comparison of what a model brings with what is shown or known without it."""
 
     @property
     def exit_code(self) -> int:
-        """0 if the lift is known, 1 if too few decisions were shown."""
+        """0 if the comparison is known, 1 if too few decisions were counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -375,7 +445,7 @@ class Kind:
     resolved: Callable[[Any], Mapping[str, str | float]] = nothing_resolved
     facts: Callable[[Any, Artefacts], Sequence[Fact]] = no_facts
     check: Callable[[Any], None] = no_objection
-    notes: Callable[[Any], Sequence[str]] = no_notes
+    notes: Callable[[Any], Sequence[Note]] = no_notes
     plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
     published_keys: tuple[PublishedKey, ...] = ()
     unit: str = "unit"
@@ -434,9 +504,9 @@ class Kind:
                 f"{'' if letters else f'; add topics.dead_letters({role.zone!r}, {role.homes!r}, each={role.each})'}"
             )
 
-    def promises(self, config: Any, artefacts: Artefacts) -> Promises:
-        """The promises of a configuration, before anything runs."""
-        return self.priced(config, artefacts).promises
+    def guarantee(self, config: Any, artefacts: Artefacts) -> Guarantee:
+        """The guarantee of a configuration, before anything runs."""
+        return self.priced(config, artefacts).guarantee.derived_from(artefacts.tainted)
 
     def budgets(self, config: Any, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
         """The budgets of a configuration, before anything runs."""
@@ -475,8 +545,7 @@ def role_of(system: System, name: str) -> Role:
     Raises:
         DeclarationError: it has no such role, or no workers of it.
     """
-    outside = "; by the configuration this work is done outside of its workers, who must not see it"
-    why = outside if name in system.outside else ""
+    why = "; users' devices do the work that has no workers here" if system.device_service is not None else ""
     return _named(system.roles, name, f"role of deployment {system.config.deployment}", why)
 
 
@@ -506,3 +575,125 @@ def _named(there: Iterable[_NamedT], name: str, what: str, why: str = "") -> _Na
     if name not in known:
         raise DeclarationError(f"expected a {what} ({', '.join(known)}), got {name!r}{why}")
     return known[name]
+
+
+class Conversation(NamedTuple):
+    """Topics of an application's requests, of its feedback, and of the answers.
+
+    Attributes:
+        requests: topic of requests, also of erasures.
+        feedback: other topics that applications write.
+        answers: journal of the role that reads the requests; None if applications may not read it.
+    """
+
+    requests: str
+    feedback: tuple[str, ...]
+    answers: str | None
+
+    def of(self, party: str) -> Conversation:
+        """The conversation of a party, with the party's own topics."""
+        feedback = tuple(of_party(name, party) for name in self.feedback)
+        return Conversation(of_party(self.requests, party), feedback, self.answers and of_party(self.answers, party))
+
+
+DECISIONS = Conversation("contexts", ("clicks",), "decisions")
+"""The conversation of every system that decides for its users."""
+
+
+def conversation_of(system: System, party: str = "") -> Conversation:
+    """The topics of the applications of a deployment, or of one of its parties.
+
+    Raises:
+        DeclarationError: applications write no topic, no topic of theirs takes erasures, or no role reads it; or the
+            party is missing or unknown.
+    """
+    if party not in (system.parties or ("",)):
+        known = f"one of its parties ({', '.join(system.parties)})" if system.parties else "no party's name"
+        raise DeclarationError(f"deployment {system.config.deployment}: expected {known}, got {party or 'none'}")
+    written = [topic for topic in system.topics if topic.client == "writes" and topic.party == party]
+    requests = next((topic.name for topic in written if topic.deletions), None)
+    if requests is None:
+        raise DeclarationError(
+            f"deployment {system.config.deployment}: expected a topic of deletion requests by applications, got none"
+        )
+    journal = topic_of(system, reader_of_requests(system, requests).journal)
+    feedback = tuple(topic.name for topic in written if topic.name != requests)
+    return Conversation(requests, feedback, journal.name if journal.client == "reads" else None)
+
+
+def reader_of_requests(system: System, requests: str) -> Role:
+    """The role that reads the requests of applications.
+
+    Raises:
+        DeclarationError: there is none.
+    """
+    for role in system.roles:
+        if requests in role.inputs:
+            return role
+    raise DeclarationError(f"deployment {system.config.deployment}: expected a role that reads {requests}, got none")
+
+
+def exploration_facts(exploration: ExplorationConfig, why: str) -> Sequence[Fact]:
+    """The facts about exploration; none if the best arm is always chosen.
+
+    Args:
+        exploration: as configured.
+        why: the reason why no guarantee of this system depends on it.
+    """
+    if exploration.choice == "greedy":
+        return ()
+    if exploration.choice == "epsilon":
+        value, how = exploration.share, f"{exploration.share:.3g} of the decisions go to any eligible item"
+    else:
+        value = exploration.temperature
+        how = f"an item that scores {exploration.temperature:.3g} less is chosen 2.7 times less often"
+    return (
+        Fact(
+            f"exploration_{exploration.choice}",
+            value,
+            f"{how}, by a keyed draw of user and event, and the decision states the exact chance. {why}",
+        ),
+    )
+
+
+def writes_of(role: Role, system: System) -> tuple[str, ...]:
+    """The topics that a role writes in a deployment, without its journal."""
+    existing = {topic.name for topic in system.topics}
+    return tuple(name for name in role.writes if name in existing)
+
+
+def inputs_of(role: Role, system: System) -> tuple[str, ...]:
+    """The inputs that a role has in a deployment."""
+    existing = {topic.name for topic in system.topics}
+    return tuple(name for name in role.inputs if name in existing)
+
+
+def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """The writers of a topic, in the order in which data flows."""
+    found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
+    return tuple(dict.fromkeys(([topic.application] if topic.client in ("writes", "changes") else []) + found))
+
+
+def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """The readers of a topic; the writer of a journal is also its reader."""
+    found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
+    clients = [topic.application] if topic.client in ("reads", "changes") else []
+    if topic.client == "changes" and topic.party:
+        # What one party is shown may be another's item.
+        clients = [of_party(CLIENT, role.party) for role in roles if role.party]
+    return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
+
+
+def beside_workers(system: System) -> tuple[str, ...]:
+    """Those who write or read topics of a deployment and run no worker."""
+    readers = (topic.reader for topic in system.topics if topic.reader is not None)
+    clients = [of_party(CLIENT, party) for party in system.parties] or [CLIENT]
+    return tuple(dict.fromkeys((*clients, OPERATOR, *readers)))
+
+
+def _written(role: Role) -> tuple[str, ...]:
+    return (*role.own, *role.writes, *role.writes_abroad)
+
+
+def _ticks(role: Role, topic: Topic) -> bool:
+    return topic.ticks and topic.name in role.inputs

@@ -1,13 +1,30 @@
 """The fixed list of outcomes that machines count; those of `hushstream.feedback.join` come on top.
 
 Labels of metrics come from these lists alone.
+
+*Imported when called.* Functions of a declaration that are imported when they are called.
+
+A worker reads the whole declaration of its system. It would otherwise start with the machines of all other roles, too,
+and with reports and plans that only commands print: together an eighth of the CPU time of its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Literal
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal
+
+
+def imported_by(package: str) -> Callable[[str], Callable[..., Any]]:
+    """Gives functions and classes of a package by name (`module:attribute`); each is imported at its first call."""
+    return lambda name: partial(call_imported, package, *name.split(":"))
+
+
+def call_imported(package: str, module: str, attribute: str, *arguments: Any, **named: Any) -> Any:
+    """Import a module of a package, and call what its attribute names."""
+    return getattr(import_module(f"{package}.{module}"), attribute)(*arguments, **named)
 
 
 class Outcome(StrEnum):

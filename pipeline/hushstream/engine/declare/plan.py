@@ -7,12 +7,12 @@ configuration and an `Audience`. It reads public numbers alone: the configuratio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from hushstream.engine.values import number, whole
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.promises.sentence import PERSON, Prices, price_text
+from hushstream.privacy.promises.sentence import PERSON, Prices, told
 
 DAYS = (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365)
 """Days of the points of a plan."""
@@ -33,12 +33,15 @@ class Audience:
         visits: total visits of each person.
         days: length of the forecast.
         rate: share of visits that reward an item drawn at random; None for the system's assumption.
+        lead: pdol: by how much a central learner predicts more labels than nodes alone, measured on public data; None
+            if nobody knows.
     """
 
     users: int
     visits: int
     days: float = 30.0
     rate: float | None = None
+    lead: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers."""
@@ -47,6 +50,8 @@ class Audience:
         number("days", self.days, "a number of days above 0 and at most 3650", lambda value: 0 < value <= 3650)
         if self.rate is not None:
             number("click-rate", self.rate, "a share above 0 and below 1", lambda value: 0 < value < 1)
+        if self.lead is not None:
+            number("lead", self.lead, "a difference of shares, above -1 and below 1", lambda value: -1 < value < 1)
 
     def reached(self, visit: int, day: float) -> float:
         """Number of people who have made their n-th visit (from 1) by the end of a day; 0 if n exceeds ``visits``."""
@@ -66,10 +71,6 @@ class Audience:
         return min(self.visits, int(self.visits * day / self.days + 1e-9))
 
 
-ReleasedAt: TypeAlias = tuple[int, bytes]
-"""A record that was released: its log time in milliseconds, and its value."""
-
-
 class Range(NamedTuple):
     """An expected value with bounds from the assumptions."""
 
@@ -85,7 +86,7 @@ class Point:
     Attributes:
         day: from its start.
         units: number of units of privacy that were released by then.
-        share: gain as a share of the gain without privacy from the same people; None if there would be no gain.
+        share: gain as a share of `Plan.gain`; None if that is none.
     """
 
     day: float
@@ -115,9 +116,10 @@ class Plan:
     Attributes:
         system: its name.
         measure: the quantity in ``values``, in words.
+        gain: the gain that ``Point.share`` is a share of, in words.
         values: ranges of that quantity at the end of the last day, by who learns.
-        beats: whether it will be better than no common learning (or than learning alone, where people or parties can);
-            None if that is too close to say, or if only a simulation can tell.
+        beats: whether it will be better than own learning, as good as people or parties have it alone; None if that is
+            too close to say, or if public numbers do not tell.
         verdict: the same in a sentence.
         points: forecasts for some days; none if the system has no curve.
         first_day: first day on which it is better, under the most hopeful, the expected and the least hopeful
@@ -126,13 +128,10 @@ class Plan:
         paid: what ``Life.units`` counts, in the singular.
         noise: effect of the noise on what is learned, one sentence for each cell.
         lives: what one person pays.
-        holdout: number of people that a hold-out needs to show the difference; None if it does not apply.
         sizes: processes, memory and disk, by name.
         assumed: assumptions, one sentence each.
         facts: further figures, for scripts.
         notes: further sentences.
-        more: of a deployment that runs: its present gain, and the effect of more people or a larger budget, one
-            sentence each.
     """
 
     system: str
@@ -148,24 +147,9 @@ class Plan:
     points: Sequence[Point] = ()
     first_day: tuple[int | None, int | None, int | None] | None = None
     noise: Sequence[str] = ()
-    holdout: str | None = None
     facts: Mapping[str, Any] | None = None
+    gain: str = "the non-private gain"
     notes: Sequence[str] = ()
-    more: Sequence[str] = ()
-
-    def with_verdict(
-        self, beats: bool | None, verdict: str, notes: Sequence[str], facts: Mapping[str, Any], assumed: Sequence[str]
-    ) -> Plan:
-        """The same plan with the verdict of a simulation."""
-        joined = {**(self.facts or {}), **facts}
-        return replace(
-            self,
-            beats=beats,
-            verdict=verdict,
-            notes=(*self.notes, *notes),
-            facts=joined,
-            assumed=(*self.assumed, *assumed),
-        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; null if unknown."""
@@ -173,7 +157,7 @@ class Plan:
             "system": self.system,
             "measure": self.measure,
             "values": {name: one._asdict() for name, one in self.values.items()},
-            "beats_no_learning": self.beats,
+            "beats_own_learning": self.beats,
             "verdict": self.verdict,
             "unit": self.unit,
             "paid": self.paid,
@@ -189,48 +173,34 @@ class Plan:
                 {
                     "days": one.days,
                     "units": one.units,
-                    "prices": None if one.prices is None else prices_text(one.prices),
+                    "prices": None if one.prices is None else told(one.prices, PERSON),
                 }
                 for one in self.lives
             ],
-            "holdout": self.holdout,
             "sizes": dict(self.sizes),
             "assumed": list(self.assumed),
             "notes": list(self.notes),
-            **({"more": list(self.more)} if self.more else {}),
             **({"facts": dict(self.facts)} if self.facts else {}),
         }
 
     def as_text(self) -> str:
         """Whole lines."""
-        lines = [self.verdict]
+        lines = [*_titled("Assumed", self.assumed)[1:], "", self.verdict]
         lines += [f"{name}: {_between(one)} {self.measure}" for name, one in self.values.items()]
         if self.first_day is not None:
             lines.append(_first_day(self.first_day))
         if self.points:
-            lines += ["", f"{'Day':>6} {self.unit:>16}  share of the non-private gain"]
+            lines += ["", f"{'Day':>6} {self.unit:>16}  share of {self.gain}"]
             lines += [
                 f"{one.day:>6g} {one.units:>16,.0f}  "
                 + ("nothing to gain" if one.share is None else _between(one.share, digits=2))
                 for one in self.points
             ]
-        lines += _titled("What more would bring", self.more)
         lines += _titled("Noise", self.noise)
         lines += _titled("What one person has paid", [_life(one, self.paid) for one in self.lives])
-        if self.holdout is not None:
-            lines += _titled("Hold-out", [self.holdout])
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
         lines += _titled("Also", self.notes)
-        lines += _titled("Assumed", self.assumed)
         return "\n".join(lines) + "\n"
-
-
-def prices_text(prices: Prices) -> str:
-    """Both prices of one person in words, the larger one first."""
-    text = f"{PERSON.which}: {price_text(prices.which)}"
-    if prices.took_part is None:
-        return f"{text}; {PERSON.public}"
-    return f"{text}; {PERSON.took_part}: {price_text(prices.took_part)}"
 
 
 def _titled(title: str, texts: Sequence[str]) -> list[str]:
@@ -245,12 +215,12 @@ def _life(one: Life, paid: str) -> str:
     days = f"after {count_text(one.days, 'day')}"
     if one.prices is None:
         return f"{days}: nothing (no {paid} yet)"
-    return f"{days}, {count_text(one.units, paid, ',')}: {prices_text(one.prices)}"
+    return f"{days}, {count_text(one.units, paid, ',')}: {told(one.prices, PERSON)}"
 
 
 def _first_day(days: tuple[int | None, int | None, int | None]) -> str:
     hopeful, expected, cautious = ("never within a year" if day is None else f"day {day}" for day in days)
-    return f"Better than no learning from: {expected} (if effects are large: {hopeful}; if small: {cautious})."
+    return f"Better than own learning from: {expected} (if effects are large: {hopeful}; if small: {cautious})."
 
 
 def ranged(of: Callable[[float], float], factors: tuple[float, float, float]) -> Range:

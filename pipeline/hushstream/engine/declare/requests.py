@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import CatalogueRules
-from hushstream.features.errors import FeatureError
-from hushstream.features.schema import FeatureSchema
+from hushstream.features.checks import FeatureError
+from hushstream.features.schema import EncodedRow, FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 
 _NUMBER_BYTES = 4
@@ -98,7 +98,11 @@ class ContextRules:
     shadow: bool = False
 
     def row_of(self, values: Mapping[str, Any]) -> bytes:
-        """The row of a context's values, by the names of features.
+        """The bytes of `encoded`."""
+        return self.encoded(values).row
+
+    def encoded(self, values: Mapping[str, Any]) -> EncodedRow:
+        """The row of a context's values, by the names of features, and which of them are not in their vocabularies.
 
         Raises:
             BadContext: contexts are numbers here; or a name is not declared, or a value of another type.
@@ -106,7 +110,7 @@ class ContextRules:
         if self.features is None:
             raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got names with values")
         try:
-            return self.features.encode(values).row
+            return self.features.encode(values)
         except FeatureError as error:
             raise BadContext(f"context: {error}; it was not sent") from None
 

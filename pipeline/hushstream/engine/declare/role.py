@@ -1,20 +1,77 @@
-"""A role as a system declares it, and the keys that its machine is made with."""
+"""A role as a system declares it, and the keys that its machine is made with.
+
+*Gauges.* Gauges of machines, which roles may show besides counters. All of them follow from releases.
+
+*Parties.* Topics and roles that each party of a deployment has of its own, for instance each of several vendors.
+
+A system declares such a topic or role once, with `each`. A deployment has one for each party, with the party's name
+behind a dot: ``clicks.alpha`` is read by ``learner.alpha`` and written by ``client.alpha``. Zones, keys, groups,
+accounts and duties go with it, so that the access rules of a broker keep parties apart as they keep zones apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from hushstream.engine.declare import topics as shared_topics
-from hushstream.engine.declare.gauges import spending_gauges, version_gauges
-from hushstream.engine.journal.chain import Chained
-from hushstream.engine.machine import Machine
+from hushstream.engine.journal.chain import ChainedMachine
+from hushstream.engine.noise.spending import Spending
 from hushstream.privacy.key_files import KeyRing, storage_zone
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import Topic
+from hushstream.schemas.topics import PUBLISHED, Topic, letter_reader, of_party
+
+
+class Versioned(Protocol):
+    """A machine that publishes versions of a model."""
+
+    version: int
+
+
+class Spender(Protocol):
+    """A machine that charges a budget for its releases."""
+
+    @property
+    def spending(self) -> Spending | None: ...
+    @property
+    def refused(self) -> Exhausted | None: ...
+
+
+def version_gauges(machine: Versioned, now_seconds: float) -> Mapping[str, float]:
+    """The version that was published last."""
+    return {"model_version": machine.version}
+
+
+def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping[str, float]:
+    """The version in use, and its age in seconds; 0 before there is a version.
+
+    The age is left out if the record was deleted before this start, because then the time of its publication is
+    unknown.
+    """
+    if not version or not published_ms:
+        return {"model_version": version}
+    return {"model_version": version, "model_age_seconds": max(0.0, now_seconds - published_ms / 1000)}
+
+
+def spending_gauges(scope_class: str, machine: Spender, now_seconds: float) -> Mapping[str, float]:
+    """What one unit of a class of scopes has paid, its limit, the next price, and whether the budget is exhausted.
+
+    There are none for a machine that charges nothing.
+    """
+    spending = machine.spending
+    if spending is None:
+        return {}
+    return {
+        f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
+        f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
+        f"{scope_class}_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
+        f"{scope_class}_refusing": machine.refused is not None,
+    }
+
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
 """A metric is the output of a mechanism, follows from public values, or depends on content (PRIVACY rule 11)."""
@@ -22,10 +79,6 @@ MetricClass = Literal["released", "slot-public", "zone-private"]
 
 class DeclarationError(HushstreamError):
     """A system's declaration contradicts itself."""
-
-
-class ChainedMachine(Machine, Chained, Protocol):
-    """A machine whose journal has a chain, and with it a schema generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +121,6 @@ def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
     return {}
 
 
-def no_outlook(machine: Any) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
-    """Default of `Role.outlook`: there is no forecast to compare with releases."""
-    return None
-
-
 def no_figures(core: Any, topic: str, value: bytes) -> Mapping[str, float]:
     """Default of `Role.figures`: only the number of records is shown."""
     return {}
@@ -113,18 +161,16 @@ class Role:
         make: makes its machine from the deployment, a home partition and the keys; see `keyed` and `ringed`.
         gauges: values of a machine that it shows besides counters, at a time in seconds, by the names of
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
-        outlook: further gauges, which compare promises with releases and take long to compute: a version, and a
-            function that computes them from copies, outside the machine; None if there are none yet.
         figures: gauges of a record after it was sent, from the deployment, its topic and its bytes, by the names of
             `gauges`. (A machine may hold values that are not in its journal yet, and so not charged.)
         scope_classes: classes of the charges that its gauges show.
-        reasons: reasons for which it may refuse a record, besides those of the codec (`hushstream.schemas.reasons`) and
+        reasons: reasons for which it may refuse a record, besides those of the codec (`hushstream.schemas.rows`) and
             the engine (`hushstream.engine.declare.outcomes.Refusal`) refuse.
         outcomes: outcomes that it counts, each with its class.
         private_work: whether its batches depend on content, so that their number and times are zone-private.
         proof: a further check by `verify` of a home partition whose journal it could follow: returns the (offset in the
             journal, reason) of each flaw, from the deployment, the home partition and a copy of the logs.
-        each: whether each party of a deployment runs one of its own (`hushstream.engine.declare.parties`); ``make``
+        each: whether each party of a deployment runs one of its own (see *Parties* above); ``make``
             then gets the ``party``.
         party: its party; "" if all parties share it, or there are none.
         writes_abroad: topics of other parties that it writes.
@@ -144,7 +190,6 @@ class Role:
     broadcasts: tuple[str, ...] = ()
     marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
-    outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] = no_outlook
     figures: Callable[[Any, str, bytes], Mapping[str, float]] = no_figures
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -235,3 +280,49 @@ def _role(name: str, zone: str, make: Callable[..., ChainedMachine], *, writes: 
 def dead_letters_of(zone: str) -> str:
     """The topic of the records that a zone's roles refuse."""
     return f"dead-letters-{zone}"
+
+
+def topics_of(topics: Iterable[Topic], parties: Sequence[str]) -> tuple[Topic, ...]:
+    """The topics of a deployment with these parties."""
+    return tuple(
+        one for topic in topics for one in ([_own(topic, party) for party in parties] if topic.each else [topic])
+    )
+
+
+def roles_of(roles: Iterable[Role], topics: Iterable[Topic], parties: Sequence[str]) -> tuple[Role, ...]:
+    """The roles of a deployment with these parties; ``topics`` are as the system declares them."""
+    each = {topic.name: topic.each for topic in topics}
+    return tuple(
+        one
+        for role in roles
+        for one in ([_own_role(role, each, party, parties) for party in parties] if role.each else [role])
+    )
+
+
+def _own(topic: Topic, party: str) -> Topic:
+    zone = topic.zone if topic.zone == PUBLISHED else of_party(topic.zone, party)
+    letters = topic.reader == letter_reader(topic.zone)
+    reader = letter_reader(zone) if letters else topic.reader
+    return replace(topic, name=of_party(topic.name, party), zone=zone, reader=reader, party=party)
+
+
+def _own_role(role: Role, each: Mapping[str, bool], party: str, parties: Sequence[str]) -> Role:
+    def own(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(of_party(name, party) if each[name] else name for name in names)
+
+    abroad = tuple(of_party(name, other) for name in role.writes_abroad for other in parties if other != party)
+    return replace(
+        role,
+        name=of_party(role.name, party),
+        party=party,
+        zone=of_party(role.zone, party),
+        key_zone=None if role.key_zone is None else of_party(role.key_zone, party),
+        inputs=own(role.inputs),
+        journal=own([role.journal])[0],
+        writes=(*own(role.writes), *abroad),
+        writes_abroad=(),
+        broadcasts=own(role.broadcasts),
+        marks=None if role.marks is None else own([role.marks])[0],
+        make=partial(role.make, party=party),
+        proof=partial(role.proof, party=party),
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from hushstream.engine.catalogue import ITEMS
 from hushstream.engine.records import MODEL_PARTS, PART
-from hushstream.privacy.promises.contents import Content, Form
+from hushstream.privacy.promises.promise import Content, Form
 from hushstream.schemas.topics import (
     DAY_MS,
     LONG_MS,
@@ -24,7 +24,7 @@ STATEMENTS = "statements"
 _PLAIN: dict[str, Any] = {
     "noised": False,
     "names_users": False,
-    "tombstones": False,
+    "deletions": False,
     "ticks": False,
     "private_lag": False,
 }
@@ -57,11 +57,11 @@ def requests(
     *,
     ticks: bool,
     private_lag: bool,
-    tombstones: bool = True,
+    deletions: bool = True,
     rule: PartitionRule = PartitionRule.USER,
     each: bool = False,
 ) -> Topic:
-    """A topic that applications write about their users, in clear; a tombstone erases a user where it may come."""
+    """A topic that applications write about their users, in clear; a deletion request erases a user there."""
     return Topic(
         name=name,
         schemas=schemas,
@@ -71,7 +71,7 @@ def requests(
         retention_ms=SHORT_MS,
         noised=False,
         names_users=True,
-        tombstones=tombstones,
+        deletions=deletions,
         ticks=ticks,
         private_lag=private_lag,
         client="writes",
@@ -98,7 +98,7 @@ def unnamed(
 
 
 def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
-    """The requests of applications: contexts (also of ``declared`` features), phase ends, and tombstones of users."""
+    """The requests of applications: contexts (also of ``declared`` features), phase ends, and deletion requests."""
     features = ("FeatureContext", "FeatureContextBatch") if declared else ()
     schemas = ("Context", "ContextBatch", *features, "Seal", "Forget")
     return requests("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
@@ -107,13 +107,13 @@ def contexts(zone: str, count: str, each: bool = False, declared: bool = False) 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:
     """The feedback of applications: shown arms, and rewards. Their number depends on content."""
     schemas = ("Feedback", "FeedbackBatch")
-    return requests("clicks", schemas, zone, count, ticks=False, private_lag=True, tombstones=False, each=each)
+    return requests("clicks", schemas, zone, count, ticks=False, private_lag=True, deletions=False, each=each)
 
 
 def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
     """A journal.
 
-    Retention never deletes from it; `hushstream.ops.trim` may delete what lies before a published state.
+    Retention never deletes from it; `hushstream.ops.logs.trim` may delete what lies before a published state.
     """
     everything = ("Genesis", *schemas, "OperatorNote")
     return Topic(
@@ -174,7 +174,7 @@ def statements() -> Topic:
 
 def items() -> Topic:
     """Changes of the catalogue. Nothing is deleted from it, because the item of a row follows from all changes."""
-    return published(ITEMS, "Item", kept_ms=None, noised=False, client="changes")
+    return published(ITEMS, "ItemChanges", kept_ms=None, noised=False, client="changes")
 
 
 def account(name: str, schema: str, count: str) -> Topic:

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Protocol, Self
 
-from hushstream.engine.devices.errors import BadModel, BadSeal
-from hushstream.engine.devices.recipients import VOUCH_KEY_BYTES, Recipient, Recipients
-from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES
+from hushstream.engine.devices.kept import BadModel, BadSeal
+from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES, VOUCH_KEY_BYTES, Recipient, Recipients
 from hushstream.engine.devices.signing import PUBLIC_BYTES, SIGNATURE_BYTES, Signer, SigningKey, SigningKeys
 
 FORMAT = 1

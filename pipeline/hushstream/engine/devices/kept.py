@@ -9,7 +9,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hushstream.engine.devices.errors import DeviceError
+from hushstream.schemas.errors import HushstreamError
+
+
+class DeviceError(HushstreamError):
+    """A device cannot use what it got. The message says what was expected and what came, never a payload."""
+
+
+class BadAgreement(DeviceError):
+    """An agreement that contradicts itself or the deployment."""
+
+
+class WeakerAgreement(DeviceError):
+    """An agreement whose slots would pass what is left of the life that its user first agreed to."""
+
+
+class BadModel(DeviceError):
+    """A model that a device must not accept: forged, damaged, of another deployment, or less private than agreed."""
+
+
+class OlderModel(BadModel):
+    """A model older than one that the device has seen, or one that has expired."""
+
+
+class BadSeal(DeviceError):
+    """Bytes that cannot be opened, or a key that cannot be sealed to; the message never repeats them."""
+
+
+class BadBody(DeviceError):
+    """Bytes that are no body of a slot; the message never repeats them."""
+
 
 Drawn = Callable[[int], bytes]
 """Returns a number of random bytes, as `secrets.token_bytes` does."""

@@ -9,15 +9,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PublishedKey
-from hushstream.engine.declare.role import ChainedMachine, Role, RoleKeys
+from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.engine.declare.topics import STATEMENTS
-from hushstream.engine.devices.errors import DeviceError
-from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.kept import DeviceError
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.devices.signing import Signer, SigningKeys
+from hushstream.engine.journal.chain import ChainedMachine
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 
 SEALING, SIGNING, AGREEMENT = "sealing.json", "signing.json", "agreement.json"
+PUBLIC_KEYS = (SEALING, SIGNING)
 
 Keys = TypeVar("Keys", Recipients, SigningKeys)
 

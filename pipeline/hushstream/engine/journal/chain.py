@@ -5,7 +5,7 @@ chain digest continues the previous one. Every reader skips all other records: a
 partition, repeated sends, and bytes of anybody else who may write the topic.
 
 A record of an unknown schema counts, too, if its last bytes are the chain digest of all its other bytes behind the last
-record. Then a newer release wrote it, and a reader stops (`NewerJournal`), because nothing that follows continues
+record. Then another release wrote it, and a reader stops (`OtherRelease`), because nothing that follows continues
 without this record. Any other record of an unknown schema is on no release's chain, and is skipped (`UnknownRecord`).
 So nobody can stop a reader by writing a record to the topic.
 
@@ -15,22 +15,21 @@ from a digest (PRIVACY rule 10). The aggregator has no key; its journal holds pu
 The chain begins at the version of the noise (`hushstream.privacy.mechanisms.noise.VERSION`): under another version a
 replay would give other releases than the journal says. So a journal that was begun under another version is refused.
 
-Every role writes its journal with `append`, and every replay is compared with `require_same`: the record must follow
-from the inputs that it names. If a role allows it, floats may differ by the rounding of another processor.
+Every role writes its journal with `Chain.append`, and every replay is compared with `require_same`: the record must
+follow from the inputs that it names. If a role allows it, floats may differ by the rounding of another processor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
+from hushstream.engine.machine import Machine
 from hushstream.engine.records import (
     InputRange,
     InputRecord,
@@ -39,16 +38,15 @@ from hushstream.engine.records import (
     OffChain,
     Output,
     ReplayMismatch,
-    Step,
     TopicPartition,
 )
+from hushstream.engine.state.declared import Declared, Several
 from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.mechanisms.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 
 # Digests of a machine's input and of what it will release, keyed where that is private.
 
@@ -135,7 +133,7 @@ CHAIN_STATE = {
 
 IF_INTENDED = (
     "restore the topics, or, if that was intended, begin a deployment under another name, as what was released stands "
-    "(on the embedded broker: `hushstream dev reset`)"
+    "(an embedded broker keeps topics only with `--data`)"
 )
 """What an operator can do if the topics do not belong to a state."""
 
@@ -150,9 +148,6 @@ def _beginning(version: int) -> bytes:
 BEGINNING = _beginning(NOISE_VERSION)
 """The value that the first record of a new journal continues."""
 
-Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
-"""Writes a record of a schema in the journal's schema generation: `Chain.encode`."""
-
 
 class ForeignJournal(HushstreamError):
     """The journal belongs to another deployment, configuration, role, partition or key."""
@@ -163,56 +158,43 @@ class AlteredGenesis(ForeignJournal):
 
 
 class UnknownRecord(HushstreamError):
-    """Bytes of an unknown schema or schema generation that do not continue the chain."""
+    """Bytes of an unknown schema that do not continue the chain."""
 
 
-class NewerJournal(HushstreamError):
-    """The journal's next record was written by a newer release, and this one cannot read it.
+class OtherRelease(HushstreamError):
+    """The journal's next record was written by another release, and this one cannot read it.
 
     Attributes:
         offset: of the record; None until `at` has set it.
     """
 
     def __init__(self, journal: TopicPartition, found: str, offset: int | None = None) -> None:
-        """Name the journal, and the part of the record that is unknown."""
+        """Name the journal, and the record's schema, by its fingerprint."""
         place = f"{journal[0]}/{journal[1]}" + ("" if offset is None else f" offset {offset}")
         super().__init__(
-            f"journal {place}: expected records of schema generations up to {codec.NEWEST_GENERATION}, found {found}, "
-            f"and it continues the journal: a newer release has written here; run that one, or a later one"
+            f"journal {place}: expected records of this release's schemas, found {found}, and it continues the "
+            f"journal: another release has written here; run that one"
         )
         self._journal, self._found, self.offset = journal, found, offset
 
-    def at(self, offset: int) -> NewerJournal:
+    def at(self, offset: int) -> OtherRelease:
         """The same error with the offset of the record."""
-        return NewerJournal(self._journal, self._found, offset)
+        return OtherRelease(self._journal, self._found, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The owner of a journal. It is compared with the genesis record before anything else is read.
-
-    Attributes:
-        begun_in: the lowest schema generation in which a new journal of this role may begin. A role whose records an
-            earlier release would misread begins in a generation at which that release stops.
-    """
+    """The owner of a journal. It is compared with the genesis record before anything else is read."""
 
     role: str
     deployment: str
     config_digest: bytes
     journal: TopicPartition
-    begun_in: int = FIRST_GENERATION
 
     @classmethod
-    def of(
-        cls,
-        system: Core[DeploymentValues],
-        role: str,
-        topic: str,
-        partition: int,
-        begun_in: int = FIRST_GENERATION,
-    ) -> Identity:
+    def of(cls, system: Core[DeploymentValues], role: str, topic: str, partition: int) -> Identity:
         """The identity of a role's journal in one partition of a deployment."""
-        return cls(role, system.config.deployment, system.digest, (topic, partition), begun_in)
+        return cls(role, system.config.deployment, system.digest, (topic, partition))
 
 
 class Chain:
@@ -222,8 +204,6 @@ class Chain:
         digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
-        schema_generation: the generation in which records are written: the worker's setting, but not below that of the
-            journal's first record; on replay, that of the journal record (`in_its_generation`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
@@ -234,7 +214,6 @@ class Chain:
         self._digest = _BLANK
         self.sequence = -1
         self.genesis_nonce = b""
-        self.schema_generation = FIRST_GENERATION
 
     @property
     def digest(self) -> bytes:
@@ -249,8 +228,7 @@ class Chain:
         """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
 
         Under a seeded key (of an experiment that says so) the nonce comes from the seed, so that a run can be repeated
-        with the same noise. The journal begins and continues in the chain's schema generation, or in the lowest one for
-        such journals (`Identity.begun_in`).
+        with the same noise.
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
@@ -258,7 +236,6 @@ class Chain:
         if self.digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
             nonce = b"".join(self.digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
-        schema_generation = max(self.schema_generation, who.begun_in)
         fields = {
             "role": who.role,
             "partition": who.journal[1],
@@ -267,10 +244,9 @@ class Chain:
             "key_id": self.digester.key_id,
             "nonce": nonce,
             "reproducible": self.digester.reproducible,
-            "edition": schema_generation,
             "chain": _BLANK,
         }
-        return self._closed(codec.encode("Genesis", fields, schema_generation), BEGINNING)
+        return self._closed(codec.encode("Genesis", fields), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal holds.
@@ -283,11 +259,9 @@ class Chain:
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
             AlteredGenesis: it was not written with the zone's key.
-            NewerJournal: this release does not know its version or schema generation.
+            OtherRelease: this release does not know its schema.
         """
         _, found = self._decode(value, "Genesis")
-        if found["edition"] > codec.NEWEST_GENERATION:
-            raise NewerJournal(self.identity.journal, f"schema generation {found['edition']}")
         checkable = found["key_id"] not in retired
         who = self.identity
         expected = {
@@ -309,8 +283,6 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
-        # Otherwise a worker with an earlier setting would write records that the journal's first record excludes.
-        self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record whose chain digest is not that of this release."""
@@ -336,18 +308,10 @@ class Chain:
         """
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
-        content = codec.encode(self._schema, {**fields, "chain": _BLANK}, self.schema_generation)[:-CHAIN_BYTES]
+        content = codec.encode(self._schema, {**fields, "chain": _BLANK})[:-CHAIN_BYTES]
         self._digest = self.digester.digest("chain", self._digest, content)
         self.sequence += 1
         return content + self._digest
-
-    def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
-        """Write a record in the chain's schema generation."""
-        return codec.encode(name, record, self.schema_generation)
-
-    def written(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of a journal record without those that the chain's schema generation lacks."""
-        return codec.narrow(self._schema, fields, self.schema_generation)
 
     def continued_by(self, value: bytes, last: bytes | None = None) -> bool:
         """Whether bytes end with the chain digest of the record behind ``last``, or of the next record if that is None.
@@ -364,7 +328,7 @@ class Chain:
         """Decode a journal record; this does not check whether it continues the chain.
 
         Raises:
-            NewerJournal: it continues the chain, and this release does not know its version or schema generation.
+            OtherRelease: it continues the chain, and this release does not know its schema.
             UnknownRecord: the same of a record that does not continue the chain.
             CodecError: it is no journal record.
         """
@@ -372,11 +336,9 @@ class Chain:
         if name == "Genesis":
             return JournalEntry(0, ()), fields
         head = fields["head"]
-        if head["edition"] > codec.NEWEST_GENERATION:
-            raise self._unknown(value, f"schema generation {head['edition']}")
         ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
         key_rotated = any(fields.get("turned_to", b""))
-        return JournalEntry(head["sequence"], ranges, head["edition"], head["input_digest"], key_rotated), fields
+        return JournalEntry(head["sequence"], ranges, head["input_digest"], key_rotated), fields
 
     def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         """Decode a record read from the journal and judge whether it continues the chain; changes nothing.
@@ -445,7 +407,7 @@ class Chain:
 
     def _unknown(self, value: bytes, found: str) -> HushstreamError:
         if self.continued_by(value):
-            return NewerJournal(self.identity.journal, found)
+            return OtherRelease(self.identity.journal, found)
         return UnknownRecord(f"{found} is not known, and does not continue the journal")
 
     def _closed(self, value: bytes, previous: bytes) -> bytes:
@@ -457,65 +419,7 @@ def _shown(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else repr(value)
 
 
-# Schema generations: a replay writes in that of the record that it replays (`hushstream.schemas.catalogue`). The first
-# has all records. The second adds the generation that a journal was begun in (`Genesis`), and, in bgt, names of noise
-# that hold ids (`hushstream.systems.bgt.shuffler.collector`).
-
-
-class Chained(Protocol):
-    """A machine with a journal of its own."""
-
-    chain: Chain
-
-
-_Chained = TypeVar("_Chained", bound=Chained)
-_Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
-
-
-@contextmanager
-def generation_of(chain: Chain, value: bytes) -> Iterator[None]:
-    """Write in the schema generation of a journal record instead of this worker's own."""
-    own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
-    try:
-        yield
-    finally:
-        chain.schema_generation = own
-
-
-def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
-    """Make a `Machine.replay` write in the schema generation of the journal record that it replays.
-
-    So it gives the released bytes, whatever this worker's own schema generation is.
-    """
-
-    @wraps(replay)
-    def replay_in_its_generation(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        with generation_of(machine.chain, value):
-            return replay(machine, value, slices)
-
-    return replay_in_its_generation
-
-
-# One batch: which input a journal record covers, how it is written, and how a replay compares.
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A range of input, and what a role made of it.
-
-    Attributes:
-        inputs: what the journal record covers.
-        input_digest: of the records in it (16 bytes).
-        fields: of the journal record, without its head.
-        outputs: records that are sent after the journal record was acknowledged.
-        epoch: epoch of the noise.
-    """
-
-    inputs: Sequence[InputRange]
-    input_digest: bytes
-    fields: Mapping[str, Any]
-    outputs: tuple[Output, ...] = ()
-    epoch: int = 0
+# One journal record: which input it covers, how it is written, and how a replay compares.
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,25 +463,35 @@ def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice
     }
 
 
-def record_of(chain: Chain, batch: Batch, sequence: int) -> dict[str, Any]:
-    """The fields of the journal record ``sequence``, which covers a batch and what will be released, in order."""
+def record_of(
+    chain: Chain,
+    inputs: Sequence[InputRange],
+    input_digest: bytes,
+    fields: Mapping[str, Any],
+    outputs: Sequence[Output] = (),
+    epoch: int = 0,
+) -> dict[str, Any]:
+    """The fields of the next journal record.
+
+    Args:
+        chain: of the journal.
+        inputs: what the record covers.
+        input_digest: of the records in it (16 bytes).
+        fields: of the record, without its head.
+        outputs: what is sent after the record was acknowledged, in order.
+        epoch: epoch of the noise.
+    """
     released: list[bytes] = []
-    for output in batch.outputs:
+    for output in outputs:
         released += (f"{output.topic}/{output.partition}".encode(), output.value)
     head = {
-        "sequence": sequence,
-        "epoch": batch.epoch,
-        "inputs": [part._asdict() for part in batch.inputs],
-        "input_digest": batch.input_digest,
+        "sequence": chain.sequence + 1,
+        "epoch": epoch,
+        "inputs": [part._asdict() for part in inputs],
+        "input_digest": input_digest,
         "release_digest": chain.digester.digest("release", *released),
-        "edition": chain.schema_generation,
     }
-    return {"head": head, **batch.fields}
-
-
-def append(chain: Chain, batch: Batch) -> bytes:
-    """Write the journal record of a batch, and advance by it."""
-    return chain.append(record_of(chain, batch, chain.sequence + 1))
+    return {"head": head, **fields}
 
 
 class Replayed:
@@ -588,14 +502,18 @@ class Replayed:
     """
 
     def __init__(self, chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> None:
-        """See `replaying`."""
+        """Begin the replay of the record ``value``; its ranges must begin at the journaled watermark ``positions``.
+
+        Raises:
+            OffChain: the record does not continue the chain.
+        """
         self.fields = chain.check(value, positions)
         self._chain = chain
         self._positions = positions
         self._value: bytes | None = value
 
-    def follow(self, batch: Batch, rounding: Rounding = EXACT) -> bytes:
-        """Advance by the record if a batch gives the same one; returns the record.
+    def follow(self, again: Mapping[str, Any], rounding: Rounding = EXACT) -> bytes:
+        """Advance by the record if its inputs give the same one ``again`` (`record_of`); returns the record.
 
         Raises:
             ReplayMismatch: it does not, or the record has been followed before; the chain is unchanged.
@@ -603,7 +521,6 @@ class Replayed:
         value = self._value
         if value is None:
             raise _mismatch(self._chain, self.fields, "end")
-        again = record_of(self._chain, batch, self._chain.sequence + 1)
         require_same(self._chain, again, self.fields, rounding)
         self._chain.accept(value, self._positions)
         self._value = None
@@ -627,7 +544,7 @@ def require_same(
     Raises:
         ReplayMismatch: a field differs by more than an allowed rounding.
     """
-    ours, theirs = (_flat(chain.written(one)) for one in (again, journaled))
+    ours, theirs = _flat(again), _flat(journaled)
     for name in ours:
         if ours[name] != theirs[name] and not rounding.allows(name, ours[name], theirs[name]):
             raise _mismatch(chain, journaled, name)
@@ -641,27 +558,84 @@ def _mismatch(chain: Chain, journaled: Mapping[str, Any], name: str) -> ReplayMi
     )
 
 
-@contextmanager
-def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> Iterator[Replayed]:
-    """Replay a journal record.
-
-    Everything inside the ``with`` block is written in the record's schema generation, as it was sent.
-
-    Args:
-        chain: of the journal.
-        value: the record.
-        positions: the journaled watermark: the record's ranges must begin there.
-
-    Raises:
-        OffChain: the record does not continue the chain.
-    """
-    with generation_of(chain, value):
-        yield Replayed(chain, value, positions)
-
-
 def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**fields["head"], **{name: value for name, value in fields.items() if name != "head"}}
 
 
 def _array(value: Any, kind: str) -> np.ndarray[Any, Any]:
     return np.frombuffer(value, kind) if isinstance(value, bytes) else np.array([value], kind)
+
+
+OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}
+"""Avro fields: owner of the state, and position of its journal."""
+
+
+class Owner(Protocol):
+    """The attributes of a machine that its state names."""
+
+    chain: Chain
+
+    @property
+    def system(self) -> Core[DeploymentValues]:
+        """The deployment."""
+
+    @property
+    def journal(self) -> TopicPartition: ...
+
+
+def dump_owner(machine: Owner) -> dict[str, Any]:
+    """The values of `OWNER`."""
+    return {
+        "deployment": machine.system.config.deployment,
+        "config_digest": machine.system.digest,
+        "partition": machine.journal[1],
+        "chain": machine.chain.dump(),
+    }
+
+
+def restore_owner(machine: Owner, state: dict[str, Any]) -> None:
+    """Restore a dumped position of the journal.
+
+    Raises:
+        HushstreamError: the state belongs to another partition, deployment or configuration.
+        ForeignJournal: it was made on another journal.
+    """
+    found = (state["partition"], state["deployment"], state["config_digest"].hex())
+    expected = (machine.journal[1], machine.system.config.deployment, machine.system.digest.hex())
+    if found != expected:
+        raise HushstreamError(f"snapshot: expected partition, deployment and configuration {expected}, got {found}")
+    machine.chain.resume(state["chain"])
+
+
+def owner() -> Several:
+    """State field: owner and position of the journal (deployment, configuration, partition, chain)."""
+    return Several(OWNER, dump_owner, lambda role, values: restore_owner(role, dict(values)), saved=False)
+
+
+class ChainedMachine(Declared, Machine):
+    """The methods of `Machine` that depend on the journal's chain and the declared state alone.
+
+    Attributes:
+        chain: of the journal.
+        state: the declared state.
+    """
+
+    chain: Chain
+
+    def is_last(self, value: bytes) -> bool:
+        return self.chain.is_last(value)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        return self.chain.read(value)[0]
+
+    def continues(self, value: bytes, last: bytes) -> bool:
+        return self.chain.continued_by(value, last)
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        return tuple(part for part in self.entry(value).inputs if part.high > part.low)

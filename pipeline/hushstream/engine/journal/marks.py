@@ -156,7 +156,7 @@ class ReleaseEvidence:
         """The record behind which an operator last accepted a journal; None if nobody did.
 
         An epoch that was requested there stays requested until the journal holds the record that opens it
-        (`hushstream.engine.noise.epochs`), whatever is released before.
+        (`hushstream.engine.noise.epoch_budget`), whatever is released before.
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)

@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, TypeVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.batch import Batch, has_settled
+from hushstream.engine.learner.batch import DecisionBatch, has_settled
 from hushstream.engine.records import InputSlice
-from hushstream.engine.state.declared import Several
-from hushstream.engine.state.parts import array
+from hushstream.engine.state.declared import Several, array
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeedback
-from hushstream.schemas.reasons import Reason
+from hushstream.feedback.memory import EarlyOutcome, FeedbackRow
+from hushstream.schemas.rows import Reason
 
-_EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
+EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
     EarlyOutcome.WAITS: Outcome.PARKED,
     EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
     EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
@@ -81,7 +80,7 @@ class OpenRows(dict[str, RowT]):
             del self[event_id]
 
     def join(
-        self, row: RowT, click: FeedbackRow, part: InputSlice, batch: Batch, bad_reward: str | None = None
+        self, row: RowT, click: FeedbackRow, part: InputSlice, batch: DecisionBatch, bad_reward: str | None = None
     ) -> None:
         """Add one piece of feedback to an open row. Only the first of each kind counts.
 
@@ -100,7 +99,7 @@ class OpenRows(dict[str, RowT]):
         elif click.rewarded:
             reason = bad_reward
         if reason is not None:
-            batch.refuse(reason, part, click.offset, click.row)
+            batch.refuse_at(reason, part, click.offset, click.row)
         elif click.time_ms > row.decided_ms + self._settle_ms:
             batch.too_late(click)
         elif (row.reward is not None) if click.rewarded else (row.shown or row.other_shown):
@@ -113,7 +112,7 @@ class OpenRows(dict[str, RowT]):
             self[click.event_id] = row._replace(shown=own, other_shown=not own)
             batch.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
 
-    def settled(self, now_ms: int, batch: Batch) -> list[tuple[str, RowT]]:
+    def settled(self, now_ms: int, batch: DecisionBatch) -> list[tuple[str, RowT]]:
         """Remove and return the rows that no feedback can change after ``now_ms``."""
         due, settle_ms = self._due, self._settle_ms
         events = []
@@ -121,12 +120,12 @@ class OpenRows(dict[str, RowT]):
             events.append(due.popleft()[1])
         return self._shown(events, batch)
 
-    def all_settled(self, batch: Batch) -> list[tuple[str, RowT]]:
+    def all_settled(self, batch: DecisionBatch) -> list[tuple[str, RowT]]:
         """Remove and return all rows, since a phase has ended."""
         events, self._due = [event_id for _, event_id in self._due], deque()
         return self._shown(events, batch)
 
-    def _shown(self, events: list[str], batch: Batch) -> list[tuple[str, RowT]]:
+    def _shown(self, events: list[str], batch: DecisionBatch) -> list[tuple[str, RowT]]:
         """The rows that were shown: only these leave."""
         leaving = []
         for event_id in events:
@@ -160,14 +159,3 @@ def open_rows(
             role.open.add(item.pop("event_id"), unpack(role, item))
 
     return Several({"open": array(schema)}, dump, load)
-
-
-def hold_early(
-    early: ShownEarlyFeedback, click: FeedbackRow, part: InputSlice, batch: Batch, unfit: str | None
-) -> None:
-    """Store feedback until its context comes, unless there is a reason in ``unfit``."""
-    outcome = unfit or _EARLY[early.hold(click)]
-    if isinstance(outcome, (Outcome, JoinOutcome)):
-        batch.counts[outcome] += 1
-    else:
-        batch.refuse(outcome, part, click.offset, click.row)

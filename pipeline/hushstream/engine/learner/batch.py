@@ -18,8 +18,7 @@ change this, each user has a capacity of their own, and rewards do not count aga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
@@ -28,14 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.batch import WHOLE_RECORD, Batch
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts, Pieces
 from hushstream.engine.learner.items import ItemReader, ReadChange
-from hushstream.engine.learner.model_parts import PartReader, Version
-from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.noise.spending import ChargeKey, ChargeResult, Spending, debit_fields
-from hushstream.engine.records import InputSlice, Output, ReplayMismatch, TopicPartition
-from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
+from hushstream.engine.learner.model_parts import ModelReader, OnChain, PartReader, Version
+from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
@@ -69,9 +66,28 @@ _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
 class Clicks(NamedTuple):
-    """Rows of feedback that come before the next item."""
+    """A run of rows of feedback that come before the next item: its columns, in the order of a `FeedbackRow`."""
 
-    rows: Sequence[FeedbackRow]
+    rewarded: Sequence[bool]
+    event_ids: Sequence[str]
+    users: Sequence[str]
+    arms: Sequence[int]
+    rewards: Sequence[float]
+    offsets: Sequence[int]
+    rows: Sequence[int]
+    times_ms: Sequence[int]
+
+    @classmethod
+    def of(cls, columns: FeedbackColumns) -> Clicks:
+        """All rows of a slice."""
+        rewarded = [kind == REWARD for kind in columns.kinds]
+        names, rewards = (columns.event_ids, columns.users, columns.arms), columns.rewards
+        return cls(rewarded, *names, rewards, columns.offsets, columns.rows, columns.timestamps_ms)
+
+    @classmethod
+    def early(cls, rows: Sequence[FeedbackRow]) -> Clicks:
+        """Feedback that waited for its context."""
+        return cls(*zip(*rows, strict=True))
 
 
 class Published(NamedTuple):
@@ -125,78 +141,53 @@ def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class AnsweredBatch:
-    """A batch that is being folded: its input, and the answers, releases and counts so far.
-
-    Attributes:
-        sequence: of the journal record that covers it.
-        slices: one slice of every input, by topic and partition.
-        letters: makes dead letters.
-        journaled: on a replay, the fields of that record; else None.
-        releases: what is sent after the journal record was acknowledged.
-        dead: dead letters.
-        counts: events by outcome.
-    """
-
-    sequence: int
-    slices: Mapping[TopicPartition, InputSlice]
-    letters: DeadLetters
-    journaled: Mapping[str, Any] | None = None
-    releases: list[Output] = field(default_factory=list)
-    dead: list[Output] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
-        """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""
-        place = bisect_left(part.records, offset, key=attrgetter("offset"))
-        found = place < len(part.records) and part.records[place].offset == offset
-        value = part.records[place].value if found else b""
-        self.dead.append(self.letters.letter(reason, part.topic, self.letters.home, offset, row, value))
-        self.counts[Outcome.REJECTED] += 1
-
-
-class Batch(AnsweredBatch):
+class DecisionBatch(Batch):
     """A batch of one partition's inputs: `in_order` yields them, and the learner notes their results here.
 
     Attributes:
         contexts, clicks, public: the inputs that are merged.
         earlier: position of feedback that waited for its context; its record is no longer available.
         sent: number of slots or rows among the releases.
-        float_ties: see `Machine.float_ties`.
+        float_ties: see `Abilities.float_ties`.
     """
 
-    def __init__(
-        self,
-        whole: AnsweredBatch,
-        pieces: Pieces,
-        inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
-        of: tuple[bytes, int],
-    ) -> None:
-        """Begin a batch without answers.
+    contexts: InputSlice = field(init=False)
+    clicks: FeedbackCursor = field(init=False)
+    public: PublicCursor = field(init=False)
+    earlier: InputSlice = field(init=False)
+    sent: int = 0
+    float_ties: int = 0
+    _pieces: Pieces = ()
+    _arms_there: int = 0
+    _replayed_answers: Sequence[list[int]] = ()
+    _event_ids: list[str] = field(default_factory=list)
+    _arms: list[int] = field(default_factory=list)
+    _propensities: list[int] = field(default_factory=list)
+    _policies: bytearray = field(default_factory=bytearray)
+    _versions: list[int] = field(default_factory=list)
+
+    def merge(self, pieces: Pieces, inputs: tuple[InputSlice, FeedbackCursor, PublicCursor], arms: int) -> None:
+        """Say what is merged.
 
         Args:
-            whole: the batch as every answering role has it.
             pieces: the decoded contexts of the slice of contexts.
             inputs: contexts, clicks, and public inputs.
-            of: the deployment's digest, and its number of arms.
+            arms: how many arms the deployment has.
         """
-        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
-        self._pieces = pieces
+        self._pieces, self._arms_there = pieces, arms
         self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())
-        self._config_digest, self._arms_there = of
-        self._replayed: list[list[int]] = []
-        if self.journaled is not None:
-            self._replayed = [np.frombuffer(self.journaled[name], kind).tolist() for name, kind in _ANSWERS]
-        self.sent = 0
-        self.float_ties = 0
-        self._event_ids: list[str] = []
-        self._arms: list[int] = []
-        self._propensities: list[int] = []
-        self._policies = bytearray()
-        self._versions: list[int] = []
-        self._debits: list[dict[str, Any]] = []
-        """Debits of the releases of noised sums, in order."""
+        if self.replayed is not None:
+            answers = ((self.replayed.fields[name], kind) for name, kind in _ANSWERS)
+            self._replayed_answers = [np.frombuffer(packed, kind).tolist() for packed, kind in answers]
+
+    def refuse_at(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
+        """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""
+        place = bisect_left(part.records, offset, key=attrgetter("offset"))
+        found = place < len(part.records) and part.records[place].offset == offset
+        value = part.records[place].value if found else b""
+        self.dead.append(self.role.letters.letter(reason, part.topic, self.role.partition, offset, row, value))
+        self.counts[Outcome.REJECTED] += 1
 
     # Its inputs, in order.
 
@@ -208,13 +199,13 @@ class Batch(AnsweredBatch):
         """
         covered = range(self.contexts.low, self.contexts.high)
         for reject in self.clicks.rejects:
-            self.refuse(reject.reason, self.clicks.part, reject.offset, reject.row)
+            self.refuse_at(reject.reason, self.clicks.part, reject.offset, reject.row)
         for piece, _ in self._pieces:
             for reject in piece.columns.rejects:
                 if reject.offset in covered:
-                    self.refuse(reject.reason, self.contexts, reject.offset, reject.row)
+                    self.refuse_at(reject.reason, self.contexts, reject.offset, reject.row)
         for offset in (offset for piece, _ in self._pieces for offset in piece.oversized if offset in covered):
-            self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
+            self.refuse_at(Refusal.TOO_MANY_ROWS, self.contexts, offset)
         for piece, rows in self._pieces:
             done = rows.start
             for missing, at_end in piece.losses[rows.start : rows.stop]:
@@ -267,10 +258,10 @@ class Batch(AnsweredBatch):
         clicks, public = self.clicks, self.public
         while public.next_ms <= log_time_ms:
             if clicks.next_ms <= public.next_ms:
-                yield Clicks(clicks.take(public.next_ms))
+                yield clicks.take(public.next_ms)
             yield public.take()
-        if rows := clicks.take(log_time_ms, after_click):
-            yield Clicks(rows)
+        if (run := clicks.take(log_time_ms, after_click)) is not NO_CLICKS:
+            yield run
 
     def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:
         ended_ms = max(mark.timestamp_ms, now_ms)
@@ -279,15 +270,15 @@ class Batch(AnsweredBatch):
         if reason is None and mark.phase < 0:
             reason = Refusal.BAD_PHASE
         if reason is not None:
-            self.refuse(reason, self.contexts, mark.offset)
+            self.refuse_at(reason, self.contexts, mark.offset)
             return now_ms
         yield PhaseEnd(ended_ms, mark.phase)
         self.counts[Outcome.SEAL] += 1
         return ended_ms
 
     def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Item, None, int]:
-        if mark.config_digest != self._config_digest:
-            self.refuse(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
+        if mark.config_digest != self.role.system.digest:
+            self.refuse_at(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
             return now_ms
         now_ms = max(mark.timestamp_ms, now_ms)
         yield from self._before(now_ms)
@@ -324,7 +315,7 @@ class Batch(AnsweredBatch):
             ReplayMismatch: the answers differ by more than a rounding.
         """
         row, where = len(self._arms), f"decisions/{self.contexts.partition}"
-        arms, propensities = self._replayed
+        arms, propensities = self._replayed_answers
         if row >= len(arms):
             raise ReplayMismatch(f"{where}: the inputs hold more contexts than the record decided")
         arm, propensity = arms[row], propensities[row]
@@ -356,7 +347,7 @@ class Batch(AnsweredBatch):
         if reason is None and past is not None and past.user != columns.users[row]:
             reason = Refusal.EVENT_OF_ANOTHER_USER
         if reason is not None:
-            self.refuse(reason, self.contexts, columns.offsets[row], columns.rows[row])
+            self.refuse_at(reason, self.contexts, columns.offsets[row], columns.rows[row])
         elif past is not None:
             self.repeat(columns.event_ids[row], past)
         return reason is not None or past is not None
@@ -365,14 +356,6 @@ class Batch(AnsweredBatch):
         """Note the earlier answer of an event again."""
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
-
-    def try_charge(self, spending: Spending, charge_key: ChargeKey) -> ChargeResult:
-        """Charge a release, if the budget allows it. The journal record of the batch holds the debit."""
-        charge_result = spending.try_charge(charge_key)
-        self._debits.append(debit_fields(charge_result.debit))
-        if charge_result.refused:
-            self.counts[Outcome.RELEASE_WITHHELD] += 1
-        return charge_result
 
     def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
         """The fields of the journal record without its head."""
@@ -388,11 +371,13 @@ class Batch(AnsweredBatch):
             "policies": policies,
             "model_versions": np.array(self._versions, "<i4").tobytes(),
             "slots": self.sent,
-            "debits": self._debits,
+            "debits": self.debits,
         }
 
 
 # The inputs that are merged.
+
+NO_CLICKS = Clicks((), (), (), (), (), (), (), ())
 
 
 class FeedbackCursor:
@@ -407,35 +392,35 @@ class FeedbackCursor:
         read_to: the offset after it.
     """
 
-    __slots__ = ("_clicks", "_offsets", "_places", "_row", "_taken", "_times_ms", "latest_ms", "next_ms", "next_offset",
-                 "part", "read_to", "rejects")  # fmt: skip
+    __slots__ = ("_clicks", "_offsets", "_row", "_taken", "_times_ms", "latest_ms", "next_ms",
+                 "next_offset", "part", "read_to", "rejects")  # fmt: skip
 
     def __init__(self, part: InputSlice, latest_ms: int) -> None:
         """Decode a slice of clicks after clicks up to log time ``latest_ms``."""
         self.part = part
         columns = gather_feedback(part.records) if part.records else None
         self.rejects: Sequence[Reject] = () if columns is None else columns.rejects
+        self._clicks = NO_CLICKS if columns is None else Clicks.of(columns)
         self.latest_ms, self.read_to = latest_ms, part.low
         times_ms = [max(latest_ms, record.timestamp_ms) for record in part.records]
         self._times_ms = [*accumulate(times_ms, max), NEVER_MS]
         self._offsets = [*(record.offset for record in part.records), NEVER_MS]
-        self._clicks = [] if columns is None else list(clicks_of(columns))
-        self._places: Sequence[int] = () if columns is None else columns.offsets
         self._taken = self._row = 0
         self.next_ms, self.next_offset = self._times_ms[0], self._offsets[0]
 
-    def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[FeedbackRow]:
+    def take(self, log_time_ms: int, after_click: int = -1) -> Clicks:
         """Take and return all feedback before a context with this log time and this named click."""
         taken = bisect_right(self._times_ms, log_time_ms, self._taken)
         if after_click >= 0:
             in_time = bisect_right(self._times_ms, log_time_ms + CLICK_CLOCK_MARGIN_MS, self._taken)
             taken = max(taken, min(in_time, bisect_right(self._offsets, after_click, self._taken)))
         if taken == self._taken:
-            return ()
+            return NO_CLICKS
         self.latest_ms, self.read_to = self._times_ms[taken - 1], self._offsets[taken - 1] + 1
         self.next_ms, self.next_offset = self._times_ms[taken], self._offsets[taken]
-        first, self._taken, self._row = self._row, taken, bisect_left(self._places, self.read_to, self._row)
-        return self._clicks[first : self._row]
+        first, self._taken, self._row = self._row, taken, bisect_left(self._clicks.offsets, self.read_to, self._row)
+        columns: Any = (column[first : self._row] for column in self._clicks)
+        return Clicks(*columns)
 
 
 class PublicCursor:
@@ -496,18 +481,3 @@ def eligible_mask(mask: bytes, arms: int) -> NDArray[np.bool_]:
     eligible = np.zeros(arms, dtype=np.bool_)
     eligible[: len(bits)] = bits.astype(np.bool_)
     return eligible
-
-
-def clicks_of(columns: FeedbackColumns) -> Iterator[FeedbackRow]:
-    """The rows of feedback, one by one."""
-    return map(
-        FeedbackRow,
-        [kind == REWARD for kind in columns.kinds],
-        columns.event_ids,
-        columns.users,
-        columns.arms,
-        columns.rewards,
-        columns.offsets,
-        columns.rows,
-        columns.timestamps_ms,
-    )

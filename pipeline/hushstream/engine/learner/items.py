@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
-from hushstream.engine.catalogue import Catalogue, CatalogueRules, ItemChange, ItemRefused, change_of
+from hushstream.engine.catalogue import Catalogue, CatalogueRules, ItemChange, ItemRefused, changes_of
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
@@ -21,11 +21,11 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class ReadChange(NamedTuple):
-    """A record of the topic: its log time and offset, and the change in it, or why it holds none."""
+    """A record of the topic: its log time and offset, and the changes in it, or why it holds none."""
 
     log_time_ms: int
     offset: int
-    change: ItemChange | None
+    changes: Sequence[ItemChange]
     reason: str = ""
 
 
@@ -73,21 +73,22 @@ class ItemReader:
     def _decoded(self, record: InputRecord) -> ReadChange:
         place = (self._latest_ms, record.offset)
         try:
-            _, fields = codec.decode(record.value, frozenset({"Item"}))
+            _, fields = codec.decode(record.value, frozenset({"ItemChanges"}))
         except CodecError as error:
-            return ReadChange(*place, None, error.reason)
+            return ReadChange(*place, (), error.reason)
         if fields["config_digest"] != self.catalogue.rules.config_digest:
-            return ReadChange(*place, None, Refusal.OTHER_CONFIGURATION)
-        return ReadChange(*place, change_of(fields))
+            return ReadChange(*place, (), Refusal.OTHER_CONFIGURATION)
+        changes = changes_of(fields)
+        return ReadChange(*place, changes, "" if changes else Refusal.ITEM_REFUSED)
 
 
 def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
     """The catalogue after a slice from the beginning of the topic. Changes that do not count are left out."""
     reader = ItemReader(rules)
     for read in reader.read(part):
-        if read.change is not None:
+        if read.changes:
             with suppress(ItemRefused):
-                reader.catalogue.take(read.change, read.log_time_ms)
+                reader.catalogue.take_all(read.changes, read.log_time_ms)
     return reader.catalogue
 
 

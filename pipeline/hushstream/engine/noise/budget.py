@@ -1,13 +1,17 @@
 """The budget of a deployment: what a unit may pay in its life, and how much of the plan that allows.
 
 `hushstream.engine.noise.spending` says what each release charges to it.
+
+*Caps.* The setting that limits how many units of a person are counted, and its largest useful value.
+
+*Exact sums.* Sums without noise promise nothing. They are released only if the data is already public.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -22,6 +26,8 @@ from hushstream.privacy.amounts import (
 )
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, LimitFilter
+from hushstream.privacy.promises.promise import Cap, Content, Deployment, Guarantee, Lifetime
+from hushstream.privacy.promises.sentence import Prices
 
 FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
@@ -38,7 +44,7 @@ class BudgetConfig:
         delta: see epsilon.
         filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
             that is fixed beforehand.
-        lift: share of the limit that the lift of a hold-out or in shadow mode may spend.
+        lift: share of the limit that the lift may spend.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -55,7 +61,7 @@ class BudgetConfig:
         delta = number("privacy.lifetime.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
         require(self.filter in FILTER_NAMES, "privacy.lifetime.filter", " or ".join(FILTER_NAMES), self.filter)
-        share = number("privacy.lifetime.holdout", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
+        share = number("privacy.lifetime.measurement", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
         object.__setattr__(self, "lift", share)
         if self.filter != "basic":
             require(self.limit.delta_units >= 2, "privacy.lifetime.delta", "at least 2e-24 for zcdp or renyi", delta)
@@ -102,7 +108,7 @@ def require_fits(count: int, what: str, least: Cost, budget: BudgetConfig) -> No
     if not count:
         raise ConfigurationError(
             f"privacy.lifetime: expected a limit that covers {what} at least ({least}), got {budget.filter} with "
-            f"{budget.limit}; raise it, or lower privacy.epsilon (or holdout.epsilon)"
+            f"{budget.limit}; raise it, or lower privacy.epsilon (or measurement.epsilon)"
         )
 
 
@@ -159,3 +165,50 @@ class BudgetFacts:
         fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
         return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each pays for {number} {self.released}.{share}"
+
+
+def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:
+    """The same guarantee. If it promises little for a whole life, it also names the largest useful number of units.
+
+    Args:
+        promise: of the configuration.
+        setting: path of the setting for the number of units of a person.
+        life_of: both prices of a life with a number of units; they grow with it.
+    """
+    units = promise.lifetime.units
+    if units == 1 or life_of(units).weak is None or life_of(1).weak is not None:
+        return promise
+    most = largest_that(lambda count: life_of(count).weak is None, units)
+    return replace(promise, lifetime=replace(promise.lifetime, cap=Cap(setting, most)))
+
+
+def exact_guarantee(
+    relation: str,
+    unit: str,
+    units_in_life: int,
+    zone: str,
+    contents: tuple[Content, ...],
+    deployment: Deployment = "hosted",
+) -> Guarantee:
+    """The guarantee of exact sums, in the same form as all others; see `Guarantee`.
+
+    Raises:
+        BadGuarantee: none of the ``contents`` leaves without noise.
+    """
+    nothing = Cost(0, DELTA_ONE)
+    return Guarantee(
+        mechanism="exact: no noise at all, for replays of public datasets",
+        relation=relation,
+        unit=unit,
+        cost=nothing,
+        replace_one=nothing,
+        lifetime=Lifetime(units_in_life, 1, nothing, nothing),
+        sensitivity=0,
+        norm="nothing is hidden",
+        zone=zone,
+        deployment=deployment,
+        truncation_units=0,
+        not_protected=("anything",),
+        private_as_stated=False,
+        contents=contents,
+    )

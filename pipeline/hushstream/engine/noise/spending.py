@@ -3,7 +3,8 @@
 A release is charged to two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
 (``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``). The
 name ends with ``/renewal/{n}`` after a redraw, and then with ``/{nonce}`` if that was in a requested epoch
-(`hushstream.engine.noise.epochs`). An own scope holds one price, which the configuration fixes, and the releases that
+(`hushstream.engine.noise.epoch_budget`).
+An own scope holds one price, which the configuration fixes, and the releases that
 this price pays for. The *deployment* scope of the partition (``deployment/{partition}``) bounds what all charges
 together cost the same unit.
 
@@ -40,7 +41,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from hushstream.engine.noise.budget import FilterName, largest_that, times
-from hushstream.engine.state.parts import array, record
+from hushstream.engine.state.declared import array, record
 from hushstream.privacy.amounts import Cost, delta_to_bytes
 from hushstream.privacy.errors import LedgerError
 from hushstream.privacy.ledger import ChargeFilter, Debit, Exhausted, Filter, Ledger

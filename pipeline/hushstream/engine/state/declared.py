@@ -1,7 +1,7 @@
 """The state of a role, declared once: a role names each field and its form, and the engine derives the rest.
 
     class Counter(OneInput):
-        state = State("a counter's state", 1, "CounterState", POSITION, leaf=integer(), leaves=raw(), known=known_ids())
+        state = State("a counter's state", "CounterState", POSITION, leaf=integer(), leaves=raw(), known=known_ids())
         derived = {"system": FIXED, "sums": "opened anew by `open_noise`"}
 
 From the declaration follow the schema on disk, packing, restoring, packing in portions, and save points. A field that a
@@ -9,6 +9,8 @@ role forgot would be lost at a restart, and the role would release the same wind
 whose methods set an attribute that is neither declared nor listed in ``derived`` cannot be imported (`Declared`).
 
 The order of the fields is their order on disk, and the order in which they are restored.
+
+*Parts.* Parts of packed states that more than one role has.
 """
 
 from __future__ import annotations
@@ -23,11 +25,48 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from hushstream.engine.state.known_ids import KnownIds
-from hushstream.engine.state.packed import Form, finished
-from hushstream.engine.state.parts import array, record
+from hushstream.engine.state.packed import Form, KnownIds, finished
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas.errors import HushstreamError
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    """An Avro record schema from its fields."""
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def array(items: Any) -> dict[str, Any]:
+    """An Avro array schema."""
+    return {"type": "array", "items": items}
+
+
+READER = record(
+    "Reader",
+    position="long",
+    chain="Chain",
+    highs=array(record("High", topic="string", partition="int", high="long")),
+)
+PAST = record(
+    "Past",
+    event_id="string",
+    user="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    expired="boolean",
+)
+EARLY_FEEDBACK = record(
+    "EarlyOutcome",
+    rewarded="boolean",
+    event_id="string",
+    user="string",
+    arm="int",
+    reward="double",
+    offset="long",
+    row="int",
+    time_ms="long",
+)
+
 
 FIXED = "follows from the deployment, the home partition and the keys, and never changes"
 """Reason why an attribute is no state: the constructor's caller gives it the same value after a restart."""
@@ -193,16 +232,6 @@ def remembered(avro: Any, row: Callable[..., Any]) -> Single:
     return Single(array(avro), pack, unpack)
 
 
-def key_in_force() -> Several:
-    """The key in force, by its public id; restoring calls ``put_key`` of the role."""
-    return Several(
-        {"key_id": "bytes"},
-        lambda role: {"key_id": role.key.key_id},
-        lambda role, values: role.put_key(values["key_id"]),
-        saved=False,
-    )
-
-
 class Packs(Protocol):
     """A part of a role that packs itself."""
 
@@ -297,20 +326,6 @@ def optional_part(what: str) -> Single:
     return Single("bytes", lambda value: b"" if value is None else value.dump(), unpack)
 
 
-def optional_record(avro: Any) -> Single:
-    """A part that some configurations do not have; then null is written.
-
-    The part packs itself (`Packs`) as a record.
-    """
-
-    def unpack(value: Any, before: Packs | None) -> Packs | None:
-        if before is not None:
-            before.load(value)
-        return before
-
-    return Single(["null", avro], lambda value: None if value is None else value.dump(), unpack)
-
-
 def after(method: str) -> Several:
     """A field without values on disk: it calls a method of the role when the fields before it were restored."""
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
@@ -363,19 +378,18 @@ class State:
         form: the packed form.
     """
 
-    def __init__(self, what: str, version: int, name: str, *shared: Mapping[str, Field], **own: Field) -> None:
+    def __init__(self, what: str, name: str, *shared: Mapping[str, Field], **own: Field) -> None:
         """Declare a state.
 
         Args:
             what: names the state in errors.
-            version: of the form on disk; raised with every change of the schema or of what a field means.
             name: of the Avro record.
             shared: fields that several roles have, which come first.
             own: fields of this role.
         """
         self.fields: Mapping[str, Field] = {key: field for some in (*shared, own) for key, field in some.items()}
         schema = {key: avro for name, field in self.fields.items() for key, avro in field.schema(name).items()}
-        self.form = Form.of(what, version, record(name, **schema))
+        self.form = Form.of(what, record(name, **schema))
         self._large: Mapping[str, Any] = {
             key: field for key, field in self.fields.items() if hasattr(field, "portions")
         }
@@ -388,7 +402,7 @@ class State:
         return self.form.write(_held(values))
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
-        """A role's state as bytes, packed in portions (see `hushstream.engine.machine.snapshot_portions`)."""
+        """A role's state as bytes, packed in portions (see `hushstream.engine.machine.Machine.snapshot_portions`)."""
         with ExitStack() as stack:
             large = [field.portions(role, name) for name, field in self._large.items()]
             for part in large:
@@ -409,7 +423,7 @@ class State:
 
         Raises:
             HushstreamError: damaged bytes, or those of another deployment, configuration or partition.
-            OtherVersion: they are of another release.
+            OtherForm: they are of another form.
             ForeignJournal: they belong to another journal.
         """
         values = self.form.read(packed)

@@ -9,7 +9,7 @@ The parts of a publication are sealed under a key of their own (ChaCha20-Poly130
 random name of the publication), numbered, and bound to their place: without a key of the zone nobody can read them, or
 combine parts of several publications. An observer sees the padded size (`padded`) and the time. Anybody with write
 access to the topic can put back an older, complete publication; the journal has all later records, so this only costs
-time. Beside the head is a *checkpoint*, at which a check may begin (`hushstream.engine.journal.checkpoints`).
+time. Beside the head is a *checkpoint*, at which a check may begin (`hushstream.engine.journal.notes`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from hashlib import blake2b
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from hushstream.engine.state.declared import array, record
 from hushstream.engine.state.packed import Form
-from hushstream.engine.state.parts import array, record
-from hushstream.privacy.encoding import encode
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.keys import encode, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
@@ -44,7 +43,7 @@ HEAD = -1
 """Part number of the head, which is sent after all parts were acknowledged."""
 
 CHECKPOINT = -2
-"""Part number of the checkpoint (`hushstream.engine.journal.checkpoints`)."""
+"""Part number of the checkpoint (`hushstream.engine.journal.notes`)."""
 
 PUBLIC_RING = KeyRing(0, 0, (), seeded_key(0, "published state"))
 """Keys of a role without a key, whose values are all public. Damage is found, and nothing is encrypted."""
@@ -58,7 +57,6 @@ _DIGEST_BYTES = 32
 _LEAST_STEP_BYTES = 4096
 _FORM = Form.of(
     "the head of a published state",
-    1,
     record(
         "StateHead",
         slot="int",

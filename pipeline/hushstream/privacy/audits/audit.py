@@ -4,6 +4,23 @@ Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine L
 neighbouring inputs and lets the best attacker guess the input. From the attacker's rates follows a lower bound on
 epsilon. The audit fails if this bound exceeds the claim. The event that the attacker looks for is fixed before the
 runs, so its rates are plain binomial proportions.
+
+*Structure.* What many draws of noise show of their structure: how large each place's noise is, and which places share
+some.
+
+A pooled audit sees neither. One place without noise hardly moves the mean of fifty, and one draw that all places share
+leaves the law of each as it should be, while every difference between places is exact. So here each place (a cell, a
+node of a counter, a coordinate of a user) is compared with the law by itself, and with every other place.
+
+Both tests are exact for every number of draws. The probability of a false alarm is divided among all places and all
+pairs (Bonferroni). Source of both bounds: Hoeffding 1963; the first is in `Sizes.lower_bound`.
+
+*Power.* The power of an audit: the least epsilon of a release whose excess over the claim it finds with a stated
+probability.
+
+At an epsilon an attacker has certain rates of true and false alarms. In a number of runs these rates are observed
+within bounds, with probability `CHANCE`; the audit is computed from these bounds. So the power follows from the exact
+curve alone, before any run.
 """
 
 from __future__ import annotations
@@ -16,25 +33,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from hushstream.privacy.amounts import Cost, delta_value, epsilon_float
-from hushstream.privacy.audits.laws import Family, Sizes
+from hushstream.privacy.audits.laws import Family, Sizes, laplace_pair
 from hushstream.privacy.errors import PrivacyError
-from hushstream.privacy.mechanisms.binomial import at_least, at_most, working
+from hushstream.privacy.mechanisms.tuples import at_least, at_most, working
 
 FALSE_ALARM = 1e-6
 _BISECTIONS = 40
 _GUESS = Fraction(1, 1 << 36)
 """Largest error of a guessed confidence bound."""
-_BEFORE = 1_000
-"""Sums of the audited cell without the slot; any value serves, since the noise is added to it."""
 
 Attack = Callable[[bool, int], NDArray[np.float64]]
 """(is the unit there, runs) -> scores of that many independent releases, (runs,): above 0 the attacker says yes."""
-
-CellRelease = Callable[[int, int, int], NDArray[np.int64]]
-"""(exact S1, exact S0, runs) -> noised sums of that many independent releases, int64 (runs, 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,43 +126,6 @@ def _hits(scores: NDArray[np.float64], runs: int) -> int:
     return int(np.count_nonzero(scores > 0))
 
 
-def audit_slot_sums(
-    release: CellRelease, claimed: Cost, levels: int, runs: int = 1_000, false_alarm: float = FALSE_ALARM
-) -> AuditResult:
-    """Attack the noised sums of one cell with a slot of reward level ``levels`` against null.
-
-    For discrete Laplace noise on S1 the likelihood ratio takes its largest value, e^eps, exactly where the
-    noised S1 reaches the sum with the slot in it: that is the most powerful test at its level (Neyman,
-    Pearson), and at this point the exact trade-off curve of the mechanism touches the (eps, 0) line, so the
-    bound below is against the exact curve.
-
-    Args:
-        release: the mechanism under audit; called once per neighbour.
-        claimed: what it claims for one slot.
-        levels: M.
-        runs: releases on each neighbour.
-        false_alarm: see `AuditResult`.
-
-    Raises:
-        PrivacyError: the release gives another shape.
-
-    Guarantee:
-        An audit promises no privacy. If the release is (eps, delta)-DP with eps at most the claim, the audit
-        fails with probability at most ``false_alarm``: each confidence bound is wrong with half of it. With
-        1,000 runs at epsilon 1, half the noise passes with probability under 1e-8 (computed in
-        ``tests/privacy/test_audit.py``).
-    """
-    rates = []
-    for reward in (0, levels):
-        noised = release(_BEFORE + reward, _BEFORE, runs)
-        if noised.shape != (runs, 2):
-            raise PrivacyError(f"audit: expected releases of shape {(runs, 2)}, got {noised.shape}")
-        rates.append(int(np.count_nonzero(noised[:, 0] >= _BEFORE + levels)))
-    false_hits, true_hits = rates
-    bound = epsilon_lower_bound(true_hits, false_hits, runs, delta_value(claimed.delta_units), false_alarm)
-    return AuditResult(claimed, bound, runs, false_alarm, (true_hits, false_hits))
-
-
 def epsilon_lower_bound(true_hits: int, false_hits: int, runs: int, delta: Fraction, false_alarm: float) -> float:
     """The lower bound on epsilon that these hits prove, at confidence 1 - ``false_alarm``.
 
@@ -211,3 +186,196 @@ def _bisect(holds: Callable[[Any], bool]) -> tuple[Fraction, Fraction]:
         else:
             high = middle
     return low, high
+
+
+Name = Callable[[int], str]
+"""Number of a place -> its name in words."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noises:
+    """The noise of many places, as somebody who knows the content can compute it from releases.
+
+    Attributes:
+        drawn: float64 or int64 (runs, places); runs are independent, each under its own nonce.
+        name: gives the name of a place.
+        sizes: of the noise, if several places are one draw (vectors), float64 (runs, draws); else those of ``drawn``.
+    """
+
+    drawn: NDArray[np.float64] | NDArray[np.int64]
+    name: Name
+    sizes: NDArray[np.float64] | None = None
+
+
+def audit_structure(noises: Noises, law: Sizes | None, claimed: Cost, false_alarm: float = FALSE_ALARM) -> AuditResult:
+    """Test the noise of each place against its law, and of each pair of places for independence.
+
+    Args:
+        noises: at least two places.
+        law: of the size of each place's noise, at every calibration; None to test independence only.
+        claimed: claim of the mechanism.
+        false_alarm: half of it is for sizes and half for pairs; without a law all of it is for pairs.
+
+    Raises:
+        PrivacyError: fewer than two places, or no run.
+
+    Guarantee:
+        An audit promises no privacy. Noise of the claimed calibration whose places are independent, and whose law is
+        symmetric, fails with probability at most ``false_alarm``: see `smallest_place` and `shared_noise`.
+    """
+    runs, places = noises.drawn.shape
+    if runs < 1 or places < 2:
+        raise PrivacyError(f"audit of structure: expected runs of at least two places, got {runs} of {places}")
+    bound, share = None, false_alarm
+    if law is not None:
+        share = false_alarm / 2
+        sizes = np.abs(noises.drawn) if noises.sizes is None else noises.sizes
+        bound = smallest_place(sizes, law, share)
+    pair = shared_noise(noises.drawn, share)
+    structure = "" if pair is None else f"{noises.name(pair[0])} and {noises.name(pair[1])} share noise"
+    return AuditResult(claimed, 0.0, runs, false_alarm, (0, 0), bound, structure)
+
+
+def smallest_place(sizes: NDArray[np.float64] | NDArray[np.int64], law: Sizes, false_alarm: float) -> float:
+    """The lower bound on epsilon from the place with the least noise, at confidence 1 - ``false_alarm`` for all places.
+
+    With P places each bound is wrong with probability at most ``false_alarm`` / P, whatever the places share.
+
+    Args:
+        sizes: of each place's noise, (runs, P).
+        law: see `audit_structure`.
+        false_alarm: for all places together.
+    """
+    runs, places = sizes.shape
+    return law.lower_bound(float(sizes.mean(axis=0).min()), runs, false_alarm / places)
+
+
+def shared_noise(drawn: NDArray[np.float64] | NDArray[np.int64], false_alarm: float) -> tuple[int, int] | None:
+    """The two places whose signs agree (or differ) in the most surprising number of runs; None if that may be chance.
+
+    Where both are above or below 0, the signs of independent noise, one of which is symmetric, are equal with
+    probability one half. So of n such runs the number of agreements less that of disagreements is beyond s in size with
+    probability at most 2 exp(-s^2 / 2n) for each pair (Hoeffding).
+    """
+    signs = np.sign(drawn).astype(np.float32)
+    agreed, counted = signs.T @ signs, np.abs(signs).T @ np.abs(signs)
+    surprise = np.divide(agreed**2, 2 * counted, out=np.zeros_like(agreed), where=counted > 0)
+    np.fill_diagonal(surprise, 0)
+    first, second = divmod(int(surprise.argmax()), len(surprise))
+    return (first, second) if surprise[first, second] > surprise_limit(len(surprise), false_alarm) else None
+
+
+def surprise_limit(places: int, false_alarm: float) -> float:
+    """How large s^2 / 2n of some pair may be by chance; see `shared_noise`."""
+    return math.log(places * (places - 1) / false_alarm)
+
+
+CHANCE = 0.9
+"""Probability of finding an excess, where a power is stated."""
+
+_HALVINGS = 10
+"""Halvings of the ratio between the largest setting of a family and the claimed one; the precision is 3 % for a ratio
+of a thousand."""
+_SETTINGS = 40
+_SPLITS = 32
+_TIE = 1e-12
+"""Differences below this are roundings."""
+
+Rates = Callable[[float], tuple[float, float]]
+"""Setting of a family -> rates of true and of false alarms of the attack."""
+
+
+def attack_power(
+    family: Family, claimed: float, runs: int, false_alarm: float, rates: Rates | None = None, chance: float = CHANCE
+) -> float | None:
+    """The least epsilon above the claim that `audit_attack` finds with probability ``chance``.
+
+    Args:
+        family: exact curves of the attack.
+        claimed: epsilon.
+        runs: on each of two neighbours.
+        false_alarm: of the audit.
+        rates: of the attack; those of the likelihood ratio above 1 unless given.
+        chance: probability of finding it.
+
+    Returns:
+        None if it finds no setting of the family.
+    """
+    # Below its smallest setting a family has no curve, and the audit's bound is 0.
+    rates, claim = rates or balanced_rates(family), max(family.smallest, setting_of(family, claimed))
+    # Both rates come out as badly as this with the probability that is left.
+    miss = (1 - chance) / 2
+
+    def found(setting: float) -> bool:
+        # Sums of masses may be above 1 by a rounding.
+        true_rate, false_rate = (min(1.0, rate) for rate in rates(setting))
+        few = int(stats.binom.ppf(miss, runs, true_rate))
+        many = int(stats.binom.ppf(1 - miss, runs, false_rate))
+        seen = lower_confidence(few, runs, false_alarm / 2)
+        return family.curve(claim)(float(upper_confidence(many, runs, false_alarm / 2))) < seen
+
+    return _least(found, family, claim)
+
+
+def size_power(law: Sizes, claimed: float, draws: int, false_alarm: float, chance: float = CHANCE) -> float | None:
+    """The least epsilon above the claim that `audit_sizes` finds with probability ``chance``.
+
+    The mean of so many sizes is taken for normal, which that of some thousands is.
+    """
+
+    def found(setting: float) -> bool:
+        sizes, masses = law.law(setting)
+        mean = float(sizes @ masses)
+        spread = math.sqrt(max(0.0, float(sizes**2 @ masses) - mean**2) / draws)
+        unlucky = mean + float(stats.norm.ppf(chance)) * spread
+        return law.lower_bound(unlucky, draws, false_alarm) > claimed
+
+    return _least(found, law.family, setting_of(law.family, claimed))
+
+
+def balanced_rates(family: Family) -> Rates:
+    """Rates of the attacker who says yes where the likelihood ratio is above 1: there they are the furthest apart."""
+
+    def rates(setting: float) -> tuple[float, float]:
+        curve = family.curve(setting)
+        low, high = 0.0, 1.0
+        # Curves are concave, so what lies above the diagonal has one maximum: of equally far ones the first, as this
+        # attacker says no where the likelihood ratio is 1.
+        for _ in range(_SPLITS):
+            first, second = low + (high - low) / 3, high - (high - low) / 3
+            if curve(first) - first < curve(second) - second - _TIE:
+                low = first
+            else:
+                high = second
+        return curve(high), high
+
+    return rates
+
+
+def reaching(levels: int) -> Rates:
+    """Rates of the attacker on one sum with Laplace noise who says yes where it reaches all ``levels`` of the unit."""
+
+    def rates(epsilon: float) -> tuple[float, float]:
+        pair = laplace_pair(epsilon, 1, levels)
+        return float(pair.moved[-1]), float(pair.null[-1])
+
+    return rates
+
+
+def setting_of(family: Family, epsilon: float) -> float:
+    """The largest setting that is sold for at most this epsilon, to some 1e-9 of it."""
+    low, high = family.smallest / 1024, family.largest
+    for _ in range(_SETTINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if family.epsilon(middle) <= epsilon else (low, middle)
+    return low
+
+
+def _least(found: Callable[[float], bool], family: Family, claim: float) -> float | None:
+    low, high = claim, family.largest
+    if not found(high):
+        return None
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if found(middle) else (middle, high)
+    return family.epsilon(high)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_micro, epsilon_text, epsilon_value
-from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
+from hushstream.privacy.conversions import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.mechanisms.noise import KeyedStream
 from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
@@ -48,7 +48,7 @@ def exponential_choice(stream: KeyedStream, utilities: NDArray[np.int64], epsilo
     Guarantee:
         Computational, against parties without the key. With exact weights the ratio of two neighbours' laws is
         at most e^(eps/2) for the weight and e^(eps/2) for the sum of all weights: pure epsilon. The law drawn is
-        within `exponential_residue` of the exact one in total variation, so by the argument of
+        within `exponential_truncation` of the exact one in total variation, so by the argument of
         `noise.discrete_laplace` delta = (1 + e^eps) times that.
     """
     micro = _checked(epsilon, sensitivity, len(utilities))
@@ -70,7 +70,7 @@ def exponential_weights(utilities: NDArray[np.int64], micro: int, sensitivity: i
     return [table[place] for place in places.tolist()]
 
 
-def exponential_residue(candidates: int) -> Fraction:
+def exponential_truncation(candidates: int) -> Fraction:
     """Upper bound on the total variation distance of a choice from the exact law.
 
     Every weight is off by at most 1 and a little of 2^128 times its exponential, and their sum is at least 2^128; the
@@ -96,25 +96,25 @@ def exponential_guarantee(
     micro = _checked(epsilon, sensitivity, candidates)
     if choices < 1:
         raise BadNoise(f"choices: expected a whole number above 0, got {choices!r}")
-    one = _cost(micro, exponential_residue(candidates))
+    one = _cost(micro, exponential_truncation(candidates))
     return Guarantee(
         mechanism=f"exponential: one of {candidates} candidates, epsilon {epsilon_text(micro)}, utilities of"
         f" sensitivity {sensitivity}",
-        relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
+        relation="zero-out: neighbours differ in the content of one user's slot, a report or null",
         unit="one choice",
         cost=one,
-        replace_one=_cost(2 * micro, 2 * exponential_residue(candidates)),
+        replace_one=_cost(2 * micro, 2 * exponential_truncation(candidates)),
         lifetime=Lifetime(
             choices,
             1,
-            _cost(choices * micro, choices * exponential_residue(candidates)),
-            _cost(2 * choices * micro, 2 * choices * exponential_residue(candidates)),
+            _cost(choices * micro, choices * exponential_truncation(candidates)),
+            _cost(2 * choices * micro, 2 * choices * exponential_truncation(candidates)),
         ),
         sensitivity=sensitivity,
         norm="largest change of any single utility",
         zone=zone,
         deployment=deployment,
-        residue_units=one.delta_units,
+        truncation_units=one.delta_units,
         not_protected=(
             "the candidates, and that and when a choice was made",
             "what holds for the population, and what follows from it for anyone",

@@ -14,7 +14,7 @@ The acceptance compares a uniform number W with p. A float estimate of p, made w
 multiplications alone (IEEE 754 fixes each of them; no libm), decides whenever it differs from W by more than
 2^-40; it is off by less than 2^-48, so the decision is the exact one. The rare rest is decided with 256 bits
 of W and 320-bit arithmetic. So every machine draws the same integers. Only the far tail is missing: |x| is
-below 12 sigma, and what lies beyond is the residue.
+below 12 sigma, and what lies beyond is the truncation error.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import MICRO, Number, epsilon_micro
-from hushstream.privacy.bounds import context, to_fraction
+from hushstream.privacy.conversions import context, to_fraction
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.mechanisms.lookup import ThresholdLookup
 from hushstream.privacy.mechanisms.noise import LARGEST_DRAW_BYTES, WORD_BYTES, KeyedStream
+from hushstream.privacy.mechanisms.tables import ThresholdLookup
 
 BUCKETS_PER_SIGMA = 64
 """Sigma is 64 to 128 buckets long (or the buckets hold one integer each): 99 % of the attempts succeed."""
@@ -69,7 +69,7 @@ class GaussianTables:
         factor: A, exact.
         bucket_ratio: A exp(-(t v)^2 / (2 s)) / a_v for each bucket, float64.
         offset_rate: t^2 / (2 s), rounded to a float.
-        residue: upper bound on the total variation distance of one draw from the law over all integers.
+        truncation: upper bound on the total variation distance of one draw from the law over all integers.
     """
 
     variance: Fraction
@@ -79,7 +79,7 @@ class GaussianTables:
     factor: Fraction
     bucket_ratio: NDArray[np.float64]
     offset_rate: float
-    residue: Fraction
+    truncation: Fraction
 
 
 def gaussian_variance_for(rho: Number, squared_sensitivity: int) -> tuple[int, int]:
@@ -133,8 +133,8 @@ def _gaussian_tables(variance: Fraction) -> GaussianTables:
     bits = _offset_bits(variance)
     # In units of the bucket length: variances that differ by a power of four have one table.
     shape = _bucket_shape(variance / (1 << 2 * bits))
-    residue = _tail(_real(variance), _reach(variance))
-    return replace(shape, variance=variance, offset_bits=bits, residue=residue)
+    truncation = _tail(_real(variance), _reach(variance))
+    return replace(shape, variance=variance, offset_bits=bits, truncation=truncation)
 
 
 @lru_cache(maxsize=256)
@@ -209,7 +209,7 @@ def discrete_gaussian(
     Guarantee:
         Computational, against parties without the key. Added to an integer vector f with ||f(D) - f(D')||_2 <=
         Delta_2 it gives rho-zCDP with rho = Delta_2^2 / (2 s) (Theorem 4, summed over the coordinates). The law
-        drawn is the exact one given |x| below its reach: ``gaussian_residue`` in total variation per integer,
+        drawn is the exact one given |x| below its reach: ``gaussian_truncation`` in total variation per integer,
         to be accounted for in delta as with `noise.discrete_laplace`.
     """
     return discrete_gaussian_joint((stream,), variance_numerator, variance_denominator, size).reshape(size)
@@ -319,7 +319,7 @@ def _reach(variance: Fraction) -> int:
     return _buckets(variance / (1 << 2 * bits)) << bits
 
 
-def gaussian_residue(variance_numerator: int, variance_denominator: int) -> Fraction:
+def gaussian_truncation(variance_numerator: int, variance_denominator: int) -> Fraction:
     """Upper bound on the total variation distance of one draw from the exact discrete Gaussian law."""
     variance = _variance_of(variance_numerator, variance_denominator)
     return _tail(_real(variance), _reach(variance))

@@ -1,6 +1,6 @@
 """The guarantees of four releases of slots, each with its proof.
 
-All use the null-slot relation (rule 2): that a slot came, and when, is public; its content is not.
+All use the zero-out relation (rule 2): that a slot came, and when, is public; its content is not.
 """
 
 from __future__ import annotations
@@ -19,32 +19,29 @@ from hushstream.privacy.amounts import (
     epsilon_value,
     ratio_text,
 )
-from hushstream.privacy.bounds import exp_above
+from hushstream.privacy.conversions import exp_above
 from hushstream.privacy.errors import BadGuarantee
-from hushstream.privacy.mechanisms.amplification import amplified_epsilon_micro
-from hushstream.privacy.mechanisms.coins import coin_probability, probability_units
-from hushstream.privacy.mechanisms.noise import laplace_scale, residue
+from hushstream.privacy.mechanisms.noise import (
+    amplified_epsilon_micro,
+    coin_probability,
+    laplace_scale,
+    probability_units,
+    truncation,
+)
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta
 from hushstream.privacy.promises.promise import Claim, Deployment, Guarantee, Lifetime
 
-__all__ = [
-    "OPEN_IN",
-    "Claim",
-    "Guarantee",
-    "Lifetime",
-    "linear_sums_guarantee",
-    "paper_guarantee",
-    "slot_sums_guarantee",
-    "tuples_guarantee",
-]
-
 ZONE = "shuffler"
-RELATION = "null-slot: neighbours differ in the content of one user's slot, a report or null"
+RELATION = "zero-out: neighbours differ in the content of one user's slot, a report or null"
 UNIT = "one slot of one user"
 LARGEST_SPLIT = 64
 """Largest number of slots for which the worst split over crowds is computed; for more, group privacy gives a bound."""
 
 _LARGEST_USEFUL_EXPONENT = 100
+ITEMS_OPEN = (
+    "which items are offered and retired, and when: published without noise, however that was decided (who retires what"
+    " nobody clicked publishes those clicks)"
+)
 _ALWAYS_OPEN = (
     "that a user's slot came, with a report in it or null, in which window, and when",
     "how many slots and windows there are, and how many records each topic holds",
@@ -52,6 +49,7 @@ _ALWAYS_OPEN = (
     "a user's own decisions, which follow that user's own clicks: the user and the client application see them",
     "slots, from whoever runs the shuffler or holds its key",
     "who sent a slot, from one operator who can read both sides of the shuffler",
+    ITEMS_OPEN,
 )
 OPEN_IN: dict[str, str] = {
     "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners; and what a learner's"
@@ -220,7 +218,7 @@ def tuples_guarantee(
         norm="count of one whole tuple (code, action, reward level)",
         zone=ZONE,
         deployment=deployment,
-        residue_units=0,
+        truncation_units=0,
         not_protected=_not_protected(deployment),
         conditions=conditions,
     )
@@ -274,7 +272,7 @@ def paper_guarantee(
         norm="count of one code, where the whole tuple would have to be counted",
         zone=ZONE,
         deployment=deployment,
-        residue_units=0,
+        truncation_units=0,
         not_protected=(
             "an action and reward that are unique among the reports of their code: shown if they are kept",
             *_not_protected(deployment),
@@ -303,7 +301,7 @@ def _tuples_lifetime_delta(threshold: int, sampling: Number, epsilon: Fraction, 
     return min(DELTA_ONE, best[total])
 
 
-def residue_delta(variation: Fraction, micro: int) -> int:
+def truncation_delta(variation: Fraction, micro: int) -> int:
     """(1 + e^eps) times a total variation distance, in units of 2^-80, at most 1."""
     if micro > _LARGEST_USEFUL_EXPONENT * MICRO:
         return DELTA_ONE if variation else 0
@@ -330,8 +328,8 @@ def _sums_guarantee(
     total = _slots(lifetime_slots, devices)
     scale = laplace_scale(epsilon, levels * tree_levels)
     micro = amplified_epsilon_micro(epsilon, sampling)
-    error = tree_levels * places * residue(*scale)
-    delta = residue_delta(2 * error, micro)
+    error = tree_levels * places * truncation(*scale)
+    delta = truncation_delta(2 * error, micro)
     running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
     kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
     return Guarantee(
@@ -339,19 +337,19 @@ def _sums_guarantee(
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
-        replace_one=Cost(2 * micro, residue_delta(4 * error, 2 * micro)),
+        replace_one=Cost(2 * micro, truncation_delta(4 * error, 2 * micro)),
         lifetime=_lifetime(
             lifetime_slots,
             devices,
             micro,
-            residue_delta(2 * total * error, total * micro),
-            residue_delta(4 * total * error, 2 * total * micro),
+            truncation_delta(2 * total * error, total * micro),
+            truncation_delta(4 * total * error, 2 * total * micro),
         ),
         sensitivity=levels,
         norm=norm,
         zone=ZONE,
         deployment=deployment,
-        residue_units=delta,
+        truncation_units=delta,
         not_protected=_not_protected(deployment),
         conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
     )

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, count_text, epsilon_micro, epsilon_value, ratio_text
-from hushstream.privacy.bounds import context, exp_above, to_fraction
+from hushstream.privacy.conversions import context, exp_above, to_fraction
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.mechanisms.gaussian import (
     LARGEST_VARIANCE,
@@ -53,8 +53,8 @@ LARGEST_DIMENSION = 4_096
 LARGEST_STEPS = 1_024
 SMALLEST_SCALE = Fraction(1, 4)
 SMALLEST_VARIANCE = Fraction(1, 256)
-GAUSSIAN_RESIDUE = Fraction(1, 1 << 100)
-"""No discrete Gaussian's residue is above 2 e^-72 + 2^-200: its reach is at least 12 sigma."""
+GAUSSIAN_TRUNCATION = Fraction(1, 1 << 100)
+"""No discrete Gaussian's truncation error is above 2 e^-72 + 2^-200: its reach is at least 12 sigma."""
 
 _TARGET = Fraction(1, 1 << 84)
 _FINE_SCALE = 1 << 20
@@ -70,12 +70,12 @@ class KNormTables:
     Attributes:
         variances: v of each node, exact.
         thresholds: cumulative weights but the last, whole numbers of 2^-128.
-        residue: upper bound on the total variation distance of one vector from the exact law.
+        truncation error: upper bound on the total variation distance of one vector from the exact law.
     """
 
     variances: tuple[Fraction, ...]
     thresholds: tuple[int, ...]
-    residue: Fraction
+    truncation: Fraction
 
 
 def k_norm_tables(scale_numerator: int, scale_denominator: int, dimension: int) -> KNormTables:
@@ -117,13 +117,13 @@ def _k_norm_tables(numerator: int, denominator: int, dimension: int) -> KNormTab
     for share in list(nodes.values())[:-1]:
         reached += share
         thresholds.append(reached)
-    residue = (
+    truncation = (
         quadrature
         + Fraction(len(places) + 1, 1 << CHOICE_BITS)
         + to_fraction(beyond / total)
-        + dimension * (GAUSSIAN_RESIDUE + Fraction(1, 1 << 124))
+        + dimension * (GAUSSIAN_TRUNCATION + Fraction(1, 1 << 124))
     )
-    return KNormTables(variances, tuple(thresholds), residue)
+    return KNormTables(variances, tuple(thresholds), truncation)
 
 
 def _steps(scale: Fraction, dimension: int) -> tuple[int, Fraction]:
@@ -227,8 +227,8 @@ def discrete_k_norm_joint(
     Guarantee:
         Computational, against parties without the key. On the lattice the law's normaliser is the same around
         every integer vector, so with ||f(D) - f(D')||_2 <= Delta_2 the triangle inequality gives P(f(D) + z = y) <=
-        exp(Delta_2/s) P(f(D') + z = y): pure epsilon = Delta_2/s. The law drawn is within ``k_norm_residue`` of it in
-        total variation per vector, to be accounted for in delta as with `noise.discrete_laplace`.
+        exp(Delta_2/s) P(f(D') + z = y): pure epsilon = Delta_2/s. The law drawn is within ``k_norm_truncation`` of it
+        in total variation per vector, to be accounted for in delta as with `noise.discrete_laplace`.
     """
     tables = k_norm_tables(scale_numerator, scale_denominator, dimension)
     label = ("discrete-k-norm", scale_numerator, scale_denominator, dimension)
@@ -243,9 +243,9 @@ def discrete_k_norm_joint(
     return result
 
 
-def k_norm_residue(scale_numerator: int, scale_denominator: int, dimension: int) -> Fraction:
+def k_norm_truncation(scale_numerator: int, scale_denominator: int, dimension: int) -> Fraction:
     """Upper bound on the total variation distance of one vector from the exact law."""
-    return k_norm_tables(scale_numerator, scale_denominator, dimension).residue
+    return k_norm_tables(scale_numerator, scale_denominator, dimension).truncation
 
 
 @lru_cache(maxsize=64)
@@ -301,29 +301,29 @@ def k_norm_guarantee(
         BadAmount: epsilon is no number.
     """
     scale = laplace_scale(epsilon, sensitivity)
-    residue = k_norm_residue(*scale, dimension)
+    truncation = k_norm_truncation(*scale, dimension)
     if vectors < 1:
         raise BadNoise(f"vectors: expected a whole number above 0, got {vectors!r}")
     micro = epsilon_micro(epsilon)
-    one = _cost(micro, residue)
+    one = _cost(micro, truncation)
     return Guarantee(
         mechanism=f"k-norm: a vector of {count_text(dimension, 'integer')} plus lattice noise, density proportional to"
         f" exp(-length / {ratio_text(*scale)})",
-        relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
+        relation="zero-out: neighbours differ in the content of one user's slot, a report or null",
         unit="one slot of one user",
         cost=one,
-        replace_one=_cost(2 * micro, 2 * residue),
+        replace_one=_cost(2 * micro, 2 * truncation),
         lifetime=Lifetime(
             vectors,
             1,
-            _cost(vectors * micro, vectors * residue),
-            _cost(2 * vectors * micro, 2 * vectors * residue),
+            _cost(vectors * micro, vectors * truncation),
+            _cost(2 * vectors * micro, 2 * vectors * truncation),
         ),
         sensitivity=sensitivity,
         norm="L2 distance of the vector, in steps of its lattice",
         zone=zone,
         deployment=deployment,
-        residue_units=one.delta_units,
+        truncation_units=one.delta_units,
         not_protected=(
             "that a user's slot came, and when",
             "what holds for the population, and what follows from it for anyone",

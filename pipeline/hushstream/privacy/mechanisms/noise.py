@@ -10,10 +10,15 @@ keyed digest of the content that it covers, like a synthetic initialisation vect
 Shrimpton 2006). A journal that was rolled back and continues with other data draws other noise, and with the same data
 the same noise. The guarantee that follows is proved in `deploy/docs/proofs.md`, with the one exception: the nodes of
 trees that reach beyond what they are first drawn for (`hushstream.counting.tree`).
+
+*Coins.* Keyed coins, choices and orders: secret sampling and sorting that a replay repeats exactly.
+
+*Amplification.* What secret sampling of slots does to epsilon, in both directions, rounded to the safe side.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,11 +32,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import MICRO, Number, epsilon_micro
-from hushstream.privacy.bounds import context
-from hushstream.privacy.encoding import Part, encode
-from hushstream.privacy.errors import BadNoise, PrivacyError
-from hushstream.privacy.keys import Key
+from hushstream.privacy.amounts import MICRO, Number, epsilon_micro, epsilon_value, exact
+from hushstream.privacy.conversions import context, exp_above, exp_below, log_above
+from hushstream.privacy.errors import BadAmount, BadNoise, PrivacyError
+from hushstream.privacy.keys import Key, Part, encode
 from hushstream.privacy.mechanisms.tables import BASE_BITS, laplace_tables
 
 VERSION = 2
@@ -229,10 +233,10 @@ def discrete_laplace(stream: KeyedStream, scale_numerator: int, scale_denominato
         Computational, against parties without the key. With exact uniform words and exact tables, adding this
         noise to an integer vector f gives P(f(D) + X = y) / P(f(D') + X = y) = prod_i exp((|y_i - f_i(D')| -
         |y_i - f_i(D)|)/s) <= exp(||f(D) - f(D')||_1 / s) by the triangle inequality: pure epsilon =
-        Delta_1 / s. The tables are off by at most ``residue`` in total variation per integer. If neighbours
+        Delta_1 / s. The tables are off by at most ``truncation`` in total variation per integer. If neighbours
         differ in c integers only, the noise of all others has one law under both and costs nothing, so for
         every event E: P'(E) <= P(E) + c r <= e^eps Q(E) + c r <= e^eps Q'(E) + (1 + e^eps) c r, that is
-        delta <= (1 + e^eps) c r with r = residue. The words are those of HMAC-SHA256 and ChaCha20: whoever can
+        delta <= (1 + e^eps) c r with r = ``truncation``. The words are those of HMAC-SHA256 and ChaCha20: whoever can
         distinguish them from uniform words has broken one of the two.
     """
     tables = laplace_tables(scale_numerator, scale_denominator)
@@ -253,9 +257,9 @@ def discrete_laplace(stream: KeyedStream, scale_numerator: int, scale_denominato
     return draw
 
 
-def residue(scale_numerator: int, scale_denominator: int) -> Fraction:
+def truncation(scale_numerator: int, scale_denominator: int) -> Fraction:
     """Upper bound on the total variation distance of one draw from the exact discrete Laplace law."""
-    return laplace_tables(scale_numerator, scale_denominator).residue
+    return laplace_tables(scale_numerator, scale_denominator).truncation
 
 
 @lru_cache(maxsize=256)
@@ -282,3 +286,128 @@ def checked_add(values: NDArray[np.int64], noise: NDArray[np.int64]) -> NDArray[
     if np.any((values ^ total) & (noise ^ total) < 0):
         raise BadNoise("sum: expected to stay within 64 bits, got an overflow")
     return total
+
+
+COIN_BITS = 64
+COIN_ONE = 1 << COIN_BITS
+"""Probability 1 in units of 2^-64."""
+
+
+def probability_units(probability: Number) -> int:
+    """A probability in units of 2^-64, rounded up. The coin has this probability, and so has the accounting.
+
+    Raises:
+        BadNoise: not in [0, 1].
+        BadAmount: not a number.
+    """
+    value = exact(probability, "probability")
+    if not 0 <= value <= 1:
+        raise BadNoise(f"probability: expected a number from 0 to 1, got {probability!r}")
+    return math.ceil(value * COIN_ONE)
+
+
+def coin_probability(units: int) -> Fraction:
+    """The exact probability of a coin of ``units`` 2^-64."""
+    return Fraction(units, COIN_ONE)
+
+
+def bernoulli(stream: KeyedStream, units: int, size: int) -> NDArray[np.bool_]:
+    """Throw ``size`` independent coins that are True with probability exactly units/2^64.
+
+    Args:
+        stream: the keyed words.
+        units: 0 to 2^64, see `probability_units`.
+        size: how many.
+
+    Returns:
+        bool, shape (size,). The first n are the same for every size >= n.
+
+    Raises:
+        BadNoise: units out of range.
+
+    Guarantee:
+        Computational: to parties without the key the coins are independent and secret, which is what
+        amplification by sampling needs (each slot kept with probability p, whatever it holds).
+    """
+    if not 0 <= units <= COIN_ONE:
+        raise BadNoise(f"coin: expected 0 to 2^64 units, got {units}")
+    words = stream.words(size, "bernoulli", units)
+    if units == COIN_ONE:
+        return np.ones(size, dtype=np.bool_)
+    return words < np.uint64(units)
+
+
+def choice(stream: KeyedStream, below: int) -> int:
+    """A uniform integer in [0, below): 128 bits times ``below``, top part; its bias is under below * 2^-128.
+
+    Raises:
+        BadNoise: ``below`` is not from 1 to 2^63.
+    """
+    if not 1 <= below <= 1 << 63:
+        raise BadNoise(f"choice: expected 1 to 2^63 possibilities, got {below}")
+    high, low = stream.words(2, "choice", below)
+    return ((int(high) << 64 | int(low)) * below) >> 128
+
+
+def permutation(stream: KeyedStream, size: int) -> NDArray[np.int64]:
+    """A uniform order of 0..size-1: positions sorted by 128-bit keys.
+
+    Two keys are equal (and then keep their order) with probability under size^2 * 2^-129, which bounds the
+    distance from the uniform law.
+
+    Returns:
+        int64, shape (size,).
+    """
+    words = stream.words(2 * size, "permutation", size)
+    return np.lexsort((words[1::2], words[0::2])).astype(np.int64)
+
+
+def amplified_epsilon_micro(epsilon: Number, sampling: Number) -> int:
+    """ln(1 + p (e^eps - 1)) in millionths, rounded up.
+
+    Args:
+        epsilon: of the mechanism that sees the kept slots; rounded up to millionths, at most 1,000.
+        sampling: p, in (0, 1]; rounded up to a multiple of 2^-64, as the coin is.
+
+    Raises:
+        BadAmount: p is 0, or epsilon is too large.
+
+    Guarantee:
+        Zero-out relation, each slot kept with probability p, independently and secretly. With the slot null
+        the release has law Q; with a report in it, p P + (1-p) Q, where P and Q are within e^eps of each
+        other for every choice of the other slots' coins. The mixture is at most (p e^eps + 1 - p) Q, and, as
+        Q <= e^eps P, at least (p e^-eps + 1 - p) Q; and 1/(p e^-eps + 1 - p) <= p e^eps + 1 - p, since their
+        product is 1 + p (1-p) (e^eps + e^-eps - 2) >= 1. (Li, Qardaji, Su 2012, Theorem 1.)
+    """
+    micro, chance = epsilon_micro(epsilon), _chance(sampling)
+    if chance == 1:
+        return micro
+    return math.ceil(log_above(1 + chance * (exp_above(epsilon_value(micro)) - 1)) * MICRO)
+
+
+def noise_epsilon(target: Number, sampling: Number) -> Fraction:
+    """The largest epsilon in whole millionths whose amplified value is at most ``target``.
+
+    Args:
+        target: the epsilon to promise, in (0, 1,000].
+        sampling: p, in (0, 1].
+
+    Raises:
+        BadAmount: p is 0, or the target is too large.
+    """
+    goal, chance = epsilon_micro(target), _chance(sampling)
+    if chance == 1:
+        return epsilon_value(goal)
+    guess = log_above(1 + (exp_below(epsilon_value(goal)) - 1) / chance)
+    micro = math.floor(guess * MICRO)
+    # The logarithm is an upper bound: at a boundary its floor can be one too many, never more.
+    if amplified_epsilon_micro(epsilon_value(micro), sampling) > goal:
+        micro -= 1
+    return epsilon_value(micro)
+
+
+def _chance(sampling: Number) -> Fraction:
+    units = probability_units(sampling)
+    if not 0 < units <= COIN_ONE:
+        raise BadAmount(f"sampling probability: expected above 0 and at most 1, got {sampling!r}")
+    return coin_probability(units)

@@ -22,10 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, count_text, epsilon_text, epsilon_value, ratio_text
-from hushstream.privacy.bounds import exp_above, exp_below
+from hushstream.privacy.conversions import exp_above, exp_below
 from hushstream.privacy.errors import BadGuarantee, BadNoise
-from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace, laplace_scale, laplace_variance, residue
-from hushstream.privacy.mechanisms.response import WORD_ONE, checked_epsilon, require_within
+from hushstream.privacy.mechanisms.noise import (
+    KeyedStream,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+    truncation,
+)
+from hushstream.privacy.mechanisms.tuples import WORD_ONE, checked_epsilon, require_within
 from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
 
 LARGEST_LEVELS = 1 << 16
@@ -87,10 +93,11 @@ class LocalReward:
             BadNoise: another type or shape, or a reward out of range; nothing was drawn.
 
         Guarantee:
-            Computational, against parties without the key. Laplace: pure epsilon and the tables' residue
+            Computational, against parties without the key. Laplace: pure epsilon and the tables' truncation error
             (`noise.discrete_laplace`, sensitivity M). Response: with the thresholds t_0 <= ... <= t_M in units of
             2^-64, P(1) lies in [t_0, t_M] and P(0) in [1 - t_M, 1 - t_0], and t_M = 1 - t_0; t_0 is rounded up
-            to t_0 >= 1/(1 + e^eps), so both ratios are at most (1 - t_0)/t_0 <= e^eps: pure epsilon, no residue.
+            to t_0 >= 1/(1 + e^eps), so both ratios are at most (1 - t_0)/t_0 <= e^eps: pure epsilon, no truncation
+            error.
         """
         require_within(rewards, self.levels, "rewards")
         if self.law == "laplace":
@@ -119,7 +126,7 @@ class LocalReward:
         return Guarantee(
             mechanism=f"local-reward: {self._words()} on each reward (in {count_text(self.levels, 'step')}), drawn"
             f" once in the {zone} zone",
-            relation="replace one reward: neighbours differ in one reward of one user, any two values",
+            relation="replace-one: neighbours differ in one reward of one user, any two values",
             unit="one reward",
             cost=one,
             replace_one=one,
@@ -128,8 +135,8 @@ class LocalReward:
             norm="distance of one reward, in steps",
             zone=zone,
             deployment=deployment,
-            residue_units=one.delta_units,
-            public_participation=True,
+            truncation_units=one.delta_units,
+            any_content=True,
             not_protected=(
                 "contexts, which arm was shown, and that and when a reward came",
                 "what holds for the population, and what follows from it for anyone",
@@ -146,7 +153,7 @@ class LocalReward:
             return Cost(micro)
         if epsilon_value(micro) > 100:
             return Cost(micro, DELTA_ONE)
-        variation = rewards * residue(*self._scale) * (1 + exp_above(epsilon_value(micro)))
+        variation = rewards * truncation(*self._scale) * (1 + exp_above(epsilon_value(micro)))
         return Cost(micro, min(DELTA_ONE, math.ceil(variation * DELTA_ONE)))
 
     def _words(self) -> str:

@@ -2,7 +2,7 @@
 
 The mechanism: every report of a closed window is kept with probability p, secretly; per whole tuple (code,
 action, reward level) the kept reports are counted; a count of at least ``threshold`` is emitted, any other
-shows as 0. Neighbours (null-slot) differ in m slots of one user, null or a report of one cell v. All other
+shows as 0. Neighbours (zero-out) differ in m slots of one user, null or a report of one cell v. All other
 cells have the same law and are independent, so the privacy loss is that of T(B + Bin(m, p)) against T(B),
 B ~ Bin(n, p), T(k) = k if k >= l else 0, for the n other reports of cell v, and n is whatever is worst.
 
@@ -24,21 +24,96 @@ Bernoulli(p) to both sides turns the pair of n into that of n+1, so h never incr
 
 So both suprema are single evaluations. c reports injected by an adversary whom the coin does not touch shift
 the count by c: the threshold in effect is l - c, and from c >= l - 1 on there is none.
+
+*Binomial.* Binomial tails at 448 bits, for exact accounting and exact confidence bounds.
+
+Every value is off by less than 2^-240 in absolute terms: single terms come from log-gamma (relative error
+under 2^-330 for n < 2^60), sums run away from the mode, where terms shrink, and stop below 2^-320.
+
+*Response.* Keyed randomised response: a category is kept or replaced, exactly epsilon-private, without any truncation
+error.
+
+The keyed words are whole numbers, so every probability here is a whole number over a power of two. Where the
+law with exact exponentials is no such number, the probability of the truth is rounded down until the largest
+ratio of two probabilities is at most e^epsilon: the rounding costs usefulness below 2^-40, never privacy.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Number, exact
-from hushstream.privacy.bounds import exp_below, log_above, to_fraction
-from hushstream.privacy.errors import BadAmount
-from hushstream.privacy.mechanisms.binomial import LARGEST_TRIALS, at_least, at_most, working
-from hushstream.privacy.mechanisms.coins import coin_probability, probability_units
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, Number, epsilon_micro, epsilon_text, epsilon_value, exact
+from hushstream.privacy.conversions import context, exp_below, log_above, to_fraction
+from hushstream.privacy.errors import BadAmount, BadNoise
+from hushstream.privacy.mechanisms.noise import KeyedStream, coin_probability, probability_units
+from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
+
+LARGEST_TRIALS = 1 << 60
+_CONTEXT = context(448)
+_NEGLIGIBLE = _CONTEXT.ldexp(1, -320)
+
+
+def working(value: Fraction | int) -> Any:
+    """A rational as a number of 448 bits."""
+    exact = Fraction(value)
+    return _CONTEXT.mpf(exact.numerator) / exact.denominator
+
+
+def probability_of(trials: int, successes: int, chance: Any) -> Any:
+    """P(Bin(trials, chance) = successes), ``chance`` strictly between 0 and 1."""
+    if not 0 <= successes <= trials:
+        return _CONTEXT.zero
+    ways = _CONTEXT.loggamma(trials + 1) - _CONTEXT.loggamma(successes + 1) - _CONTEXT.loggamma(trials - successes + 1)
+    return _CONTEXT.exp(ways + successes * _CONTEXT.log(chance) + (trials - successes) * _CONTEXT.log(1 - chance))
+
+
+def at_least(trials: int, successes: int, chance: Any) -> Any:
+    """P(Bin(trials, chance) >= successes)."""
+    if successes > (trials + 1) * chance:
+        return _upper(trials, successes, chance)
+    return 1 - _lower(trials, successes - 1, chance)
+
+
+def at_most(trials: int, successes: int, chance: Any) -> Any:
+    """P(Bin(trials, chance) <= successes)."""
+    if successes < (trials + 1) * chance:
+        return _lower(trials, successes, chance)
+    return 1 - _upper(trials, successes + 1, chance)
+
+
+def _upper(trials: int, first: int, chance: Any) -> Any:
+    """Sum from ``first``, at or above the mode, upwards."""
+    term = probability_of(trials, first, chance)
+    total = _CONTEXT.zero
+    odds = chance / (1 - chance)
+    for successes in range(first, trials + 1):
+        total += term
+        term = term * odds * (trials - successes) / (successes + 1)
+        if term < _NEGLIGIBLE:
+            break
+    return total
+
+
+def _lower(trials: int, last: int, chance: Any) -> Any:
+    """Sum from ``last``, at or below the mode, downwards."""
+    term = probability_of(trials, last, chance)
+    total = _CONTEXT.zero
+    odds = (1 - chance) / chance
+    for successes in range(last, -1, -1):
+        total += term
+        term = term * odds * successes / (trials - successes + 1)
+        if term < _NEGLIGIBLE:
+            break
+    return total
+
 
 LARGEST_THRESHOLD = 10_000_000
 SMALLEST_SAMPLING = Fraction(1, 1_000_000)
@@ -75,7 +150,7 @@ def exact_delta(threshold: int, p: Number, epsilon: Number, slots_of_user: int =
         BadAmount: a setting out of range.
 
     Guarantee:
-        (epsilon, delta) for the content of ``slots_of_user`` slots, null against a report (null-slot
+        (epsilon, delta) for the content of ``slots_of_user`` slots, null against a report (zero-out
         relation), for every number and content of other reports, provided that every report of the crowd but
         the ``injected`` ones was sampled secretly with probability p. Proof: the module's docstring. Reports
         that others choose adaptively change nothing: given them, n is a number.
@@ -195,3 +270,152 @@ def _sampling(p: Number) -> Fraction:
 def _whole(name: str, value: int, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadAmount(f"{name}: expected a whole number from {low} to {high}, got {value!r}")
+
+
+WORD_ONE = 1 << 64
+LARGEST_CATEGORIES = 1 << 20
+LARGEST_EPSILON = 40
+"""Beyond it a lie is rarer than 2^-57 and the 64-bit coin no longer tells epsilons apart."""
+
+_LOW = np.uint64(0xFFFF_FFFF)
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomisedResponse:
+    """The law of a response over k categories.
+
+    Attributes:
+        categories: k, from 2 to 2^20.
+        epsilon_micro: epsilon in millionths.
+        keep_units: probability of the truth in units of 2^-64; every lie shares the rest.
+    """
+
+    categories: int
+    epsilon_micro: int
+    keep_units: int
+
+    @classmethod
+    def of(cls, categories: int, epsilon: Number) -> RandomisedResponse:
+        """The most truthful response that is epsilon-private.
+
+        Raises:
+            BadNoise: fewer than 2 or more than 2^20 categories, or epsilon not above 0 and at most 40.
+            BadAmount: epsilon is no number.
+        """
+        if not isinstance(categories, int) or isinstance(categories, bool) or not 2 <= categories <= LARGEST_CATEGORIES:
+            raise BadNoise(f"categories: expected a whole number from 2 to {LARGEST_CATEGORIES}, got {categories!r}")
+        micro = checked_epsilon(epsilon)
+        others = categories - 1
+        # The rarest lie has floor(2^64 / (k-1)) of the 2^64 words.
+        rarest = Fraction(WORD_ONE // others, WORD_ONE)
+        ratio = exp_below(epsilon_value(micro)) * rarest
+        return cls(categories, micro, math.floor(WORD_ONE * ratio / (1 + ratio)))
+
+    @property
+    def truth(self) -> Fraction:
+        """Probability of the truth."""
+        return Fraction(self.keep_units, WORD_ONE)
+
+    @property
+    def lie(self) -> Fraction:
+        """Probability of each other category; single ones differ from it by at most a relative 2^-44."""
+        return (1 - self.truth) / (self.categories - 1)
+
+    def draw(self, stream: KeyedStream, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Respond once for every value.
+
+        Args:
+            stream: the keyed words of these responses; two words for each value, whatever it holds.
+            values: int64 (n,), each in 0..k-1.
+
+        Returns:
+            int64 (n,). The responses to the first n values do not depend on later ones.
+
+        Raises:
+            BadNoise: another type or shape, or a value that is no category; nothing was drawn.
+
+        Source: Warner 1965; Kairouz, Bonawitz, Ramage 2016 (k-ary).
+
+        Guarantee:
+            Computational, against parties without the key. Pure epsilon for replacing one value by any other: a
+            response has probability at most max(p, l+) and at least min(p, l-) under any value, where p is the
+            truth's and l-, l+ are the rarest and most frequent lie's probability. `of` makes p <= e^eps l-, with p
+            the largest such whole number of 2^-64. Both other ratios, l+ to l- and l+ to p, are at most 1 + 2^-42,
+            and the smallest epsilon is 10^-6.
+        """
+        require_within(values, self.categories - 1, "responses")
+        words = stream.words(2 * len(values), "randomised-response", self.categories, self.epsilon_micro)
+        pairs = words.reshape(-1, 2)
+        lie = _multiply_high(pairs[:, 1], self.categories - 1).astype(np.int64)
+        lie += lie >= values
+        return np.where(pairs[:, 0] < np.uint64(self.keep_units), values, lie)
+
+    def counts(self, responses: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Unbiased estimates of how many values were in each category, float64 (k,); they may be negative."""
+        require_within(responses, self.categories - 1, "responses")
+        seen = np.bincount(responses, minlength=self.categories)
+        truth, lie = float(self.truth), float(self.lie)
+        return np.asarray((seen - len(responses) * lie) / (truth - lie), dtype=np.float64)
+
+    def variance(self, share: float = 0.0) -> float:
+        """Variance that one value adds to the estimate of a category which a ``share`` of all values have."""
+        truth, lie = float(self.truth), float(self.lie)
+        return (share * truth * (1 - truth) + (1 - share) * lie * (1 - lie)) / (truth - lie) ** 2
+
+    def guarantee(
+        self, responses: int = 1, devices: int = 1, deployment: Deployment = "edge", zone: str = "edge"
+    ) -> Guarantee:
+        """The guarantee of one response, and of all ``responses`` of one person on ``devices`` devices."""
+        one, life = Cost(self.epsilon_micro), Cost(responses * devices * self.epsilon_micro)
+        return Guarantee(
+            mechanism=f"randomised response over {self.categories} categories, epsilon"
+            f" {epsilon_text(self.epsilon_micro)}, drawn once for each value",
+            relation="replace-one: neighbours differ in one value of one user, any two categories",
+            unit="one response of one user",
+            cost=one,
+            replace_one=one,
+            lifetime=Lifetime(responses, devices, life, life),
+            sensitivity=1,
+            norm="one category against another",
+            zone=zone,
+            deployment=deployment,
+            truncation_units=0,
+            any_content=True,
+            not_protected=(
+                "that a user responded, and when",
+                "what holds for the population, and what follows from it for anyone",
+            ),
+        )
+
+
+def checked_epsilon(epsilon: Number) -> int:
+    """Epsilon of a response in millionths.
+
+    Raises:
+        BadNoise: not above 0 and at most `LARGEST_EPSILON`.
+        BadAmount: no number.
+    """
+    micro = epsilon_micro(epsilon)
+    if not 0 < epsilon_value(micro) <= LARGEST_EPSILON:
+        raise BadNoise(f"epsilon: expected above 0 and at most {LARGEST_EPSILON}, got {epsilon!r}")
+    return micro
+
+
+def require_within(values: NDArray[np.int64], largest: int, what: str) -> None:
+    """Refuse what is not a row of whole numbers in 0..``largest``; the message repeats no value.
+
+    Raises:
+        BadNoise: see above.
+    """
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise BadNoise(f"{what}: expected int64 of shape (n,), got {values.dtype} {values.shape}")
+    if values.size and (values.min() < 0 or values.max() > largest):
+        raise BadNoise(f"{what}: expected whole numbers from 0 to {largest}, got others")
+
+
+def _multiply_high(words: NDArray[np.uint64], below: int) -> NDArray[np.uint64]:
+    """floor(word * below / 2^64) for below <= 2^20, in 64-bit arithmetic that cannot wrap."""
+    factor = np.uint64(below)
+    carry = ((words & _LOW) * factor) >> _HALF
+    return np.asarray(((words >> _HALF) * factor + carry) >> _HALF, dtype=np.uint64)

@@ -1,4 +1,7 @@
-"""A guarantee as a page of grouped lines, and the same groups as plain values. Each fact appears once."""
+"""A guarantee as a page of grouped lines, and the same groups as plain values. Each fact appears once.
+
+*Conversion table.* One mechanism's price in every currency: pure epsilon, rho of zCDP, and epsilon at the usual deltas.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,18 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.privacy.amounts import delta_text, delta_value, epsilon_text, float_up
-from hushstream.privacy.promises.promise import Guarantee, Promises, amounts
-from hushstream.privacy.promises.sentence import Prices, Subject, picture, price_text
+from hushstream.privacy.amounts import (
+    DELTA_ONE,
+    delta_text,
+    delta_units,
+    delta_value,
+    epsilon_float,
+    epsilon_text,
+    float_up,
+)
+from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
+from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
+from hushstream.privacy.promises.sentence import UNIT, Prices, Subject, picture, price_text, told
 
 PUBLIC = "public; nothing is promised of it"
 
@@ -29,9 +41,14 @@ class Line:
     text: str
     value: Any
 
+    @property
+    def sentence(self) -> str:
+        """The fact with its full stop."""
+        return self.text if self.text.endswith(".") else f"{self.text}."
+
     def __str__(self) -> str:
         """The line by itself, outside its group."""
-        return f"{self.name}: {self.text}" if self.text.endswith(".") else f"{self.name}: {self.text}."
+        return f"{self.name}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,58 +82,56 @@ class Group:
         return [self.title, *(f"  {line.text if self.plain else line}" for line in self.lines)]
 
 
-def groups_of(promises: Promises) -> tuple[Group, ...]:
-    """The groups of a deployment's promises: about one person, about its units, and the conditions."""
-    releases, lift = promises.releases, promises.lift
+def groups_of(promise: Guarantee) -> tuple[Group, ...]:
+    """The groups of a guarantee: about one person, about its units, and the conditions."""
+    lift = promise.lift
     found = [
-        _person(promises),
-        Group("unit", "The unit", _unit(releases)),
+        _person(promise),
+        Group("unit", "The unit", _unit(promise)),
         *([] if lift is None else [Group("lift", "The lift", (*_unit(lift), *_noise(lift)))]),
-        Group("mechanism", "How it is kept", (*_claim(releases), *_noise(releases), *_setting(releases))),
-        Group("seen", "What is seen by whom", _seen(releases), listed=True),
-        _listed("conditions", "It holds only if", "Condition", *(one.conditions for one in promises.each)),
-        _listed("not_protected", "Not protected", "Not protected", *(one.not_protected for one in promises.each)),
+        Group("mechanism", "How it is kept", (*_claim(promise), *_noise(promise), *_setting(promise))),
+        Group("seen", "What is seen by whom", _seen(promise), listed=True),
+        _listed("conditions", "It holds only if", "Condition", *(one.conditions for one in promise.each)),
+        _listed("not_protected", "Not protected", "Not protected", *(one.not_protected for one in promise.each)),
     ]
     return tuple(group for group in found if group.lines)
 
 
-def page_head(promises: Promises) -> list[str]:
+def page_head(promise: Guarantee) -> list[str]:
     """The head of the page: the sentence, marks and the picture."""
-    odds = promises.odds()
-    return [promises.sentence(), *promises.releases.marks, *(picture(odds) if odds else [])]
+    odds = promise.odds()
+    return [promise.sentence(), *promise.marks, *(picture(odds) if odds else [])]
 
 
-def page_text(promises: Promises, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
+def page_text(promise: Guarantee, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
     """The page; ``beside`` are groups that others add. With ``keys`` it has only these groups."""
-    lines = page_head(promises)
-    for group in (*groups_of(promises), *beside):
+    lines = page_head(promise)
+    for group in (*groups_of(promise), *beside):
         if keys is None or group.key in keys:
             lines += ["", *group.as_text()]
     return "\n".join(lines) + "\n"
 
 
-def page_json(promises: Promises) -> dict[str, Any]:
+def page_json(promise: Guarantee) -> dict[str, Any]:
     """The page in plain values: its head, and each group under its key."""
     return {
-        "sentence": promises.sentence(),
-        "phrase": promises.phrase(),
-        "marks": list(promises.releases.marks),
-        "odds": [one._asdict() for one in promises.odds()],
-        **{group.key: group.as_json() for group in groups_of(promises)},
+        "sentence": promise.sentence(),
+        "phrase": promise.phrase(),
+        "marks": list(promise.marks),
+        "private_as_stated": promise.private_as_stated,
+        "reproducible": promise.reproducible,
+        "tainted": list(promise.tainted),
+        "odds": [one._asdict() for one in promise.odds()],
+        **{group.key: group.as_json() for group in groups_of(promise)},
     }
 
 
-def fact_lines(promises: Promises) -> tuple[str, ...]:
-    """The facts of all groups, one for each line, without headings, for reports that sort them."""
-    return tuple(str(line) for group in groups_of(promises) for line in group.lines)
-
-
-def _person(promises: Promises) -> Group:
-    releases, lift = promises.releases, promises.lift
-    counted = releases.units_in_life if lift is None else f"{releases.units_in_life}; and the lift: {lift.unit}"
-    lifetime = releases.lifetime
+def _person(promise: Guarantee) -> Group:
+    lift = promise.lift
+    counted = promise.units_in_life if lift is None else f"{promise.units_in_life}; and the lift: {lift.unit}"
+    lifetime = promise.lifetime
     lines = [
-        *_prices(promises.together, releases.person, releases.unnoised),
+        *_prices(promise.together, promise.person, promise.unnoised),
         Line(
             "counted",
             "Counted of one person",
@@ -129,33 +144,35 @@ def _person(promises: Promises) -> Group:
             },
         ),
     ]
-    if promises.warning is not None:
-        lines.append(Line("warning", "Warning", promises.warning, promises.warning))
+    if lift is not None:
+        life = promise.life_prices
+        lines.append(Line("releases", "Of that, without the lift", told(life, promise.person), prices_json(life)))
+    if promise.warning is not None:
+        lines.append(Line("warning", "Warning", promise.warning, promise.warning))
     return Group("person", "One person, in a whole life", tuple(lines))
 
 
 def _unit(promise: Guarantee) -> tuple[Line, ...]:
-    subject = Subject("which of two it was", "whether it was there at all", "")
     lines = [
         Line("unit", "Unit", promise.unit, promise.unit),
-        *_prices(promise.unit_prices, subject, promise.unnoised),
+        *_prices(promise.unit_prices, UNIT, promise.unnoised),
     ]
     if promise.redraws is not None:
         most, price = promise.redraws.most, promise.redraws.price
         text = f"{price}; the figures above are for all {most} that there may be"
-        lines.append(Line("one_epoch", "One epoch of noise", text, promise.redraws.as_json()))
+        lines.append(Line("one_epoch", "One epoch of noise", text, {"most": most, **amounts(price)}))
     return (*lines, Line("relation", "Relation", promise.relation, promise.relation))
 
 
 def _prices(prices: Prices, subject: Subject, unnoised: tuple[str, ...]) -> list[Line]:
-    """The prices, the larger one first; they do not cover content that is disclosed without noise."""
+    """The costs, the larger one first; they do not cover content that is disclosed without noise."""
     beside = f"; not of what leaves un-noised on {', '.join(unnoised)}" if unnoised else ""
     name = f"{subject.which[:1].upper()}{subject.which[1:]}"
     lines = [Line("which", name, f"{price_text(prices.which)}{beside}", amounts(prices.which))]
-    if prices.took_part is None:
-        return [*lines, Line("took_part", "That there was any", PUBLIC, "public")]
-    name = f"{subject.took_part[:1].upper()}{subject.took_part[1:]}"
-    return [*lines, Line("took_part", name, f"{price_text(prices.took_part)}{beside}", amounts(prices.took_part))]
+    if prices.zero_out is None:
+        return [*lines, Line("zero_out", "Participation", PUBLIC, "public")]
+    name = f"{subject.zero_out[:1].upper()}{subject.zero_out[1:]}"
+    return [*lines, Line("zero_out", name, f"{price_text(prices.zero_out)}{beside}", amounts(prices.zero_out))]
 
 
 def _claim(promise: Guarantee) -> list[Line]:
@@ -166,19 +183,23 @@ def _claim(promise: Guarantee) -> list[Line]:
     at_that = promise.epsilon_micro == claim.epsilon_micro
     true = f"at that epsilon, delta {delta_text(promise.delta_units)}" if at_that else str(promise.cost)
     return [
-        Line("claimed", "Claimed", claimed, claim.as_json()),
+        Line("claimed", "Claimed", claimed, _claimed_json(claim)),
         Line("true", "True", true, amounts(promise.cost)),
     ]
 
 
+def _claimed_json(claim: Claim) -> dict[str, Any]:
+    return {"epsilon": epsilon_float(claim.epsilon_micro), "delta": claim.delta, "source": claim.source}
+
+
 def _noise(promise: Guarantee) -> list[Line]:
-    residue, included = float_up(delta_value(promise.residue_units)), delta_text(promise.residue_units)
+    truncation, included = float_up(delta_value(promise.truncation_units)), delta_text(promise.truncation_units)
     moved = f"{promise.sensitivity}, {promise.norm}"
     zone = f"the {promise.zone} zone, which sees what it protects: it is trusted"
     return [
         Line("mechanism", "Mechanism", promise.mechanism, promise.mechanism),
         Line("sensitivity", "Sensitivity", moved, {"most": promise.sensitivity, "norm": promise.norm}),
-        Line("residue", "Residue of the noise tables, counted in delta", included, residue),
+        Line("truncation", "Truncation error of the sampler, part of delta", included, truncation),
         Line("zone", "Adds the noise", zone, promise.zone),
     ]
 
@@ -192,11 +213,105 @@ def _setting(promise: Guarantee) -> list[Line]:
 
 def _seen(promise: Guarantee) -> tuple[Line, ...]:
     return tuple(
-        Line(content.topic, "Content of persons", str(content), content.as_json()) for content in promise.contents
+        Line(content.topic, "Content of persons", str(content), _content_json(content)) for content in promise.contents
     )
+
+
+def _content_json(content: Content) -> dict[str, Any]:
+    return {
+        "topic": content.topic,
+        "what": content.what,
+        "form": content.form.value,
+        "zone": content.zone,
+        "leaves_unnoised": content.leaves_unnoised,
+    }
 
 
 def _listed(key: str, title: str, name: str, releases: Iterable[str], lift: Iterable[str] = ()) -> Group:
     found = dict.fromkeys(releases)
     found |= dict.fromkeys(f"of the lift: {fact}" for fact in lift if fact not in found)
     return Group(key, title, tuple(Line(key, name, fact, fact) for fact in found), listed=True)
+
+
+DELTAS = ("1e-5", "1e-6", "1e-7", "1e-8", "1e-9")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionRow:
+    """A price, converted. All amounts are rounded up; the truncation error of the noise's tables comes on top of each
+    delta.
+
+    Attributes:
+        covers: what it is the price of.
+        pure_micro: pure epsilon in millionths; None where there is none.
+        rho_micro: zCDP in millionths.
+        at_micro: epsilon in millionths at each of `DELTAS`.
+    """
+
+    covers: str
+    pure_micro: int | None
+    rho_micro: int
+    at_micro: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "covers": self.covers,
+            "pure_epsilon": None if self.pure_micro is None else epsilon_float(self.pure_micro),
+            "rho": epsilon_float(self.rho_micro),
+            "epsilon_at_delta": {
+                delta: epsilon_float(micro) for delta, micro in zip(DELTAS, self.at_micro, strict=True)
+            },
+        }
+
+
+def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
+    """The price of one unit, and of all units of one user, over all redraws of the noise.
+
+    Empty for a mechanism that is priced by (epsilon, delta) alone: no rho follows from one. A life whose delta is 1 has
+    no row: the truncation error that comes on top of each delta is 1 there, so no epsilon of it is a bound.
+
+    Guarantee:
+        n units of one person move the sums n times as far: n epsilon, n^2 rho (group privacy; for Gaussian noise see
+        `hushstream.counting.counter`). Redraws are independent draws over the same units: rhos add. Epsilon at a
+        delta is the least of the pure one and of what rho gives.
+    """
+    pure = promise.rho_micro is None and promise.delta_units == promise.truncation_units and promise.claimed is None
+    if promise.rho_micro is None and not pure:
+        return ()
+    times = 1 if promise.redraws is None else promise.redraws.most
+    units = promise.lifetime.units * promise.lifetime.devices
+    found = [_row(promise, times, 1, promise.unit)]
+    if units > 1 and promise.lifetime.cost.delta_units < DELTA_ONE:
+        found.append(_row(promise, times, units, f"all {units} of one user"))
+    return tuple(found)
+
+
+def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
+    """The rows as lines of a table, below a line that names their relation; one line if there are no rows."""
+    if not rows:
+        return ["None: this mechanism is priced by epsilon and delta together."]
+    head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]
+    lines = [head]
+    for row in rows:
+        pure = "-" if row.pure_micro is None else epsilon_text(row.pure_micro)
+        lines.append([row.covers, pure, epsilon_text(row.rho_micro), *map(epsilon_text, row.at_micro)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    query = "Replace-one"
+    if not promise.any_content:
+        query = "Zero-out; replace-one costs twice the pure epsilon, at most four times the rho"
+    text = [f"{query}. The sampler's truncation error comes on top of each delta.", *table]
+    if promise.lifetime.cost.delta_units >= DELTA_ONE:
+        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is promised, in any currency.")
+    return text
+
+
+def _row(promise: Guarantee, times: int, units: int, covers: str) -> ConversionRow:
+    if promise.rho_micro is not None:
+        rho, pure = times * units**2 * promise.rho_micro, None
+    else:
+        one = units * promise.price.epsilon_micro
+        rho, pure = times * pure_to_rho_micro(one), times * one
+    found = tuple(rho_to_epsilon_micro(rho, delta_units(delta)) for delta in DELTAS)
+    return ConversionRow(covers, pure, rho, found if pure is None else tuple(min(pure, micro) for micro in found))

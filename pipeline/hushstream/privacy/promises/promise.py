@@ -2,23 +2,26 @@
 
 Every mechanism returns one, each system composes its own, and all printed statements about privacy come from it. All
 amounts are integers that were rounded up. `hushstream.privacy.mechanisms.guarantee` makes them for releases of slots.
+
+*Contents.* The content of topics about persons, and its form: the part of a guarantee that says where content can be
+read.
+
+A price bounds what can be learned from the releases of a mechanism. It does not cover content that bypasses the
+mechanism. So a guarantee names every topic with content of persons, and says whether its zone is trusted with it.
+Content in clear outside the trusted zones is disclosed without noise, whatever the epsilon of the releases is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from hushstream.privacy.amounts import (
-    DELTA_ONE,
-    Cost,
-    delta_value,
-    epsilon_float,
-    float_up,
-)
+from hushstream.privacy.amounts import DELTA_ONE, Cost, delta_value, epsilon_float, float_up
 from hushstream.privacy.errors import BadGuarantee
-from hushstream.privacy.promises.contents import Content, unnoised_topics
 from hushstream.privacy.promises.sentence import (
+    UNIT,
     Odds,
     Prices,
     Subject,
@@ -28,7 +31,58 @@ from hushstream.privacy.promises.sentence import (
     core_sentence,
     noun,
     person_of,
+    told,
 )
+
+
+class Form(StrEnum):
+    """The form of content about persons on a topic."""
+
+    CLEAR = "in clear"
+    """In clear: every reader of the topic can read it."""
+    PUBLIC = "in clear, held to be public"
+    """In clear; the neighbour relation treats it as public, so the guarantee does not cover it."""
+    SEALED = "sealed"
+    """Encrypted under a key of one trusted zone."""
+    SAMPLED = "sampled"
+    """Counts without noise of a secret sample, in crowds of a least size; the price follows from the sampling."""
+    NOISED = "noised"
+    """The output of a mechanism that adds noise, or computed from such outputs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Content about persons on one topic, in one form.
+
+    Attributes:
+        topic: its logical name.
+        what: the content, in words.
+        form: its form.
+        zone: the zone whose operator may read it.
+        trusted: whether the guarantee trusts that zone with content.
+    """
+
+    topic: str
+    what: str
+    form: Form
+    zone: str
+    trusted: bool
+
+    @property
+    def leaves_unnoised(self) -> bool:
+        """Whether the content is given in clear to a zone that is not trusted with it."""
+        return self.form is Form.CLEAR and not self.trusted
+
+    def __str__(self) -> str:
+        """One line."""
+        leaves = ": LEAVES UN-NOISED" if self.leaves_unnoised else ""
+        return f"{self.topic} ({self.zone} zone), {self.form}{leaves}: {self.what}"
+
+
+def unnoised_topics(contents: Iterable[Content]) -> tuple[str, ...]:
+    """The topics with content that is disclosed without noise, each once, in their order."""
+    return tuple(dict.fromkeys(content.topic for content in contents if content.leaves_unnoised))
+
 
 Deployment = Literal["hosted", "edge"]
 
@@ -50,14 +104,6 @@ class Claim:
     epsilon_micro: int
     delta: str
     source: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Stable keys epsilon, delta, source."""
-        return {
-            "epsilon": epsilon_float(self.epsilon_micro),
-            "delta": self.delta,
-            "source": self.source,
-        }
 
 
 class Cap(NamedTuple):
@@ -98,17 +144,6 @@ class Lifetime:
     cap: Cap | None = None
     counted: bool = True
 
-    def as_json(self) -> dict[str, Any]:
-        """Stable keys units, devices, epsilon, delta, exchange, cap, counted."""
-        return {
-            "units": self.units,
-            "devices": self.devices,
-            **amounts(self.cost),
-            "exchange": amounts(self.exchange),
-            "cap": None if self.cap is None else self.cap._asdict(),
-            "counted": self.counted,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Redraws:
@@ -122,14 +157,13 @@ class Redraws:
     most: int
     price: Cost
 
-    def as_json(self) -> dict[str, Any]:
-        """Stable keys most, epsilon, delta."""
-        return {"most": self.most, **amounts(self.price)}
-
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """The guarantee of one mechanism.
+    """The guarantee of a mechanism, or of a deployment: of its releases and, beside them, of its lift.
+
+    All figures are those of the releases by themselves, but for `together`, which adds the lift about the same persons,
+    and for what is said of a whole person: sentence, phrase, odds and warning.
 
     Attributes:
         mechanism: name and every parameter, in words.
@@ -142,7 +176,7 @@ class Guarantee:
         norm: norm of this change.
         zone: the trust zone that runs the mechanism and holds its key.
         deployment: ``hosted`` or ``edge``.
-        residue_units: the part of delta that comes from the noise's tables, in units of 2^-80.
+        truncation_units: the part of delta that comes from the noise's tables, in units of 2^-80.
         not_protected: what the guarantee does not cover, one fact each.
         conditions: what must hold for it, one fact each.
         private_as_stated: False if the paper's claim does not hold, or content is disclosed without noise.
@@ -152,8 +186,10 @@ class Guarantee:
         rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
             None where the mechanism is priced by (epsilon, delta) alone.
         contents: content about persons on each topic of the deployment; empty for a mechanism by itself.
-        public_participation: whether taking part is public under the relation. Then neighbours differ in the value of a
-            unit, and ``cost`` and ``replace_one`` are the same price.
+        tainted: names of the inputs that are not private as stated; whatever is derived from them is not, either.
+        any_content: whether an empty content is none of the possible ones. Then neighbours differ in the value
+            of a unit, and ``cost`` and ``replace_one`` are the same price. That a unit came is public in any case.
+        lift: guarantee of the lift, about the same persons; None if there is none.
     """
 
     mechanism: str
@@ -166,7 +202,7 @@ class Guarantee:
     norm: str
     zone: str
     deployment: Deployment
-    residue_units: int
+    truncation_units: int
     not_protected: tuple[str, ...]
     conditions: tuple[str, ...] = ()
     private_as_stated: bool = True
@@ -176,7 +212,9 @@ class Guarantee:
     redraws: Redraws | None = None
     rho_micro: int | None = None
     contents: tuple[Content, ...] = ()
-    public_participation: bool = False
+    any_content: bool = False
+    tainted: tuple[str, ...] = ()
+    lift: Guarantee | None = None
 
     def __post_init__(self) -> None:
         """Refuse a guarantee that is incomplete.
@@ -190,9 +228,10 @@ class Guarantee:
         for name in ("mechanism", "relation", "unit", "norm", "zone", "not_protected"):
             if not getattr(self, name):
                 raise BadGuarantee(f"guarantee: expected a non-empty {name}, got an empty one")
-        if self.private_as_stated == (self.claimed is not None or bool(self.unnoised)):
+        if self.private_as_stated == (self.claimed is not None or bool(self.unnoised) or bool(self.tainted)):
             raise BadGuarantee(
-                "guarantee: expected a claim or content that leaves un-noised exactly where it is not private as stated"
+                "guarantee: expected a claim, content that leaves un-noised or a tainted input exactly where it is not "
+                "private as stated"
             )
 
     @property
@@ -224,27 +263,34 @@ class Guarantee:
     @property
     def unit_prices(self) -> Prices:
         """Both prices of one unit."""
-        return Prices(self.replace_one, None if self.public_participation else self.cost)
+        return Prices(self.replace_one, None if self.any_content else self.cost)
 
     @property
     def life_prices(self) -> Prices:
         """Both prices of all units of one person."""
         life = self.lifetime
-        return Prices(life.exchange, None if self.public_participation else life.cost)
+        return Prices(life.exchange, None if self.any_content else life.cost)
 
     @property
     def person(self) -> Subject:
         """The words for one person."""
         supposed = None if self.lifetime.counted else self.lifetime.units
-        return person_of(self.unit, self.public_participation, supposed)
+        return person_of(self.unit, self.any_content, supposed)
+
+    @property
+    def each(self) -> tuple[Guarantee, ...]:
+        """This guarantee, and that of the lift."""
+        return (self,) if self.lift is None else (self, self.lift)
+
+    @property
+    def together(self) -> Prices:
+        """Both prices of all releases in one person's life, with the lift (basic composition)."""
+        return self.life_prices if self.lift is None else self.life_prices + self.lift.life_prices
 
     @property
     def warning(self) -> str | None:
         """A warning beside the figures of a whole life if they promise (next to) nothing; else None."""
-        return self.warning_for(self.life_prices)
-
-    def warning_for(self, life: Prices) -> str | None:
-        """`warning` if all releases about one person have the prices ``life``."""
+        life = self.together
         if life.weak is None:
             return None
         unit_weak = self.unit_prices.weak
@@ -252,6 +298,17 @@ class Guarantee:
             return f"for one person as a whole {life.weak} is promised, and for {self.unit} {unit_weak}"
         text = f"for one person as a whole {life.weak} is promised{beyond(self.unit, self.unit_prices)}"
         return text if self.lifetime.cap is None else f"{text}; {self.lifetime.cap}"
+
+    @property
+    def summary(self) -> str:
+        """The price of one unit, and that of one person's whole life where it is more, in one line."""
+        unit = f"{self.unit}, {told(self.unit_prices, UNIT)}"
+        return unit if self.together == self.unit_prices else f"{unit}; one person in a whole life: {self.in_life}"
+
+    @property
+    def in_life(self) -> str:
+        """The price of one person's whole life, in words."""
+        return told(self.together, self.person)
 
     @property
     def units_in_life(self) -> str:
@@ -267,60 +324,38 @@ class Guarantee:
 
     def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
         """The same guarantee in a deployment whose topics hold ``contents``."""
-        stated = self.claimed is None and not unnoised_topics(contents)
+        stated = self.claimed is None and not unnoised_topics(contents) and not self.tainted
         return replace(self, contents=contents, private_as_stated=stated)
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
-        return {
-            **amounts(self.cost),
-            "sentence": self.sentence(),
-            "phrase": self.phrase(),
-            "relation": self.relation,
-            "unit": self.unit,
-            "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
-            "replace_one": amounts(self.replace_one),
-            "public_participation": self.public_participation,
-            "deployment": self.deployment,
-            "zone": self.zone,
-            "sensitivity": self.sensitivity,
-            "norm": self.norm,
-            "mechanism": self.mechanism,
-            "residue": float_up(delta_value(self.residue_units)),
-            "not_protected": list(self.not_protected),
-            "conditions": list(self.conditions),
-            "private_as_stated": self.private_as_stated,
-            "claimed": None if self.claimed is None else self.claimed.as_json(),
-            "computational": self.computational,
-            "reproducible": self.reproducible,
-            "redraws": None if self.redraws is None else self.redraws.as_json(),
-            "contents": [content.as_json() for content in self.contents],
-            "unnoised": list(self.unnoised),
-        }
+    def derived_from(self, tainted: tuple[str, ...]) -> Guarantee:
+        """The same guarantee in a deployment that is derived from inputs that are not private as stated."""
+        if not tainted:
+            return self
+        lift = None if self.lift is None else self.lift.derived_from(tainted)
+        return replace(self, tainted=tainted, private_as_stated=False, lift=lift)
 
-    def sentence(self, life: Prices | None = None) -> str:
-        """The guarantee for one person in one line. If nothing is promised, the line begins with that.
-
-        Args:
-            life: prices of one person for all releases, also those beside this guarantee; None for `life_prices`.
-        """
-        text = core_sentence(life or self.life_prices, self.person, self.unit, self.unit_prices)
+    def sentence(self) -> str:
+        """The guarantee for one person in one line. If nothing is promised, the line begins with that."""
+        text = core_sentence(self.together, self.person, self.unit, self.unit_prices)
         if self.unnoised:
             text = f"a person is promised nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
+        elif self.tainted:
+            text = (
+                f"whoever is in {', '.join(self.tainted)} is promised nothing, as that is not private; of others {text}"
+            )
         elif not self.private_as_stated:
             text = f"the claim that is reproduced here does not hold, and {text}"
         elif self.reproducible:
             text = f"a person is promised nothing here, since the noise comes from a seed; under a secret key {text}"
         return f"{text[:1].upper()}{text[1:]}."
 
-    def phrase(self, life: Prices | None = None) -> str:
-        """`sentence` in a few words, to follow a figure.
-
-        For instance: "at most e^3 about which of two things one person did, e^1.5 about whether they took part at all".
-        """
+    def phrase(self) -> str:
+        """`sentence` in a few words, to follow a figure: "user-level epsilon 3 (replace-one) and 1.5 (zero-out)"."""
         if self.unnoised:
             return f"nothing promised about one person: content leaves un-noised on {', '.join(self.unnoised)}"
-        text = core_phrase(life or self.life_prices, self.person, self.unit, self.unit_prices)
+        text = core_phrase(self.together, self.person, self.unit, self.unit_prices)
+        if self.tainted:
+            return f"nothing promised about whoever is in {', '.join(self.tainted)}, which is not private: {text}"
         if not self.private_as_stated:
             return f"what is claimed does not hold: {text}"
         return (
@@ -329,68 +364,17 @@ class Guarantee:
             else text
         )
 
-    def odds(self, life: Prices | None = None) -> tuple[Odds, ...]:
+    def odds(self) -> tuple[Odds, ...]:
         """How certain an observer may become, about one person and about one unit; empty if nothing is promised."""
         if self.unnoised:
             return ()
-        return bars(life or self.life_prices, self.person, self.unit, self.unit_prices)
-
-
-@dataclass(frozen=True, slots=True)
-class Promises:
-    """All promises of a deployment about one person: the guarantee of its releases, and that of the lift.
-
-    Attributes:
-        releases: guarantee of the system's releases.
-        lift: guarantee of the lift of a hold-out, about the same persons; None if there is none.
-    """
-
-    releases: Guarantee
-    lift: Guarantee | None = None
-
-    @property
-    def each(self) -> tuple[Guarantee, ...]:
-        """The guarantees, the releases' first."""
-        return (self.releases,) if self.lift is None else (self.releases, self.lift)
-
-    @property
-    def together(self) -> Prices:
-        """Both prices of all releases in one person's life (basic composition)."""
-        life = self.releases.life_prices
-        return life if self.lift is None else life + self.lift.life_prices
-
-    def sentence(self) -> str:
-        """`Guarantee.sentence` for `together`."""
-        return self.releases.sentence(self.together)
-
-    def phrase(self) -> str:
-        """`Guarantee.phrase` for `together`."""
-        return self.releases.phrase(self.together)
-
-    def odds(self) -> tuple[Odds, ...]:
-        """`Guarantee.odds` for `together`."""
-        return self.releases.odds(self.together)
-
-    @property
-    def warning(self) -> str | None:
-        """`Guarantee.warning` for `together`."""
-        return self.releases.warning_for(self.together)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values of the releases' guarantee, of the lift's (null without one), and of both prices together."""
-        return {
-            **self.releases.as_json(),
-            "sentence": self.sentence(),
-            "phrase": self.phrase(),
-            "lift": None if self.lift is None else self.lift.as_json(),
-            "together": {**prices_json(self.together), "warning": self.warning},
-        }
+        return bars(self.together, self.person, self.unit, self.unit_prices)
 
 
 def prices_json(prices: Prices) -> dict[str, Any]:
-    """Both prices as plain values: ``which``, and ``took_part`` ("public" where nothing is promised of it)."""
-    took_part = "public" if prices.took_part is None else amounts(prices.took_part)
-    return {"which": amounts(prices.which), "took_part": took_part}
+    """Both prices as plain values: ``which``, and ``zero_out`` ("public" where nothing is promised of it)."""
+    zero_out = "public" if prices.zero_out is None else amounts(prices.zero_out)
+    return {"which": amounts(prices.which), "zero_out": zero_out}
 
 
 def amounts(cost: Cost) -> dict[str, Any]:
@@ -402,3 +386,12 @@ def amounts(cost: Cost) -> dict[str, Any]:
         "epsilon_micro": cost.epsilon_micro,
         "delta_units": str(cost.delta_units),
     }
+
+
+def plain(value: Any) -> Any:
+    """A result as plain values: a dataclass by the names of its fields, and a price as `amounts` gives it."""
+    if isinstance(value, Cost):
+        return amounts(value)
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return list(map(plain, value)) if isinstance(value, tuple | list) else value

@@ -1,14 +1,14 @@
-"""The words of a guarantee: two prices, the sentence, the phrase for a result, and the bars of the picture.
+"""The words of a guarantee: two costs, the sentence, the phrase for a result, and the bars of the picture.
 
-A guarantee about a person has two prices: for the question which of two things they did, and for the question whether
-they took part at all. In the first question the neighbour is another content, in the second one no content. So the
-first costs up to twice the epsilon of the second, and comes first. If taking part is public, only the first question
-remains.
+A guarantee about a person has two costs, one for each relation between neighbours: *replace-one* (the neighbour is
+another content) and *zero-out* (the neighbour is an empty content). The first is up to twice the epsilon of the second,
+and comes first. That somebody took part, how often and when is public: who knows all others names it from an exact
+count. Where an empty content is none of the possible ones, replace-one alone remains.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
 most e^epsilon to 1, whatever an observer reads and knows. With a delta, the two laws are an epsilon-indistinguishable
-pair except for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3). So every bound is printed with "but
-for a chance of delta".
+pair except for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3). So every epsilon is printed with the
+delta of its own bound.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ LITTLE = "next to nothing"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of the two questions about a person, or about one of their units.
+    """What releases cost a person, or one of their units, under each relation.
 
     Attributes:
-        which: epsilon and delta between two contents (which of two things they did).
-        took_part: epsilon and delta between a content and none (whether they took part at all); None if that is public.
+        which: epsilon and delta between two contents (replace-one).
+        zero_out: epsilon and delta between a content and an empty one (zero-out); None if that is public.
     """
 
     which: Cost
-    took_part: Cost | None
+    zero_out: Cost | None
 
     def __add__(self, other: Prices) -> Prices:
-        """Both together (basic composition). If taking part is public for one of them, it is public for both."""
-        hidden = None not in (self.took_part, other.took_part)
-        took_part = _sum(self.took_part, other.took_part) if hidden else None
-        return Prices(_sum(self.which, other.which), took_part)
+        """Both together (basic composition). What is public for one of them is public for both."""
+        hidden = None not in (self.zero_out, other.zero_out)
+        zero_out = _sum(self.zero_out, other.zero_out) if hidden else None
+        return Prices(_sum(self.which, other.which), zero_out)
 
     @property
     def weak(self) -> str | None:
-        """Words for the worse question, if (next to) nothing is promised for it."""
-        found = [weakness(one) for one in (self.which, self.took_part) if one is not None]
+        """Words for the worse relation, if (next to) nothing is promised under it."""
+        found = [weakness(one) for one in (self.which, self.zero_out) if one is not None]
         return NOTHING if NOTHING in found else LITTLE if LITTLE in found else None
 
 
@@ -57,14 +57,16 @@ class Subject(NamedTuple):
     """The subject of a sentence.
 
     Attributes:
-        which: words for the question which of two things it was.
-        took_part: words for the question whether it was there at all.
-        public: words to say that its being there is public.
+        which: its name under replace-one.
+        zero_out: its name under zero-out.
+        public: words to say that it came is public.
+        assumed: how many units are assumed of a person whose units nobody counts, in words; empty if they are counted.
     """
 
     which: str
-    took_part: str
+    zero_out: str
     public: str
+    assumed: str = ""
 
 
 class Odds(NamedTuple):
@@ -73,7 +75,7 @@ class Odds(NamedTuple):
     Attributes:
         label: what it is about.
         share: in [0, 1].
-        chance: words for delta; empty without one.
+        chance: delta, in brackets; empty without one.
     """
 
     label: str
@@ -81,7 +83,12 @@ class Odds(NamedTuple):
     chance: str = ""
 
 
-PERSON = Subject("which of two things one person did", "whether they took part at all", "that they took part is public")
+PERSON = Subject(
+    "one person, replace-one",
+    "one person, zero-out",
+    "participation is public: that they took part, how often and when",
+)
+UNIT = Subject("replace-one", "zero-out", "that it came, and when, is public")
 
 
 def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
@@ -89,13 +96,15 @@ def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
 
     Args:
         unit: of the relation, in words.
-        public: whether taking part is public.
+        public: whether an empty content is none of the possible ones, so that replace-one alone is left.
         supposed: assumed number of units of a person, if nobody counts them; None if they are counted.
     """
-    few = "" if supposed is None else f", if they gave {supposed} at most, which nobody counts"
+    given = "" if supposed is None else f"{supposed} {noun(unit)}{'' if supposed == 1 else 's'}"
+    who = f"{given} of one person" if given else "one person"
     if not public:
-        return Subject(f"{PERSON.which}{few}", f"{PERSON.took_part}{few}", PERSON.public)
-    return Subject(f"what one person's {noun(unit)}s were{few}", "", "that they gave them is public")
+        return Subject(f"{who}, replace-one", f"{who}, zero-out", PERSON.public, given)
+    about = who if given else f"one person's {noun(unit)}s"
+    return Subject(f"what {about} were, replace-one", "", PERSON.public, given)
 
 
 def weakness(cost: Cost) -> str | None:
@@ -111,14 +120,18 @@ def price_text(cost: Cost) -> str:
     return f"{cost}, so nothing is promised" if weakness(cost) == NOTHING else str(cost)
 
 
-def factor(cost: Cost) -> str:
-    """How much an observer learns at a price, in words. Epsilon is rounded up to thousandths; delta is left out."""
-    return f"a factor {_power(cost)}"
+def told(prices: Prices, subject: Subject) -> str:
+    """Both costs with the relations that they are under, the larger one first."""
+    which = f"{subject.which}: {price_text(prices.which)}{', but nobody counts them' if subject.assumed else ''}"
+    if prices.zero_out is None:
+        return f"{which}; {subject.public}"
+    return f"{which}; {subject.zero_out}: {price_text(prices.zero_out)}"
 
 
-def chance(cost: Cost) -> str:
-    """Words for delta, to follow after `factor`."""
-    return f" (but for a chance of {delta_text(cost.delta_units)})" if cost.delta_units else ""
+def bounds(prices: Prices) -> str:
+    """Epsilon, rounded up to thousandths, and delta under each relation, the larger first."""
+    which = f"{_bound(prices.which)} (replace-one)"
+    return which if prices.zero_out is None else f"{which} and {_bound(prices.zero_out)} (zero-out)"
 
 
 def noun(unit: str) -> str:
@@ -136,50 +149,47 @@ def left_alone(unit: str, unit_prices: Prices) -> str:
     """What remains if nothing is promised for a whole life: single units, or hardly those."""
     if unit_prices.weak is None:
         return f"so only single {noun(unit)}s are protected"
-    return f"and for {unit} {unit_prices.weak} is promised, too ({_unit_factors(unit_prices)})"
+    return f"and for {unit} {unit_prices.weak} is promised, too: {bounds(unit_prices)}"
 
 
 def ledger_words(unit: str, unit_prices: Prices) -> str:
-    """The question whose price budgets and ledgers count, and the price of the other one."""
-    if unit_prices.took_part is None:
-        return "Amounts in budget and ledger are for the question which of two it was; that it was there is public."
+    """The relation whose cost budgets and ledgers count, and the cost under the other one."""
+    if unit_prices.zero_out is None:
+        return f"Amounts in budget and ledger are under replace-one; {UNIT.public}."
     return (
-        f"Amounts in budget and ledger are for the question whether it was there at all. For it {unit} costs "
-        f"{unit_prices.took_part}, and for the question which of two it was {unit_prices.which}."
+        f"Amounts in budget and ledger are under zero-out. There {unit} costs {unit_prices.zero_out}, and under "
+        f"replace-one {unit_prices.which}."
     )
 
 
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
-    """The promise to a person, and what remains if it promises nothing; without a full stop."""
-    released = "from all that this deployment releases"
+    """The guarantee for a person, and what remains if it promises nothing; without a full stop."""
+    released = "for all that this deployment releases"
     if person.weak is not None:
         clauses = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
         return f"{clauses}, {released}; {_unit_clause(unit, unit_prices)}"
-    which = f"nobody learns more than {factor(person.which)} about {subject.which}{chance(person.which)}"
-    if person.took_part is None:
-        return f"{which}, {released}; {subject.public}"
-    took_part = f"and no more than {factor(person.took_part)} about {subject.took_part}{chance(person.took_part)}"
-    return f"{which}, {took_part}, {released}"
+    if not subject.assumed:
+        return f"user-level differential privacy, {released}: {bounds(person)}; {subject.public}"
+    together = "" if person == unit_prices else f"; {subject.assumed} of one person together: {bounds(person)}"
+    level = f"{noun(unit)}-level differential privacy, {released}: {bounds(unit_prices)}{together}"
+    return f"{level}; nobody counts how many {noun(unit)}s one person gives; {subject.public}"
 
 
 def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
-    """The same in a few words, for a line of results: both prices of a person, and of the unit where that is more."""
+    """The same in a few words, for a line of results: both costs of a person, and of the unit where that is more."""
     if person.weak is None:
-        parts = [f"at most {_power(person.which)} about {subject.which}"]
-        if person.took_part is not None:
-            parts.append(f"{_power(person.took_part)} about {subject.took_part}")
-        return ", ".join(parts)
+        return f"{noun(unit)}-level {bounds(unit_prices)}" if subject.assumed else f"user-level {bounds(person)}"
     weak = f"{person.weak} promised about one person as a whole"
     if unit_prices.weak is not None:
         return f"{weak}, nor about {unit}"
-    return f"{weak}; about {unit} at most {_power(unit_prices.which)}"
+    return f"{weak}; {unit}: {_bound(unit_prices.which)} (replace-one)"
 
 
 def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
     """The bars of the picture: before any release; about a person (larger price first); about a unit if it differs."""
     found = [Odds("before anything is released", 0.5), *_pair(person, subject)]
     if unit_prices != person:
-        found += _pair(unit_prices, Subject(f"{unit}: which of two it was", f"{unit}: whether it was there at all", ""))
+        found += _pair(unit_prices, Subject(f"{unit}, replace-one", f"{unit}, zero-out", ""))
     return tuple(found)
 
 
@@ -206,60 +216,46 @@ def even_odds(cost: Cost) -> float:
 
 
 def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
-    """The promise for each question, if one of them is weak; one clause if both promises are equally weak."""
-    questions = [(person.which, subject.which)]
-    if person.took_part is not None:
-        questions.append((person.took_part, subject.took_part))
-    weaknesses = {weakness(cost) for cost, _ in questions}
+    """What is promised under each relation, if it is weak under one; one clause if it is equally weak under both."""
+    assumed = f", if they gave {subject.assumed} at most, which nobody counts" if subject.assumed else ""
+    both = ((person.which, "replace-one"), (person.zero_out, "zero-out"))
+    relations = [(cost, relation) for cost, relation in both if cost is not None]
+    weaknesses = {weakness(cost) for cost, _ in relations}
     if weaknesses == {NOTHING}:
-        return [f"for one person as a whole nothing is promised{beyond}"]
+        return [f"for one person as a whole nothing is promised{beyond}{assumed}"]
     if weaknesses == {LITTLE}:
-        factors = " and ".join(f"{_power(cost)} about {about}" for cost, about in questions)
-        return [f"for one person as a whole next to nothing is promised{beyond} (factors of {factors})"]
-    return [_clause(cost, about) for cost, about in questions]
+        return [f"for one person as a whole next to nothing is promised{beyond} ({bounds(person)}{assumed})"]
+    return [_clause(cost, relation) for cost, relation in relations]
 
 
-def _clause(cost: Cost, about: str) -> str:
+def _clause(cost: Cost, relation: str) -> str:
     weak = weakness(cost)
     if weak is None:
-        return f"nobody learns more than {factor(cost)} about {about}{chance(cost)}"
-    return f"{weak} is promised about {about}{'' if weak == NOTHING else f' ({factor(cost)})'}"
+        return f"user-level differential privacy under {relation}: {_bound(cost)}"
+    return f"{weak} is promised under {relation}{'' if weak == NOTHING else f' ({_bound(cost)})'}"
 
 
 def _unit_clause(unit: str, prices: Prices) -> str:
-    """The promise for one unit: its larger price, and which of both questions that is."""
+    """What is promised for one unit under each relation."""
     if prices.weak is not None:
         return f"for {unit} {prices.weak} is promised, too"
-    which = f"up to {factor(prices.which)} about which of two it was{chance(prices.which)}"
-    if prices.took_part is None:
-        return f"{unit} is protected, {which}"
-    took_part = f"{factor(prices.took_part)} about whether it was there at all{chance(prices.took_part)}"
-    return f"{unit} is protected, {which} and {took_part}"
-
-
-def _unit_factors(prices: Prices) -> str:
-    which = f"{factor(prices.which)} about which of two it was"
-    if prices.took_part is None:
-        return which
-    return f"{which} and {factor(prices.took_part)} about whether it was there at all"
+    return f"{unit} is protected: {bounds(prices)}"
 
 
 def _pair(prices: Prices, subject: Subject) -> list[Odds]:
     found = [_odds(subject.which, prices.which)]
-    return found if prices.took_part is None else [*found, _odds(subject.took_part, prices.took_part)]
+    return found if prices.zero_out is None else [*found, _odds(subject.zero_out, prices.zero_out)]
 
 
 def _odds(about: str, cost: Cost) -> Odds:
-    beside = " (nothing is promised)" if weakness(cost) == NOTHING else chance(cost)
-    return Odds(about, even_odds(cost), beside)
+    if weakness(cost) == NOTHING:
+        return Odds(about, even_odds(cost), " (nothing is promised)")
+    return Odds(about, even_odds(cost), f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else "")
 
 
-def _power(cost: Cost) -> str:
-    return f"e^{_shown(cost)}"
-
-
-def _shown(cost: Cost) -> str:
-    return epsilon_text(-(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP)
+def _bound(cost: Cost) -> str:
+    shown = epsilon_text(-(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP)
+    return f"epsilon {shown}{f', delta {delta_text(cost.delta_units)}' if cost.delta_units else ''}"
 
 
 def _sum(one: Cost | None, other: Cost | None) -> Cost:

@@ -1,1 +1,1 @@
-"""BGTplanner: a federated recommender whose users send one padded slot of each of three kinds."""
+"""BGTplanner: a federated recommender whose users send one fixed-size report of each of three kinds."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine import language
-from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, undigested_privacy
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
@@ -149,7 +149,7 @@ class ModelConfig:
     factor_weight: float = 0.5
     feature_scale: float = 0.06
     edge_margin: float = 1.1
-    valid_seconds: float = later(LONGEST_VALID_SECONDS)
+    valid_seconds: float = LONGEST_VALID_SECONDS
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -190,8 +190,8 @@ class BgtConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = undigested_privacy()
-    kind: Literal["hosted", "edge"] = later("hosted")
-    settle_seconds: float = later(SETTLE_SECONDS)
+    kind: Literal["hosted", "edge"] = "hosted"
+    settle_seconds: float = SETTLE_SECONDS
     system: Literal["bgt"] = "bgt"
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ class BgtConfig:
             raters = self.partitions.learner
             require(raters == 1, "partitions.rater", "1 for kind edge, which has no raters", raters)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
 
     @property
     def devices(self) -> bool:
@@ -233,7 +233,7 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
 
     Args:
         config: the configuration.
-        features: public features of items as bytes (`hushstream.systems.bgt.features.features_bytes`).
+        features: public features of items as bytes (`hushstream.systems.bgt.slots.features_bytes`).
         public_dataset: whether a public dataset is replayed.
         pinned: the collector's first public key and the aggregator's, where devices make slots.
     """

@@ -7,26 +7,40 @@ from dataclasses import replace
 from typing import Literal
 
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
-from hushstream.engine.declare.gauges import model_gauges
-from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import RoleKeys, answering_role, keyed, publishing_role, releasing_role, ringed
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, Note, Result, System, Words, names_user
+from hushstream.engine.declare.role import (
+    RoleKeys,
+    answering_role,
+    keyed,
+    model_gauges,
+    publishing_role,
+    releasing_role,
+    ringed,
+)
 from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, keys_published, signing_role
 from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
+from hushstream.systems.bgt.artefacts import BgtSystem, require_publishable
 from hushstream.systems.bgt.configuration import KEYS, BgtConfig
-from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
-from hushstream.systems.bgt.device_facts import device_facts
-from hushstream.systems.bgt.device_service import RatingDeviceService
+from hushstream.systems.bgt.device_service import RatingDeviceService, device_facts
 from hushstream.systems.bgt.edge.rater import RaterMachine
-from hushstream.systems.bgt.price.advice import sizes
-from hushstream.systems.bgt.price.budget import priced
-from hushstream.systems.bgt.reasons import AGGREGATOR_OUTCOMES, COLLECTOR_OUTCOMES, RATER_OUTCOMES, REASONS
-from hushstream.systems.bgt.server.machine import BgtAggregatorMachine
-from hushstream.systems.bgt.shuffler.collector import CollectorMachine
+from hushstream.systems.bgt.guarantee import priced
+from hushstream.systems.bgt.server import BgtAggregatorMachine
+from hushstream.systems.bgt.shuffler import CollectorMachine
 from hushstream.systems.bgt.slots import slot_bytes
-from hushstream.systems.bgt.topics import EDGE_ZONE, SERVER_ZONE, SHUFFLER_ZONE, STATEMENTS, TOPICS, topics_of
+from hushstream.systems.bgt.topics import (
+    AGGREGATOR_OUTCOMES,
+    COLLECTOR_OUTCOMES,
+    EDGE_ZONE,
+    RATER_OUTCOMES,
+    REASONS,
+    SERVER_ZONE,
+    SHUFFLER_ZONE,
+    STATEMENTS,
+    TOPICS,
+    topics_of,
+)
 
 
 def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, float]:
@@ -96,14 +110,12 @@ def declare(core: BgtSystem) -> System:
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         requests=None if config.devices else config,
         devices={**_SLOT_CLIENT, STATEMENTS.name: "Read"} if config.devices else _SLOT_CLIENT,
-        device_service=(lambda generation: RatingDeviceService(core, files.agreement_of(core), generation))
-        if config.devices
-        else None,
+        device_service=(lambda: RatingDeviceService(core, files.agreement_of(core))) if config.devices else None,
     )
 
 
 def _assemble(config: BgtConfig, artefacts: Artefacts) -> System:
-    return declare(files.assemble(config, artefacts))
+    return declare(files.assemble(config, artefacts).derived_from(artefacts.tainted))
 
 
 def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
@@ -115,14 +127,18 @@ def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
     if config.release.noise == "exact":
         return ()
     about_devices = device_facts(config) if config.devices else ()
-    found = sizes(config)
+    found = plan.enough_users(config)
     least = -1.0 if found.biases is None else found.biases
-    biases, factors = found.as_text().splitlines()
+    biases, factors = found.sentences
     return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors), *about_devices)
 
 
-def _notes(config: BgtConfig) -> Sequence[str]:
-    return () if config.release.noise == "exact" else sizes(config).as_text().splitlines()
+def _notes(config: BgtConfig) -> Sequence[Note]:
+    if config.release.noise == "exact":
+        return ()
+    found = plan.enough_users(config)
+    biases, factors = found.sentences
+    return Note(biases, "useless" if found.biases is None else "warning"), Note(factors)
 
 
 WORDS = Words(
@@ -169,7 +185,7 @@ EDGE_ERASURE = replace(ERASURE, stays=ERASURE.stays[:1], waits=())
 
 KIND = Kind(
     name=NAME,
-    summary="users' ratings stay with them; three noised rounds of padded slots make one model of items",
+    summary="users' ratings stay with them; three noised rounds of fixed-size reports make one model of items",
     config=BgtConfig,
     unit="user",
     keys=KEYS,

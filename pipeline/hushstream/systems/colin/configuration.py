@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
-from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.counting import (
+    BinaryTree,
+    Budget,
+    BufferedToeplitz,
+    Concentrated,
+    HonakerTree,
+    Plan,
+    PureEpsilon,
+    PureLength,
+    best_tree,
+)
+from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
@@ -21,8 +33,6 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     config_digest,
-    later,
-    renamed,
     require_mode,
     undigested_mode,
     undigested_privacy,
@@ -41,12 +51,14 @@ from hushstream.engine.values import (
     seconds,
     whole,
 )
+from hushstream.privacy.mechanisms.rewards import LocalReward
 
 Algorithm = Literal["linucb", "colin", "goblin"]
 ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
 
-Mechanism = Literal["negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
-MECHANISMS: tuple[Mechanism, ...] = ("negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact")
+Mechanism = Literal["auto", "negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
+"""What auto chooses from, and exact."""
 
 NoiseAt = Literal["server", "learner"]
 NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
@@ -134,10 +146,13 @@ class ContinualConfig:
     Attributes:
         noise_at: who adds the noise: server (a trusted counter role) or learner (each user's own counter there; nobody
             else sees a reward).
-        mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
-            edge), or exact (no noise: for replays of public datasets, refused by a live worker).
+        mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, before
+            it enters a sum), or exact (no noise: for replays of public datasets, refused by a live worker). auto takes
+            noisy-reward, at server or learner, unless a counter has less noise over rewards_per_user rewards
+            (`least_noise`).
         noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
-            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other).
+            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other). With auto it is
+            that of the counter; noisy-reward always has laplace, so delta is paid only where gaussian wins.
         epsilon: for one reward, over all releases of an epoch.
         delta: for one reward, over all releases of an epoch, with gaussian noise.
         horizon: largest number of steps of a user's counter, which determines its noise; auto for rewards_per_user.
@@ -152,8 +167,8 @@ class ContinualConfig:
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    noise_at: NoiseAt = renamed("trust", "server", {"learner": "edge"})
-    mechanism: Mechanism = "negative-digit"
+    noise_at: NoiseAt = "server"
+    mechanism: Mechanism = "auto"
     noise: NoiseLaw = "laplace"
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -167,10 +182,10 @@ class ContinualConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require(self.noise_at in get_args(NoiseAt), "release.noise_at", " or ".join(get_args(NoiseAt)), self.noise_at)
-        require(self.mechanism in MECHANISMS, "release.mechanism", " or ".join(MECHANISMS), self.mechanism)
+        named = get_args(Mechanism)
+        require(self.mechanism in named, "release.mechanism", " or ".join(named), self.mechanism)
         require(self.noise in NOISE_LAWS, "release.noise", " or ".join(NOISE_LAWS), self.noise)
         if self.mechanism == "noisy-reward":
-            require(self.noise_at == "learner", "release.noise_at", "learner for noisy-reward", self.noise_at)
             require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
         if self.mechanism == "exact":
             require(self.noise_at == "server", "release.noise_at", "server for exact", self.noise_at)
@@ -204,6 +219,78 @@ class ContinualConfig:
         return self.rewards_per_user if self.horizon == "auto" else self.horizon
 
 
+_MARGIN = 1 + 2.0**-30
+"""Relative margin of the sensitivity: above that of `short_enough`, and too small to change the noise visibly."""
+
+
+def budget_of(release: ContinualConfig) -> Budget:
+    """The configured price, in the form that the counter's calibration takes."""
+    if release.noise == "laplace":
+        return PureEpsilon(release.epsilon)
+    if release.noise == "k-norm":
+        return PureLength(release.epsilon)
+    return Concentrated.for_epsilon(release.epsilon, release.delta)
+
+
+def lattice_sensitivity(features: FeatureConfig, norm: str) -> int:
+    """Largest change of a sum by one reward, in units of 2^-`GRID_BITS`, rounded up; see `Rows.lattice`."""
+    length = features.l1_bound if norm == "L1" else features.norm
+    return math.ceil(length * _MARGIN * (1 << GRID_BITS))
+
+
+@lru_cache(maxsize=64)
+def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
+    """The counter of one user's block.
+
+    Raises:
+        BadPlan: no counter has these settings.
+    """
+    budget, horizon, dimension = budget_of(release), release.leaves, features.dimension
+    sensitivity = lattice_sensitivity(features, budget.norm)
+    if release.mechanism == "negative-digit":
+        return best_tree(budget, horizon, dimension, sensitivity)
+    kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "honaker": HonakerTree, "blt": BufferedToeplitz}
+    kind = kinds[release.mechanism]
+    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
+
+
+def local_reward_of(release: ContinualConfig) -> LocalReward:
+    """How one reward is noised: the law of smaller variance for the configured levels and epsilon."""
+    return LocalReward.of(release.reward_levels, release.epsilon)
+
+
+@lru_cache(maxsize=64)
+def mean_variance(plan: Plan) -> float:
+    """Mean variance of a counter's noise over its horizon, in squared units of the reward."""
+    return plan.rmse() ** 2 / float(1 << (2 * GRID_BITS))
+
+
+def noised_once(release: ContinualConfig, features: FeatureConfig, rewards: int) -> float:
+    """Mean variance of the noise in one entry of a user's sum, if each of some rewards is noised once.
+
+    Features of the largest length are spread evenly over their coordinates.
+    """
+    return rewards * features.norm**2 / features.dimension * local_reward_of(release).variance
+
+
+def best_counter(release: ContinualConfig) -> ContinualConfig:
+    """The counter of least noise under a law: digit trees, or blt where a delta is allowed."""
+    return replace(release, mechanism="blt" if release.noise == "gaussian" else "negative-digit")
+
+
+def least_noise(release: ContinualConfig, features: FeatureConfig) -> ContinualConfig:
+    """The release with the mechanism of less noise in a sum of all rewards of a user that count.
+
+    Noise on each reward grows with their number n, as ``n L^2 / d`` times the variance on one; a counter's grows with
+    log n. So there is one crossing: at epsilon 1 and d = 25 some 7,000 rewards against blt, and more than 100,000
+    against a digit tree. Both sides follow from settings alone (the deviation of a counter is known from its matrix).
+    """
+    counter = best_counter(release)
+    if noised_once(release, features, release.rewards_per_user) <= mean_variance(plan_of(counter, features)):
+        return replace(release, mechanism="noisy-reward", noise="laplace")
+    return counter
+
+
 @dataclass(frozen=True, slots=True)
 class CollaborativeConfig:
     """All parameters of a collaborative deployment's computation (Wang et al., DP-CoLin).
@@ -217,7 +304,7 @@ class CollaborativeConfig:
             divided into spans of this length. All rows that were decided in one span leave together, one full span
             after its end.
         feedback: how shown and reward are joined to the decision.
-        release: what leaves the zone that holds rewards.
+        release: what leaves the zone that holds rewards; auto is resolved here, so a digest names the mechanism.
         partitions: how many of each topic.
         budget: limit of one reward's price over all noise epochs, of which privacy.epochs are planned; null for the
             price of these.
@@ -244,8 +331,8 @@ class CollaborativeConfig:
     privacy: PrivacyConfig = undigested_privacy()
     mode: Mode = undigested_mode()
     system: Literal["colin"] = "colin"
-    exploration: ExplorationConfig = later(ExplorationConfig())
-    named_items: bool = later(False)
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    named_items: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -254,10 +341,12 @@ class CollaborativeConfig:
         whole("items.capacity", self.arms, 1, 4096)
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
         keep(self, settle_seconds=seconds("feedback.settle_seconds", self.settle_seconds, 0))
+        if self.release.mechanism == "auto":
+            keep(self, release=least_noise(self.release, self.features))
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
             require(
                 self.release.mechanism != "exact",
                 "privacy.lifetime",

@@ -6,6 +6,16 @@ each user's own counter at the edge) -> model of all users through the relation 
 Source: Wang et al., Global and Local Differential Privacy for Collaborative Bandits (DP-CoLin), Algorithms 1 and
 2. Differences to the paper: noise is added to each user's sums before the relation matrix is applied
 (`hushstream.systems.colin.release`), and a choice uses the last published version.
+
+*Artefacts.* The prepared file of a collaborative deployment: ``relation.json`` with its users in order, and their ties.
+
+The ridge of a learner: for a known noise of released sums: with a smaller one an estimate follows the noise.
+
+Where the sums b carry noise of standard deviation s, ``A^-1 b`` moves by about ``s / lambda`` in every direction that
+was hardly shown, so lambda must grow with s. The level of the noise follows from the mechanism and the graph alone,
+without data, so this choice of lambda costs no privacy. The factors were tuned on seeds 0 to 3 and 20 to 27 of the
+uniform world of related users with five features (`hushstream experiment colin-table1`); other worlds may need other
+ones.
 """
 
 from __future__ import annotations
@@ -20,30 +30,76 @@ from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
+from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.learners.exploration import LearnerError
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
-from hushstream.systems.colin.algorithm.lemma import gaussian_norm, laplace_norm, raw_noise_width, reward_width
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums, open_noised_sums
-from hushstream.systems.colin.budget import priced
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
     CollaborativeConfig,
     FeatureConfig,
     collaborative_digest,
+    local_reward_of,
+    mean_variance,
+    plan_of,
 )
-from hushstream.systems.colin.relation import Relation, SocialGraph
-from hushstream.systems.colin.release import local_reward_of, mean_variance, plan_of
-from hushstream.systems.colin.ridge_rule import (
-    REWARD_RIDGE_PER_NOISE,
-    SUMS_RIDGE_PER_NOISE,
-    noise_aware_ridge,
-    projected_deviation,
+from hushstream.systems.colin.relation import (
+    Relation,
+    SocialGraph,
+    gaussian_norm,
+    laplace_norm,
+    raw_noise_width,
+    reward_width,
 )
+from hushstream.systems.colin.release import priced
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
+
+SUMS_RIDGE_PER_NOISE = 3.0
+"""Factor for noised sums; the noise is measured by its standard deviation on a projected sum."""
+
+REWARD_RIDGE_PER_NOISE = 10.0
+"""Factor for rewards that are noised one by one; the noise is measured by its variance on one reward."""
+
+
+def alone_ridge(dimension: int) -> float:
+    """The ridge of a user's own exact LinUCB with alpha .1, which is what sharing is compared with: .2 a feature.
+
+    In worlds of 5, 10, 15 and 25 features (200 rewards a user, five or six seeds) it has .11, .17, .21 and .24 of a
+    random policy's regret. A ridge of 1 has .11, .19, .27 and .35; a ridge of 12 has .22, .22, .23 and .24: it suits 25
+    features and no fewer.
+    """
+    return max(1.0, 0.2 * dimension)
+
+
+def noise_aware_ridge(noise: float, per_noise: float) -> float:
+    """Lambda: 1 plus a multiple of the noise.
+
+    Args:
+        noise: as the factor has it; 0 without noise.
+        per_noise: how much lambda grows with it.
+
+    Raises:
+        LearnerError: a value that is negative or not finite.
+    """
+    for name, value in (("noise", noise), ("per_noise", per_noise)):
+        if not 0.0 <= value < np.inf:
+            raise LearnerError(f"ridge: expected a finite {name} of at least 0, got {value}")
+    return 1.0 + per_noise * noise
+
+
+def projected_deviation(relation: Relation, deviation: float) -> float:
+    """Root mean square, over users, of the noise on projected sums of which each user's raw sums carry ``deviation``.
+
+    Coordinate i of the projected sums, of user j's block, is ``sum_u w_uj b_ui``: its variance is that of one raw sum
+    times ``sum_u w_uj^2``, whose mean over j is the mean of the rows' squared lengths.
+    """
+    return deviation * float(np.sqrt(np.mean(np.square(relation.row_norms(2)))))
+
 
 NAME = "colin"
 """Its name in configurations and noise addresses."""
@@ -217,7 +273,7 @@ def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:
 
 
 def ridge_of(config: CollaborativeConfig, relation: Relation) -> float:
-    """Lambda, from public values alone; see `hushstream.systems.colin.ridge_rule`.
+    """Lambda, from public values alone.
 
     A counter's noise is taken at its mean over the horizon of one epoch.
 
@@ -239,7 +295,7 @@ def lemma_alpha(config: CollaborativeConfig, relation: Relation, ridge: float, c
     """The width of one version that holds with probability 1 - ``learner.failure``.
 
     Half of the failure is for rewards, half for the noise of this version's sums
-    (`hushstream.systems.colin.algorithm.lemma`).
+    (`hushstream.systems.colin.relation`).
 
     Args:
         config: with a mechanism for which the lemma bounds the noise: a digit tree, or exact sums.
@@ -268,3 +324,66 @@ def _noise_norm(config: CollaborativeConfig, coordinates: int) -> float:
         return laplace_norm(scale, nodes, coordinates, config.learner.failure / 2)
     deviation = math.sqrt(nodes * plan.noise.variance) / step
     return gaussian_norm(deviation, coordinates, config.learner.failure / 2)
+
+
+RELATION = "relation.json"
+GRAPH = PreparedFrom("graph", "public edge list of the users: user,user[,weight] a line")
+USERS = PreparedFrom("users", "with the graph: all users, one a line, for those without ties")
+
+
+def prepare(config: CollaborativeConfig, given: Given) -> Mapping[str, bytes]:
+    """Copy the graph of the users.
+
+    Raises:
+        ConfigurationError: there is none, or another one was prepared before.
+        RelationError: a line of the edge list cannot be read, or the lines make no graph of the listed users.
+    """
+    artefacts = given.artefacts
+    if GRAPH.name not in given.inputs:
+        if not artefacts.has(RELATION):
+            raise ConfigurationError("prepare: expected --graph with the users' public ties, got none")
+        return {}
+    graph = _graph(given)
+    if artefacts.has(RELATION) and read_relation(artefacts).canonical() != graph.canonical():
+        raise ConfigurationError(f"{artefacts.path(RELATION)}: expected the given graph or none, got another one")
+    return {RELATION: graph.canonical()}
+
+
+def assemble(config: CollaborativeConfig, artefacts: Artefacts) -> CollaborativeSystem:
+    """Join a configuration with the graph of its users.
+
+    Raises:
+        ConfigurationError: the graph is missing or damaged.
+        RelationError: the file has no graph of its users.
+    """
+    return CollaborativeSystem.of(config, read_relation(artefacts), artefacts.public_dataset is not None)
+
+
+def read_relation(artefacts: Artefacts) -> SocialGraph:
+    """The relation graph in its canonical form; raises as `assemble` does."""
+    content = artefacts.json(RELATION, "users and their ties")
+    try:
+        users = [str(user) for user in content[0]]
+        ties = [(users[one], users[other], float(weight)) for one, other, weight in content[1]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        where = artefacts.path(RELATION)
+        raise ConfigurationError(f"{where}: expected users and their ties, got {type(error).__name__}") from None
+    return SocialGraph.of_edges(ties, users)
+
+
+def inputs_of(graph: SocialGraph) -> Mapping[str, tuple[str, str]]:
+    """A graph as the files that preparation takes."""
+    users, weights = graph.users, graph.weights
+    lines = [
+        f"{users[one]},{users[other]},{float(weights[one, other])!r}"
+        for one, other in zip(*np.nonzero(np.triu(weights)), strict=True)
+    ]
+    return {GRAPH.name: ("graph", "\n".join(lines)), USERS.name: ("users", "\n".join(users))}
+
+
+def _graph(given: Given) -> SocialGraph:
+    """From lines ``user,user`` or ``user,user,weight``."""
+    names = None
+    if USERS.name in given.inputs:
+        names = [line.strip() for line in given.inputs[USERS.name][1].splitlines() if line.strip()]
+    return SocialGraph.parse(given.inputs[GRAPH.name][1], names)

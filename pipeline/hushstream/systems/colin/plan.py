@@ -5,12 +5,17 @@ features of length L be spread evenly over d coordinates. Then A is about m = n 
 theta is known with variance V = (m r + s^2) / m^2, r the variance of a reward. A user's mean rewards for different arms
 have the standard deviation u, so an entry has the prior variance u^2 / L^2. The share of an arm's value that is known
 is c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known,
-sqrt(c). So the share of the non-private gain is sqrt(c / c_0), with c_0 the value of c at s = 0.
+sqrt(c). A user alone, who learns from their own exact rewards, has c_0: V with s = 0. So sharing gains sqrt(c / c_0)
+times what users alone gain.
 
-The lower bound takes each user alone. k identical users with ties act as one user with k times the rewards and the
-noise of k sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value, too,
-takes each user alone; the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb
-has no ties).
+k identical users with ties act as one user with k times the rewards and the noise of k sums: V is divided by k. Nobody
+knows beforehand how similar neighbours are. If they are not at all, sharing only adds noise: the lower bound and the
+expected value take k = 1, which is never better than a user alone. The upper bound assumes that all users of the graph
+are identical (for colin and goblin; linucb has no ties). So the forecast is "will not" or "may", and never "will".
+
+Where even the upper bound is below `LEAST_SHARE`, noise decides: in replays of 200 rewards a user, behind a trusted
+counter at epsilon 1, choices are no better than random ones (`hushstream experiment joining --system
+colin`).
 """
 
 from __future__ import annotations
@@ -20,12 +25,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+from hushstream.engine.declare.declaration import Note
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, Range, first_day, lives_of, ranged
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
-from hushstream.systems.colin.budget import release_guarantee
-from hushstream.systems.colin.configuration import GRID_BITS, CollaborativeConfig
-from hushstream.systems.colin.release import local_reward_of, plan_of
+from hushstream.systems.colin.configuration import (
+    GRID_BITS,
+    CollaborativeConfig,
+    best_counter,
+    mean_variance,
+    noised_once,
+    plan_of,
+)
+from hushstream.systems.colin.release import release_guarantee
 
 ASSUMED_SPREAD, ASSUMED_RATE = 0.15, 0.5
 """Deviation of a user's mean rewards over arms, and the mean reward."""
@@ -37,7 +49,7 @@ MOST_USERS = 16_384
 """Largest number of users for one aggregator, however few features there are."""
 
 LEAST_SHARE = 0.5
-"""Below this share of the non-private gain, noise dominates what is learned."""
+"""Below this share of what users alone gain, noise dominates what is learned."""
 
 _COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
 _RELEASE_BYTES, _MODEL_BYTES = 14, 45
@@ -50,18 +62,18 @@ def sum_noise(config: CollaborativeConfig, rewards: int) -> float:
     if release.mechanism == "exact" or rewards < 1:
         return 0.0
     if release.mechanism == "noisy-reward":
-        return rewards * features.norm**2 / features.dimension * local_reward_of(release).variance
+        return noised_once(release, features, rewards)
     counter = plan_of(release, features)
     return counter.mean_square(min(rewards, counter.horizon)) * 4.0**-GRID_BITS
 
 
 def share(config: CollaborativeConfig, rewards: int, spread: float, rate: float, alike: int = 1) -> float:
-    """The share of the non-private gain after a number of rewards from each of ``alike`` users; see the module."""
+    """What sharing gains over what a user alone gains, after a number of rewards of each of ``alike`` users."""
     known = rewards * config.features.norm**2 / config.features.dimension
     signal, noise = (spread / config.features.norm) ** 2, sum_noise(config, rewards)
     sampling = known * rate * (1 - rate)
-    kept, whole = (signal / (signal + variance / alike / known**2) for variance in (sampling + noise, sampling))
-    return math.sqrt(kept / whole)
+    shared = signal / (signal + (sampling + noise) / alike / known**2)
+    return math.sqrt(shared * (signal + sampling / known**2) / signal)
 
 
 def alike(config: CollaborativeConfig, users: int) -> int:
@@ -95,12 +107,13 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
 
     def first(factor: float) -> int | None:
-        return first_day(lambda day: at(day, factor) >= LEAST_SHARE)
+        return first_day(lambda day: at(day, factor) > 1.0)
 
     days = [first(factor) for factor in reversed(FACTORS)]
     return Plan(
         system=config.system,
-        measure="of the non-private gain",
+        measure="times the gain of users alone",
+        gain="the gain of users alone",
         values={"this deployment": ends},
         beats=beats,
         verdict=verdict,
@@ -111,6 +124,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         noise=(
             f"an entry of a user's sum: noise {ratio:.3g} times as large as the signal after "
             f"{count_text(last, 'reward', ',')}",
+            noise_taken(config),
         ),
         lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
         sizes=_sizes(config, audience),
@@ -118,33 +132,48 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
             f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range goes from a "
             f"difference 1.41 times smaller, each user alone, to one 1.41 times larger, with "
             f"{count_text(tied, 'user', ',')} of one taste tied together",
-            "features are spread evenly over their coordinates; a deployment counts as better than no learning from "
-            f"{LEAST_SHARE:g} of the non-private gain on",
+            "features are spread evenly over their coordinates; a user alone learns from their own exact rewards",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
         ),
-        facts={"noise_against_signal": ratio},
     )
 
 
-def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
+def warnings(config: CollaborativeConfig) -> tuple[Note, ...]:
     """Warnings of a plan, for all rewards of a user that ever count."""
     most = config.release.rewards_per_user
     largest = FACTORS[2] * ASSUMED_SPREAD
     found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))
     beats, verdict = _verdict(found)
-    return (
-        () if beats is not False else (f"with {count_text(most, 'reward', ',')} of a user, all that count: {verdict}",)
-    )
+    useless = Note(f"with {count_text(most, 'reward', ',')} of a user, all that count: {verdict}", "useless")
+    release, features = config.release, config.features
+    noisier = release.mechanism != "noisy-reward" and noised_once(release, features, most) < sum_noise(config, most)
+    noised = Note(f"release.mechanism: {noise_taken(config)}; auto takes noisy-reward")
+    return (*((useless,) if beats is False else ()), *((noised,) if noisier else ()))
+
+
+def noise_taken(config: CollaborativeConfig) -> str:
+    """Which mechanism adds the noise, and what another one would add; from settings alone."""
+    release, features = config.release, config.features
+    if release.mechanism == "exact":
+        return "no noise is added"
+    most = release.rewards_per_user
+    once, counter = math.sqrt(noised_once(release, features, most)), release
+    if release.mechanism == "noisy-reward":
+        counter = best_counter(release)
+    summed = math.sqrt(mean_variance(plan_of(counter, features)))
+    entry = f"in an entry of a sum of {count_text(most, 'reward', ',')}"
+    if release.mechanism == "noisy-reward":
+        return f"noise on each reward, once, with deviation {once:.3g} {entry}; {counter.mechanism} has {summed:.3g}"
+    return f"{counter.mechanism} adds noise with deviation {summed:.3g} {entry}; noise on each reward has {once:.3g}"
 
 
 def _verdict(ends: Range) -> tuple[bool | None, str]:
-    kept = f"noise leaves {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) of the non-private gain"
-    if ends.high < LEAST_SHARE:
-        return False, f"It will not beat no learning: {kept}, so most of what is learned is noise."
-    if ends.low < LEAST_SHARE:
-        return None, f"It may or may not beat no learning, by how alike users are: {kept}."
-    return True, f"It will beat no learning: {kept}."
+    gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain"
+    if ends.high > 1.0:
+        return None, f"It may or may not beat own learning, by how alike users are: {gained}."
+    lost = "noise decides what is shown, perhaps no better than random" if ends.high < LEAST_SHARE else "keep apart"
+    return False, f"It will not beat own learning, however alike users are: {gained}; {lost}."
 
 
 def _prices(config: CollaborativeConfig, nodes: int, rewards: int) -> Prices:

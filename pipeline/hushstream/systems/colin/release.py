@@ -4,48 +4,104 @@ The relation matrix is applied later, to the released sums. So a reward moves on
 the length of its features, for any matrix. (Algorithm 1 of the paper adds noise to the projected sum of d*N numbers
 instead, whose sensitivity depends on the matrix.) For one reward, all users' blocks together cost the same as one block
 (parallel composition).
+
+*Budget.* The budget of a reward over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
+
+An epoch draws new noise over the rewards before it, so epochs compose sequentially.
+
+*Topics.* The topics of collaborative bandits.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from hushstream.counting import (
-    BinaryTree,
-    Budget,
-    BufferedToeplitz,
-    Concentrated,
-    HonakerTree,
     Neighbours,
-    Plan,
-    PureEpsilon,
-    PureLength,
-    best_tree,
 )
+from hushstream.engine.declare import topics
 from hushstream.engine.declare.topics import contents_on
-from hushstream.engine.noise.exact_sums import exact_guarantee
-from hushstream.privacy.mechanisms.guarantee import OPEN_IN
-from hushstream.privacy.mechanisms.rewards import LocalReward
-from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee
-from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
-from hushstream.systems.colin.topics import TOPICS
+from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, exact_guarantee, with_cap
+from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.engine.noise.spending import SpendingTerms
+from hushstream.engine.system import Priced
+from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN
+from hushstream.privacy.promises.promise import Content, Form, Guarantee
+from hushstream.privacy.promises.sentence import Prices
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
+from hushstream.systems.colin.configuration import (
+    GRID_BITS,
+    CollaborativeConfig,
+    ContinualConfig,
+    FeatureConfig,
+    local_reward_of,
+    plan_of,
+)
 
-_MARGIN = 1 + 2.0**-30
-"""Relative margin of the sensitivity: above that of `short_enough`, and too small to change the noise visibly."""
+EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
+"""The zones; the server's workers have no key."""
+
+REWARDS = Topic(
+    name="rewards",
+    schemas=("Rewards", "Seal", "Tick", "Erasure"),
+    zone=COUNTER_ZONE,
+    partition_rule=PartitionRule.TRACK,
+    count="counter",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=True,
+    deletions=True,
+    ticks=True,
+    private_lag=False,
+)
+"""Rows in clear, by the numbers of their users in the graph."""
+
+COUNTED = (
+    REWARDS,
+    topics.journal("journal-counter", ("CounterJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
+    topics.marks(COUNTER_ZONE, "counter"),
+    topics.dead_letters(COUNTER_ZONE, "counter"),
+)
+"""Topics with a trusted counter."""
+
+ITEMS = topics.items()
+"""Topic of items by name."""
+
+TOPICS = (
+    topics.contexts(EDGE_ZONE, "learner"),
+    topics.clicks(EDGE_ZONE, "learner"),
+    topics.decisions(EDGE_ZONE, "learner"),
+    *COUNTED[:2],
+    topics.releases("releases", "Release", "Seal"),
+    topics.models("CollaborativeModel"),
+    ITEMS,
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner"),
+    COUNTED[2],
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    COUNTED[3],
+    topics.dead_letters(SERVER_ZONE, "tracks"),
+)
+"""All topics that a deployment may have."""
+
+
+def topics_of(counted: bool, named: bool) -> tuple[Topic, ...]:
+    """The topics of a deployment, with or without a trusted counter, and with or without items by name."""
+    left_out = (() if counted else COUNTED) + (() if named else (ITEMS,))
+    return tuple(topic for topic in TOPICS if topic not in left_out)
+
 
 NEIGHBOURS = Neighbours(
-    relation="replace one reward: neighbours differ in one reward of one user, any two values in [0, 1]",
+    relation="replace-one: neighbours differ in one reward of one user, any two values in [0, 1]",
     unit="one reward",
     any_content=True,
     step=f"units of 2^-{GRID_BITS} of a feature times a reward",
 )
 NOT_PROTECTED = (
-    "contexts, features of arms, which arm was shown, the relation graph, and when anything happened (all public)",
-    "how many rewards each user has given",
+    "contexts, features, arms shown, the relation graph, how many rewards a user gave, and when (all public)",
+    ITEMS_OPEN,
     OPEN_IN["hosted"],
 )
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
@@ -53,37 +109,6 @@ _LOST_LEARNERS = (
     "no operator accepts the loss of a learner's journal (`--accept-loss`): the next journal sends its rewards again in"
     " other batches, and the counter counts them again; after k losses a reward may have cost k + 1 times its price"
 )
-
-
-def budget_of(release: ContinualConfig) -> Budget:
-    """The configured price, in the form that the counter's calibration takes."""
-    if release.noise == "laplace":
-        return PureEpsilon(release.epsilon)
-    if release.noise == "k-norm":
-        return PureLength(release.epsilon)
-    return Concentrated.for_epsilon(release.epsilon, release.delta)
-
-
-def lattice_sensitivity(features: FeatureConfig, norm: str) -> int:
-    """Largest change of a sum by one reward, in units of 2^-`GRID_BITS`, rounded up; see `Rows.lattice`."""
-    length = features.l1_bound if norm == "L1" else features.norm
-    return math.ceil(length * _MARGIN * (1 << GRID_BITS))
-
-
-@lru_cache(maxsize=64)
-def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
-    """The counter of one user's block.
-
-    Raises:
-        BadPlan: no counter has these settings.
-    """
-    budget, horizon, dimension = budget_of(release), release.leaves, features.dimension
-    sensitivity = lattice_sensitivity(features, budget.norm)
-    if release.mechanism == "negative-digit":
-        return best_tree(budget, horizon, dimension, sensitivity)
-    kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "honaker": HonakerTree, "blt": BufferedToeplitz}
-    kind = kinds[release.mechanism]
-    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
 
 
 @lru_cache(maxsize=64)
@@ -102,17 +127,6 @@ def counter_epoch_guarantee(release: ContinualConfig, features: FeatureConfig, n
     )
 
 
-def local_reward_of(release: ContinualConfig) -> LocalReward:
-    """How one reward is noised: the law of smaller variance for the configured levels and epsilon."""
-    return LocalReward.of(release.reward_levels, release.epsilon)
-
-
-@lru_cache(maxsize=64)
-def mean_variance(plan: Plan) -> float:
-    """Mean variance of a counter's noise over its horizon, in squared units of the reward."""
-    return plan.rmse() ** 2 / float(1 << (2 * GRID_BITS))
-
-
 @lru_cache(maxsize=64)
 def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     """The guarantee of the releases in one noise epoch, for one reward and for all rewards of one user."""
@@ -123,15 +137,16 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
     if release.mechanism == "exact":
         contents, neighbours = collaborative_contents(release), (NEIGHBOURS.relation, NEIGHBOURS.unit)
         exact = exact_guarantee(*neighbours, release.rewards_per_user, "counter", contents)
-        return replace(exact, public_participation=True)
+        return replace(exact, any_content=True)
     if release.mechanism == "noisy-reward":
         return _noisy_reward_guarantee(release)
     return counter_epoch_guarantee(release, features, nodes)
 
 
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
-    promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted")
-    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected))
+    zone, conditions = ("counter", (_LOST_LEARNERS,)) if release.noise_at == "server" else ("edge", ())
+    promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted", zone=zone)
+    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected), conditions=conditions)
 
 
 TRUSTED = frozenset({"edge", "counter"})
@@ -157,3 +172,52 @@ def _released(release: ContinualConfig) -> Iterator[Content]:
     yield _content("releases", "each user's sums of feature times reward, by the user's number", form)
     yield _content("releases", "which features each user was shown, by the user's number", Form.PUBLIC)
     yield _content("models", "each user's parameters, made of releases alone", form)
+
+
+@lru_cache(maxsize=64)
+def spending_terms(
+    release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
+) -> SpendingTerms:
+    """See `epoch_terms`; raises as that does."""
+    return epoch_terms(epoch_guarantee(release, features, nodes), release.mechanism, release.epochs, budget)
+
+
+@lru_cache(maxsize=64)
+def release_guarantee(
+    release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
+) -> Guarantee:
+    """The guarantee of all releases over all possible epochs, for one reward and for all rewards of one user.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget.
+    """
+    if release.mechanism == "exact":
+        return epoch_guarantee(release, features, nodes)
+    most = spending_terms(release, features, nodes, budget)
+
+    def life_of(rewards: int) -> Prices:
+        fewer = replace(release, rewards_per_user=rewards, horizon=release.leaves)
+        return over_epochs(epoch_guarantee(fewer, features, nodes), most).life_prices
+
+    return with_cap(over_epochs(epoch_guarantee(release, features, nodes), most), "privacy.units_per_person", life_of)
+
+
+def priced(config: CollaborativeConfig, nodes: int) -> Priced:
+    """The guarantee and the costs of the releases over a graph with a number of users.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget.
+    """
+    what = (config.release, config.features, nodes, config.budget)
+    return Priced(release_guarantee(*what), (budget_facts(*what),), {"ledger": spending_terms(*what)})
+
+
+def budget_facts(
+    release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
+) -> BudgetFacts:
+    """The number of epochs within the budget.
+
+    Raises:
+        ConfigurationError: the budget does not cover one.
+    """
+    return epoch_facts(spending_terms(release, features, nodes, budget), release.epochs, budget, "steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,36 +11,52 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
-from hushstream.engine.declare.exploring import exploration_facts
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges
+from hushstream.engine.declare.declaration import (
+    RECOMMENDATIONS,
+    Erasure,
+    Fact,
+    Kind,
+    Note,
+    System,
+    Words,
+    exploration_facts,
+    names_user,
+)
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.role import (
     Role,
     answering_role,
     keyed,
+    model_gauges,
     publishing_role,
     releasing_role,
     ringed,
+    spending_gauges,
 )
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
-from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin import plan
-from hushstream.systems.colin.budget import priced
 from hushstream.systems.colin.configuration import KEYS, CollaborativeConfig
-from hushstream.systems.colin.counter.machine import CounterMachine
-from hushstream.systems.colin.deployment import NAME, CollaborativeSystem
-from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
-from hushstream.systems.colin.server.machine import CollaborativeAggregatorMachine
-from hushstream.systems.colin.topics import COUNTER_ZONE, EDGE_ZONE, REWARDS, SERVER_ZONE, TOPICS, topics_of
+from hushstream.systems.colin.counter import CounterMachine
+from hushstream.systems.colin.deployment import (
+    GRAPH,
+    NAME,
+    RELATION,
+    USERS,
+    CollaborativeSystem,
+    assemble,
+    prepare,
+    read_relation,
+)
+from hushstream.systems.colin.edge import CollaborativeLearnerMachine
+from hushstream.systems.colin.release import COUNTER_ZONE, EDGE_ZONE, REWARDS, SERVER_ZONE, TOPICS, priced, topics_of
+from hushstream.systems.colin.server import CollaborativeAggregatorMachine
 
 
 def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) -> Mapping[str, float]:
-    spent = {} if machine.noised_sums is None else budget_gauges("reward", machine.spending, machine.refused)
+    spent = spending_gauges("reward", machine, now_seconds) if machine.draws_noise else {}
     return {**spent, **model_gauges(machine.shared.version, machine.models[0].published_ms, now_seconds)}
 
 
@@ -112,12 +129,12 @@ def declare(core: CollaborativeSystem) -> System:
 
 
 def _assemble(config: CollaborativeConfig, artefacts: Artefacts) -> System:
-    return declare(files.assemble(config, artefacts))
+    return declare(assemble(config, artefacts).derived_from(artefacts.tainted))
 
 
 def _nodes(artefacts: Artefacts) -> int:
     """How many users there are; one while the graph is not there yet."""
-    return len(files.read_relation(artefacts).users) if artefacts.has(files.RELATION) else 1
+    return len(read_relation(artefacts).users) if artefacts.has(RELATION) else 1
 
 
 def _priced(config: CollaborativeConfig, artefacts: Artefacts) -> Priced:
@@ -131,13 +148,15 @@ _ARMS_ARE_PUBLIC = (
 
 
 def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """Lambda of the models, once the graph is there, and what exploration means."""
+    """Lambda of the models, once the graph is there, the mechanism and why, and what exploration means."""
+    deviation = math.sqrt(plan.sum_noise(config, config.release.rewards_per_user))
     explores = exploration_facts(config.exploration, _ARMS_ARE_PUBLIC)
-    if not artefacts.has(files.RELATION):
-        return explores
-    ridge = files.assemble(config, artefacts).ridge
+    chosen = (Fact("noise", deviation, f"Mechanism: {plan.noise_taken(config)}."), *explores)
+    if not artefacts.has(RELATION):
+        return chosen
+    ridge = assemble(config, artefacts).ridge
     text = f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy)."
-    return (Fact("ridge", ridge, text), *explores)
+    return (Fact("ridge", ridge, text), *chosen)
 
 
 def _words(config: CollaborativeConfig) -> Words:
@@ -172,8 +191,8 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
             f"their open rows and exact sums in {holders}: until the next snapshot; sealed on state topics: five days",
         ),
         names=partial(_names, core),
-        # The learner sends no reward of the user after it has folded the tombstone, so every reward on the topic came
-        # before it.
+        # The learner sends no reward of the user after it has folded the deletion request, so every reward on the topic
+        # came before it.
         passed_on=frozenset({REWARDS.name}),
     )
 
@@ -184,15 +203,17 @@ def _names(core: CollaborativeSystem, schema: str, fields: Mapping[str, Any], us
     return names_user(schema, fields, user)
 
 
-def _notes(config: CollaborativeConfig) -> Sequence[str]:
+def _notes(config: CollaborativeConfig) -> Sequence[Note]:
     found = () if config.release.mechanism == "exact" else plan.warnings(config)
     if config.release.leaves == config.release.rewards_per_user:
         return found
     return (
         *found,
-        f"release.horizon: noise is sized for {count_text(config.release.leaves, 'step')} of a user, and "
-        f"{config.release.rewards_per_user} of their rewards count at most; leave the horizon out for no more noise "
-        "than these need",
+        Note(
+            f"release.horizon: noise is sized for {count_text(config.release.leaves, 'step')} of a user, and "
+            f"{config.release.rewards_per_user} of their rewards count at most; leave the horizon out for no more "
+            "noise than these need"
+        ),
     )
 
 
@@ -204,12 +225,13 @@ KIND = Kind(
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
-    artefacts=(files.RELATION,),
-    inputs=(files.GRAPH, files.USERS),
+    artefacts=(RELATION,),
+    inputs=(GRAPH, USERS),
     facts=_facts,
-    prepare=files.prepare,
+    prepare=prepare,
     assemble=_assemble,
     priced=_priced,
+    resolved=lambda config: {"mechanism": plan.noise_taken(config)},
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, _nodes(artefacts), audience),
     study="hushstream.replay.studies.colin.study:STUDY",

@@ -1,1 +1,1 @@
-"""P2B, private bandits: local learners, one padded slot for each user, noised sums, a shared model to start from."""
+"""P2B, private bandits: local learners, one fixed-size report of a user, noised sums, a shared model to start from."""

@@ -21,8 +21,6 @@ from hushstream.engine.configuration import (
     PrivacyConfig,
     config_digest,
     declared_features,
-    later,
-    renamed,
     require_mode,
     undigested_mode,
     undigested_privacy,
@@ -49,10 +47,10 @@ DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
+MeasurementOf = Literal["groups", "answers"]
 
-LARGEST_SHADOW = 256
-"""The largest number of items of a deployment that may release a shadow lift, which is counted for each item."""
-
+LARGEST_ANSWERS = 256
+"""The largest number of items of a deployment that may count its answers by item (`MeasurementConfig.of`)."""
 
 LONGEST_VALID_SECONDS = LONG_MS / 1000
 """The longest time that a version of the model may be valid: the topic keeps the statement of a version no longer."""
@@ -75,7 +73,7 @@ class ContextConfig:
 
     dimension: int = 0
     digits: int = 1
-    declared: Any = later(None)
+    declared: Any = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values, and check a declaration."""
@@ -171,7 +169,7 @@ class SlotConfig:
     settle_seconds: float = 3600.0
     period_seconds: float = 86_400.0
     sealed: bool = False
-    renew_every_seconds: float | None = later(None)
+    renew_every_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -222,7 +220,7 @@ class ReleaseConfig:
     window_seconds: float | None = None
     sums: SumsRelease = "auto"
     windows: int = 1024
-    form: ReleaseForm = later("auto", unused="codes")
+    form: ReleaseForm = "auto"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -285,9 +283,9 @@ class UsersConfig:
 
     contexts_per_period: int | None = None
     period_seconds: float = 86_400.0
-    early_feedback: int = renamed("parked_clicks", 100)
+    early_feedback: int = 100
     expire_after_seconds: float | None = None
-    events: bool = later(False)
+    events: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -301,61 +299,51 @@ class UsersConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LiftConfig:
-    """The lift of the model over a hold-out, released with noise.
+class MeasurementConfig:
+    """What the shared private model brings, in counts that are released with noise.
 
     Attributes:
-        holdout: share of users who are never answered by a model; 0 switches the lift off.
+        of: groups (a user is in one group for life: shown the application's own choice, answered by own learning
+            without the shared model, or answered with it) or answers (the application shows its own choice, and answers
+            are counted by item, agreement and reward).
+        baseline: share of users who are shown the application's own choice, the baseline that requests name.
+        own: share of users who learn by themselves alone, from a cold start: they never get the shared model.
         epsilon: what all releases together cost one user, in addition to their slots.
         decisions_per_user: how many decisions of a user are counted, from their first on; each is counted when its
             wait for a reward is over.
         every_seconds: how often a release is made, in log time; one is also made at a phase end.
-        releases: how many releases a partition makes at most.
+        releases: how many releases a partition makes at most; more of them need more noise.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    holdout: float = 0.0
+    of: MeasurementOf = "groups"
+    baseline: float = 0.0
+    own: float = 0.0
     epsilon: float = 0.5
-    decisions_per_user: int = 20
+    decisions_per_user: int = 5
     every_seconds: float = 86_400.0
-    releases: int = 1024
+    releases: int = 128
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        keep(self, holdout=number("holdout.share", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5))
-        keep(self, epsilon=price("holdout.epsilon", self.epsilon, LARGEST_EPSILON))
-        whole("holdout.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        keep(self, every_seconds=seconds("holdout.every_seconds", self.every_seconds, 0.001))
-        whole("holdout.releases", self.releases, 1, 1 << 30)
+        require(self.of in ("groups", "answers"), "measurement.of", "groups or answers", self.of)
+        for name, value in (("baseline", self.baseline), ("own", self.own)):
+            found = number(f"measurement.{name}", value, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
+            object.__setattr__(self, name, found)
+        together = self.baseline + self.own
+        require(together < 1, "measurement.own", "a share below what measurement.baseline leaves", self.own)
+        expected = "no group (measurement.baseline, measurement.own) where answers are counted (measurement.of)"
+        require(self.of == "groups" or not together, "measurement.of", expected, self.of)
+        keep(self, epsilon=price("measurement.epsilon", self.epsilon, LARGEST_EPSILON))
+        whole("measurement.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
+        keep(self, every_seconds=seconds("measurement.every_seconds", self.every_seconds, 0.001))
+        whole("measurement.releases", self.releases, 1, 1 << 30)
 
-
-@dataclass(frozen=True, slots=True)
-class ShadowConfig:
-    """The lift of the answers over what an application showed in their place, released with noise.
-
-    Attributes:
-        epsilon: what all releases together cost one user, in addition to their slots; null: no lift is released.
-        decisions_per_user: how many decisions of a user are counted, from their first on; each is counted when its
-            wait for a reward is over.
-        every_seconds: how often a release is made, in log time; one is also made at a phase end.
-        releases: how many releases a partition makes at most.
-    """
-
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    epsilon: float | None = None
-    decisions_per_user: int = 20
-    every_seconds: float = 86_400.0
-    releases: int = 1024
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        if self.epsilon is not None:
-            keep(self, epsilon=price("shadow.epsilon", self.epsilon, LARGEST_EPSILON))
-        whole("shadow.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        keep(self, every_seconds=seconds("shadow.every_seconds", self.every_seconds, 0.001))
-        whole("shadow.releases", self.releases, 1, 1 << 30)
+    @property
+    def counts(self) -> bool:
+        """Whether anything is counted: answers, or a group to compare the shared model with."""
+        return self.of == "answers" or self.baseline + self.own > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +361,7 @@ class P2BConfig:
         slot: when a user owes a slot.
         feedback: how shown and reward are joined to the decision.
         release: what leaves the shuffler.
-        lift: the noised lift of the model over a hold-out.
+        measurement: the noised counts of what the shared model brings, and over what.
         partitions: how many partitions each topic has.
         users: quotas and expiry of users.
         budget: limits what all slots of one user and the lift may cost them together; null: what the configuration
@@ -387,10 +375,10 @@ class P2BConfig:
         click_rate: the share of decisions that are rewarded, as far as it is publicly known; null where it is not. It
             decides which interaction a slot of declared features holds (`edge.candidates.click_chance`).
         named_items: whether the application gives items ids of its own, and adds and retires items while it runs
-            (`hushstream items`); otherwise items are the numbers from 0.
+            (`hushstream items`); otherwise they are named by the numbers from 0.
         items_from_requests: whether a request may name an item that is not in the catalogue, which is then added.
-        item_features: public features of items by name, each with its kind and settings; a new item starts from what is
-            known of the items that are most like it.
+        item_features: public features of items by name, each with its kind and settings; from 30 items on, what is
+            expected of an item follows from those with its features (`server.prior`).
         exploration: whether an arm is chosen by its score alone or with a stated chance.
         half_life: after how many later windows of a partition a window's weight in the model is halved, so that the
             model follows a world that changes; null: all windows weigh the same; ``auto``: the half-life that predicts
@@ -398,7 +386,6 @@ class P2BConfig:
         model_valid_seconds: how long after a version of the model was made devices may begin with it, where learners
             are agents on devices; null: 30 days. After that, devices keep the model that they have, and new devices
             begin without one until the next version.
-        shadow: the noised lift of what was answered over what was shown.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -412,7 +399,7 @@ class P2BConfig:
     slot: SlotConfig = field(default_factory=SlotConfig)
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
-    lift: LiftConfig = field(default_factory=LiftConfig)
+    measurement: MeasurementConfig = field(default_factory=MeasurementConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
@@ -420,15 +407,14 @@ class P2BConfig:
     mode: Mode = undigested_mode()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
-    expected_items: int | None = later(None)
-    click_rate: float | None = later(None)
-    named_items: bool = later(False)
-    items_from_requests: bool = later(False)
-    item_features: Any = later(None)
-    exploration: ExplorationConfig = later(ExplorationConfig())
-    half_life: float | Literal["auto"] | None = later(None)
-    model_valid_seconds: float | None = later(None)
-    shadow: ShadowConfig = later(ShadowConfig())
+    expected_items: int | None = None
+    click_rate: float | None = None
+    named_items: bool = False
+    items_from_requests: bool = False
+    item_features: Any = None
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    half_life: float | None = None
+    model_valid_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -445,15 +431,11 @@ class P2BConfig:
         self._check_items()
         if self.half_life is not None:
             require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
-            expected = "auto, or windows from 0.1 to 1,000,000"
-            if self.half_life != "auto":
-                found = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
-                keep(self, half_life=found)
-            elif self.release.sums != "fresh":
-                sums = "fresh where model.half_life is auto: through a counter windows share noise"
-                require(False, "release.sums", sums, self.release.sums)
+            expected = "windows from 0.1 to 1,000,000"
+            found = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
+            keep(self, half_life=found)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
-        self._check_lift()
+        self._check_measurement()
         self._check_devices()
         after, owed = (
             self.users.expire_after_seconds,
@@ -480,7 +462,7 @@ class P2BConfig:
         if not self.devices:
             require(valid is None, "model.valid_seconds", "none where no devices take models (kind edge)", valid)
             return
-        expected = "false for kind edge: devices know items by their numbers"
+        expected = "false for kind edge: items of devices are named 0, 1, 2, ... and stay"
         require(not self.named_items, "items.named", expected, self.named_items)
         require(not self.users.events, "users.events", "false for kind edge: a device has one user", self.users.events)
         if valid is not None:
@@ -492,12 +474,7 @@ class P2BConfig:
     @property
     def devices(self) -> bool:
         """Whether the learners are agents on devices, which send slots and fetch models through a gateway."""
-        return self.kind == "edge" and self.release.form == "features"
-
-    @property
-    def set_half_life(self) -> float | None:
-        """The half-life in windows of a partition, as a number; None where it is `auto` or windows never fade."""
-        return None if self.half_life == "auto" else self.half_life
+        return self.kind == "edge"
 
     @property
     def valid_ms(self) -> int:
@@ -506,28 +483,20 @@ class P2BConfig:
         return round((_VALID_SECONDS if valid is None else valid) * 1000)
 
     @property
-    def counted(self) -> LiftConfig | None:
-        """How the lift is counted and released, over a hold-out or in shadow mode; None where no lift is released."""
-        shadow = self.shadow
-        if shadow.epsilon is None:
-            return self.lift if self.lift.holdout else None
-        return LiftConfig(0.0, shadow.epsilon, shadow.decisions_per_user, shadow.every_seconds, shadow.releases)
+    def counted(self) -> MeasurementConfig | None:
+        """How what the model brings is counted and released; None where nothing is."""
+        return self.measurement if self.measurement.counts else None
 
-    def _check_lift(self) -> None:
-        held_out, shadow = self.lift.holdout, self.shadow.epsilon
-        for name, value, none in (("holdout.share", held_out, 0.0), ("shadow.epsilon", shadow, None)):
-            expected = f"{none or 'none'} for kind edge (its learners are not here to be counted)"
-            require(self.kind == "hosted" or value == none, name, expected, value)
-        expected = "none beside a hold-out (holdout.share): a learner counts one lift"
-        require(shadow is None or not held_out, "shadow.epsilon", expected, shadow)
-        expected = f"none for more than {LARGEST_SHADOW} items: noise would hide what each earns"
-        require(shadow is None or self.arms <= LARGEST_SHADOW, "shadow.epsilon", expected, shadow)
+    def _check_measurement(self) -> None:
+        asked = self.measurement
+        expected = "nothing for kind edge (its learners are not here to be counted)"
+        require(self.kind == "hosted" or not asked.counts, "measurement", expected, "a measurement")
+        expected = f"groups for more than {LARGEST_ANSWERS} items: noise would hide what each earns"
+        require(asked.of == "groups" or self.arms <= LARGEST_ANSWERS, "measurement.of", expected, asked.of)
         if self.budget is not None:
             share = self.budget.lift
-            expected = (
-                f"a share above 0 exactly where holdout.share is, which is {held_out:g}, or where shadow.epsilon is"
-            )
-            require((share > 0) == (self.counted is not None), "privacy.lifetime.holdout", expected, share)
+            expected = "a share above 0 exactly where something is measured (measurement.baseline, own, or of: answers)"
+            require((share > 0) == asked.counts, "privacy.lifetime.measurement", expected, share)
 
     def _check_items(self) -> None:
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
@@ -550,13 +519,15 @@ class P2BConfig:
         require(self.release.form in ("auto", form), "release.form", expected, self.release.form)
         keep(self, release=replace(self.release, form=form))
         if not declared:
+            expected = "hosted where no features are declared by name: devices learn from declared features"
+            require(self.kind != "edge", "kind", expected, self.kind)
             for name, value in (("items.expected", self.expected_items), ("feedback.click_rate", self.click_rate)):
                 require(value is None, name, "none for form codes", value)
             return
         require(
             self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes
         )
-        expected = "true for kind edge with form features, else false"
+        expected = "true for kind edge, else false"
         require(self.slot.sealed == (self.kind == "edge"), "slot.sealed", expected, self.slot.sealed)
         require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)
 
@@ -598,8 +569,6 @@ KEYS: Mapping[str, str | None] = {
     "slot.lifetime_slots": language.UNITS_PER_PERSON,
     "slot.renew_every_seconds": "privacy.renew_every_seconds",
     "slot.settle_seconds": language.SETTLE_SECONDS,
-    "lift": "holdout",
-    "lift.holdout": "holdout.share",
     "budget": language.LIFETIME,
-    "budget.lift": f"{language.LIFETIME}.holdout",
+    "budget.lift": f"{language.LIFETIME}.measurement",
 }

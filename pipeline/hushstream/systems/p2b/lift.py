@@ -1,26 +1,30 @@
-"""Releases the lift of the model: noised running counts of decisions that were shown, and of their rewards.
+"""Releases what the shared private model brings: noised running counts of outcomes, by what users were shown.
 
-*Over a hold-out.* A model never answers the users of a keyed share. They get the context's baseline arm, or any
-eligible arm with equal chance. For both groups two sums are counted: the decisions that were shown, and their rewards.
-All four sums run through one counter. So a live team sees what the model is worth, with an interval, and exact counts
-never leave the learner.
+A *cell* is what is compared. Of groups (`Group`) there are three: a user is in one of them for life, by a keyed hash.
+Some are shown the application's own choice (the baseline that a request names), some learn by themselves alone from a
+cold start, and all others begin with the shared model. Of answers, in the shadow, there are two for each item:
+decisions that were answered it where the application showed it, and where it showed another one. For each cell two sums
+are counted: rewards, and what is missing to whole ones. All sums run through one counter. Exact counts never leave the
+learner.
+
+*What counts.* No decision is credited to a model of version 0. A user who began before the learner knew a model keeps
+to what they had then, so their decisions are counted in no cell. Where a group is shown the baseline, a decision counts
+only if its request named one, in every group. When a user began, what they asked, and which versions were known then
+depend on no group, so the groups differ in what was shown alone.
 
 A decision counts when its wait for a reward is over, rewarded or not. If rewarded decisions counted at once, they would
 count before those that get no reward, and early rates would be too high. Decisions that wait are kept by user and by
 the moment at which they count (the wait is cut into `_MOMENTS` moments), so `LiftCounter.forget` can drop those of a
 user.
 
-The first ``decisions_per_user`` decisions of a user count, all in one group. Each changes the group's sum of shown
-decisions by at most M steps, and its sum of rewards by at most M, in whatever leaves they fall. So all releases
-together cost epsilon for *all* clicks of one user, with L1 sensitivity 2 M ``decisions_per_user``
-(`hushstream.counting.counter`, group of leaves).
-
-*In the shadow.* Answers are counted by item, in four sums for each item: rewarded or not, where the application showed
-that item, and where it showed another one. A decision changes two of them by M steps together, so the sensitivity is
-M ``decisions_per_user``.
+*Sensitivity.* With M levels of a reward, a decision with reward r adds int(r M) to the first sum of one cell and
+M - int(r M) to its second: M in all, whichever cell, answer and reward it is. Of a user only the first m
+(``decisions_per_user``) count, in whatever leaves they fall. So a user, against one of whom nothing is counted, moves
+all sums of all leaves by at most M m in L1 norm, and all releases together cost epsilon for *all* clicks of one user
+(`hushstream.counting.counter`, group of leaves). A user whose outcomes are others moves them by at most twice that.
 
 The counter draws noise ahead of its leaves. So if a rollback cannot be ruled out, a new epoch of noise begins over the
-exact counts, at the price of all of them (`hushstream.engine.machine.ReleasingMachine.request_epoch`).
+exact counts, at the price of all of them (`hushstream.engine.machine.Abilities.request_epoch`).
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +47,10 @@ from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.systems.p2b.configuration import LiftConfig, P2BConfig
+from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
 
-GROUPS = ("model", "holdout")
-SUMS = 4
-"""Over a hold-out: model shown, model rewards, hold-out shown, hold-out rewards. In the shadow, for each answered item:
-where that item was shown, rewarded and not rewarded; where another one was shown, rewarded and not rewarded."""
+SUMS = 2
+"""Of each cell: the rewards, and what is missing to whole ones."""
 
 _USER_BYTES = 16
 _RELEASED = bytes(_USER_BYTES)
@@ -54,18 +58,43 @@ _RELEASED = bytes(_USER_BYTES)
 _COIN_BITS = 53
 _MOMENTS = 256
 """The wait for a reward is cut into this many moments."""
-_ITEM_BYTES = 4
-"""In the shadow, the answered item stands behind the user's bytes."""
-_WAITING, _WAITING_IN_SHADOW = (
-    struct.Struct(f"<q{width}s{SUMS}q") for width in (_USER_BYTES, _USER_BYTES + _ITEM_BYTES)
-)
-_COUNT = struct.Struct("<IQ")
+_CELL_BYTES = 4
+_WAITING = struct.Struct(f"<q{_USER_BYTES + _CELL_BYTES}s{SUMS}q")
+_OPEN = struct.Struct(f"<{_USER_BYTES}sq")
+_COUNTS = struct.Struct("<IIIQ")
 NORMAL_95 = 1.959963984540054
+_POWER_80 = 0.8416212335729143
+"""The normal quantile of a power of 80 %."""
+
+
+class Group(IntEnum):
+    """What the users of a group get; the value is the group's cell."""
+
+    MODEL = 0
+    OWN = 1
+    BASELINE = 2
+
+    @property
+    def label(self) -> str:
+        """Its name in metrics and plain values."""
+        return self.name.lower()
+
+
+SHOWN: Mapping[Group, str] = {
+    Group.MODEL: "the shared private model",
+    Group.OWN: "own learning without the shared model",
+    Group.BASELINE: "the application's own choice",
+}
+"""What each group gets, in words."""
+
+
+def controls_of(settings: MeasurementConfig) -> tuple[Group, ...]:
+    """The groups that the shared model is compared with."""
+    return tuple(group for group in (Group.BASELINE, Group.OWN) if share_of(settings, group))
 
 
 class LiftStep(NamedTuple):
-    """One release: its number from 1, the noised running sums, int64 (4,), in the shadow (4 items,), and the variance
-    of each of them."""
+    """One release: its number from 1, the noised running sums, int64 (2 cells,), and the variance of each of them."""
 
     leaf: int
     sums: NDArray[np.int64]
@@ -73,17 +102,19 @@ class LiftStep(NamedTuple):
 
 
 class CountedLift(NamedTuple):
-    """How the lift is counted: its settings, the levels of a reward, and the number of items (0 over a hold-out)."""
+    """How the lift is counted: its settings, the levels of a reward, and the number of cells."""
 
-    lift: LiftConfig
+    settings: MeasurementConfig
     levels: int
-    answers: int
+    cells: int
 
 
 def counted_lift(config: P2BConfig) -> CountedLift | None:
     """How a deployment counts its lift; None if it releases none."""
-    lift = config.counted
-    return None if lift is None else CountedLift(lift, config.release.levels, 0 if lift.holdout else config.arms)
+    counted = config.counted
+    if counted is None:
+        return None
+    return CountedLift(counted, config.release.levels, len(Group) if counted.of == "groups" else 2 * config.arms)
 
 
 def required_lift(config: P2BConfig) -> CountedLift:
@@ -94,58 +125,43 @@ def required_lift(config: P2BConfig) -> CountedLift:
 
 
 @lru_cache(maxsize=16)
-def lift_tree(lift: LiftConfig, levels: int, answers: int = 0) -> NegativeDigitTree:
+def lift_tree(settings: MeasurementConfig, levels: int, cells: int) -> NegativeDigitTree:
     """The counter of one learner partition."""
-    if answers:
-        in_shadow = levels * lift.decisions_per_user
-        return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS * answers, in_shadow)
-    sensitivity = 2 * levels * lift.decisions_per_user
-    return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS, sensitivity)
-
-
-def _counted_text(lift: LiftConfig) -> str:
-    first = lift.decisions_per_user
-    return "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
+    sensitivity = levels * settings.decisions_per_user
+    return best_tree(PureEpsilon(settings.epsilon), settings.releases, SUMS * cells, sensitivity)
 
 
 @lru_cache(maxsize=16)
-def lift_guarantee(lift: LiftConfig, levels: int, answers: int = 0) -> Guarantee:
+def lift_guarantee(settings: MeasurementConfig, levels: int, cells: int) -> Guarantee:
     """The guarantee of all releases of the lift for one user."""
-    promise = lift_tree(lift, levels, answers).guarantee(
+    first = settings.decisions_per_user
+    counted = "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
+    promise = lift_tree(settings, levels, cells).guarantee(
         Neighbours(
-            relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            unit=f"one user ({_counted_text(lift)} counted)",
-            leaves=min(lift.decisions_per_user, lift.releases),
+            relation="zero-out: neighbours differ in all that one user was shown and rewarded with, or in none of it",
+            unit=f"one user ({counted} counted)",
+            leaves=min(settings.decisions_per_user, settings.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
         ),
         zone="edge",
     )
     # Only a hosted deployment has a lift (`P2BConfig`).
     not_protected = (*promise.not_protected, OPEN_IN["hosted"])
-    kind = "shadow" if answers else "lift"
-    return replace(promise, mechanism=f"{kind}: {promise.mechanism}", not_protected=not_protected)
+    return replace(promise, mechanism=f"lift: {promise.mechanism}", not_protected=not_protected)
 
 
-def lift_debit(lift: LiftConfig, levels: int, answers: int = 0) -> Debit:
-    """What the journal and the ledger charge for all releases of the lift; the caller fills in the scope.
-
-    The words of its unit must stay those of the first software release: with others, a replay would give other records.
-    """
-    promise = lift_guarantee(lift, levels, answers)
-    unit = f"one user (the first {lift.decisions_per_user} decisions of his life are counted)"
-    return Debit("", "lift", promise.cost, promise.relation, unit)
+def lift_debit(settings: MeasurementConfig, levels: int, cells: int) -> Debit:
+    """What the journal and the ledger charge for all releases of the lift; the caller fills in the scope."""
+    promise = lift_guarantee(settings, levels, cells)
+    return Debit("", "lift", promise.cost, promise.relation, promise.unit)
 
 
-def in_holdout(user_key: Key, lift: LiftConfig) -> bool:
-    """Whether a user is in the hold-out. It follows from the user's key, so it stays the same for their whole life."""
-    draw = int.from_bytes(user_key.prf("holdout")[:8], "big") >> (64 - _COIN_BITS)
-    return draw < round(lift.holdout * (1 << _COIN_BITS))
-
-
-def holdout_arm(user_key: Key, event_id: str, eligible: NDArray[np.int64]) -> int:
-    """An eligible arm with equal chance; the same event gets the same arm."""
-    draw = int.from_bytes(user_key.prf("holdout-arm", event_id)[:16], "big")
-    return int(eligible[draw * len(eligible) >> 128])
+def group_of(user_key: Key, settings: MeasurementConfig) -> Group:
+    """The group of a user. It follows from the user's key, so it stays the same for their whole life."""
+    draw = int.from_bytes(user_key.prf("measurement-group")[:8], "big") >> (64 - _COIN_BITS)
+    if draw < round(settings.baseline * (1 << _COIN_BITS)):
+        return Group.BASELINE
+    return Group.OWN if draw < round((settings.baseline + settings.own) * (1 << _COIN_BITS)) else Group.MODEL
 
 
 def lift_user(user_key: Key) -> bytes:
@@ -156,35 +172,29 @@ def lift_user(user_key: Key) -> bytes:
 class LiftCounter:
     """The running counts of one learner partition: exact inside, noised outside."""
 
-    def __init__(
-        self, lift: LiftConfig, levels: int, wait_ms: int, key: Key, address: NoiseAddress, answers: int = 0
-    ) -> None:
+    def __init__(self, counted: CountedLift, wait_ms: int, key: Key, address: NoiseAddress) -> None:
         """Start without counts, under noise that ``key`` and ``address`` name.
 
         Args:
-            lift: the settings.
-            levels: M, steps of a reward.
+            counted: how the lift is counted.
             wait_ms: how long a decision waits for its reward.
             key: the edge zone's key of the lift.
             address: names the noise.
-            answers: how many items there are in the shadow; 0 over a hold-out.
         """
-        self._lift = lift
-        self._levels = levels
-        self._answers = answers
-        self._tree = lift_tree(lift, levels, answers)
+        self._most = counted.settings.decisions_per_user
+        self._levels, self._cells = counted.levels, counted.cells
+        self._tree = lift_tree(*counted)
         self._key = key
         self._before = 0
         """Releases in earlier epochs of noise."""
         self._counter: Counter = self._tree.open(key, address)
         self._moment_ms = max(1, wait_ms // _MOMENTS)
+        self._early: set[bytes] = set()
+        """Users who began before there was a model."""
+        self._open: dict[bytes, set[int]] = {}
+        """The decisions that will be counted once their outcome is known, by user."""
         self._waiting: dict[int, dict[bytes, list[int]]] = {}
-        """Sums that wait, by the moment at which they count and by user; in the shadow by user and answered item."""
-
-    @property
-    def _packed(self) -> struct.Struct:
-        """The layout in which sums that wait are packed."""
-        return _WAITING_IN_SHADOW if self._answers else _WAITING
+        """Sums that wait, by the moment at which they count and by user and cell."""
 
     @property
     def leaves(self) -> int:
@@ -201,50 +211,58 @@ class LiftCounter:
             held = at_once.get(who, [0] * SUMS)
             at_once[who] = [one + more for one, more in zip(held, sums, strict=True)]
 
-    def count(self, user: bytes, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
-        """Take one decision that was shown.
+    def begun(self, user: bytes, version: int) -> None:
+        """Take a user who begins while the learner knows this version of the model; 0: none."""
+        if version:
+            self._early.discard(user)
+        else:
+            self._early.add(user)
+
+    def decided(self, user: bytes, index: int) -> None:
+        """Take a decision that is to count once its outcome is known.
 
         Args:
             user: stands for the decision's user (`lift_user`).
-            holdout: whether the user is in the hold-out.
             index: number of the decision in the user's life, from 0.
+        """
+        if index < self._most and user not in self._early:
+            self._open.setdefault(user, set()).add(index)
+
+    def drop(self, user: bytes, index: int) -> bool:
+        """End the wait for a decision's outcome; returns whether it was to count."""
+        indices = self._open.get(user)
+        if indices is None or index not in indices:
+            return False
+        indices.remove(index)
+        if not indices:
+            del self._open[user]
+        return True
+
+    def count(self, user: bytes, index: int, cell: int, deadline_ms: int, reward: float) -> None:
+        """Take the outcome of a decision, if it is one that was to count.
+
+        Args:
+            user, index: see `decided`.
+            cell: of what was shown.
             deadline_ms: log time when its wait for a reward is over; it counts from the next moment on.
             reward: in [0, 1].
         """
-        if not self._counts(index):
+        if not self.drop(user, index):
             return
-        place, sums = 2 if holdout else 0, self._waiting_of(user, deadline_ms)
-        sums[place] += self._levels
-        sums[place + 1] += int(reward * self._levels)
-
-    def count_answer(self, user: bytes, item: int, agreed: bool, index: int, deadline_ms: int, reward: float) -> None:
-        """Take one decision in the shadow for which the application said what it showed.
-
-        Args:
-            user, index, deadline_ms, reward: see `count`; the reward is that of the item that was shown.
-            item: the item that was answered.
-            agreed: whether the answered item was shown.
-        """
-        if not self._counts(index):
-            return
-        place, sums = 0 if agreed else 2, self._waiting_of(user + _item_bytes(item), deadline_ms)
-        rewarded = int(reward * self._levels)
-        sums[place] += rewarded
-        sums[place + 1] += self._levels - rewarded
-
-    def _counts(self, index: int) -> bool:
-        return index < self._lift.decisions_per_user
-
-    def _waiting_of(self, who: bytes, deadline_ms: int) -> list[int]:
         users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})
-        return users.setdefault(who, [0] * SUMS)
+        sums = users.setdefault(user + _cell_bytes(cell), [0] * SUMS)
+        rewarded = int(reward * self._levels)
+        sums[0] += rewarded
+        sums[1] += self._levels - rewarded
 
     def _keys(self, user: bytes) -> Sequence[bytes]:
         """The keys under which sums of a user may wait."""
-        return [user + _item_bytes(item) for item in range(self._answers)] if self._answers else [user]
+        return [user + _cell_bytes(cell) for cell in range(self._cells)]
 
     def forget(self, user: bytes) -> None:
-        """Drop the waiting sums of a user: they are never counted."""
+        """Drop all that is held of a user: what waits of them is never counted."""
+        self._early.discard(user)
+        self._open.pop(user, None)
         for users in self._waiting.values():
             for who in self._keys(user):
                 users.pop(who, None)
@@ -257,22 +275,21 @@ class LiftCounter:
             HorizonReached: more releases than the counter's price pays for.
         """
         over = [self._waiting.pop(moment) for moment in sorted(self._waiting) if moment <= now_ms]
-        total = np.zeros((max(1, self._answers), SUMS), dtype=np.int64)
+        total = np.zeros((self._cells, SUMS), dtype=np.int64)
         for users in over:
             places = [int.from_bytes(who[_USER_BYTES:], "little") for who in users]
             np.add.at(total, places, np.array(list(users.values()), dtype=np.int64))
         self._counter.add(total.reshape(1, -1))
-        leaves = self._counter.leaves
-        before = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
-        variance = leaves * self._tree.mean_square(leaves) - before
+        variance = variance_after(self._tree, self._counter.leaves)
         return LiftStep(self.leaves, self._counter.release().values, variance)
 
     def dump(self) -> bytes:
         """The state; as sensitive as clicks."""
         items = sorted((moment, *item) for moment, users in self._waiting.items() for item in users.items())
-        packed = self._packed
-        waiting = [packed.pack(moment, who, *sums) for moment, who, sums in items]
-        return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
+        waiting = [_WAITING.pack(moment, who, *sums) for moment, who, sums in items]
+        opened = [_OPEN.pack(user, index) for user in sorted(self._open) for index in sorted(self._open[user])]
+        counts = _COUNTS.pack(len(waiting), len(opened), len(self._early), self._before)
+        return counts + b"".join((*waiting, *opened, *sorted(self._early))) + self._counter.dump()
 
     def load(self, state: bytes) -> None:
         """Return to a state that `dump` wrote.
@@ -280,64 +297,110 @@ class LiftCounter:
         Raises:
             BadState: these are not the bytes of such a state.
         """
-        each = self._packed.size
-        if len(state) < _COUNT.size or len(state) < (end := _COUNT.size + _COUNT.unpack_from(state)[0] * each):
+        if len(state) < _COUNTS.size:
             raise BadState("lift: expected the state of a counter, got fewer bytes")
-        self._before = _COUNT.unpack_from(state)[1]
-        self._waiting = {}
-        for moment, who, *sums in self._packed.iter_unpack(state[_COUNT.size : end]):
+        *numbers, self._before = _COUNTS.unpack_from(state)
+        ends = [_COUNTS.size]
+        for number, size in zip(numbers, (_WAITING.size, _OPEN.size, _USER_BYTES), strict=True):
+            ends.append(ends[-1] + number * size)
+        if len(state) < ends[-1]:
+            raise BadState("lift: expected the state of a counter, got fewer bytes")
+        waiting, opened, early = (state[low:high] for low, high in pairwise(ends))
+        self._waiting, self._open = {}, {}
+        for moment, who, *sums in _WAITING.iter_unpack(waiting):
             self._waiting.setdefault(moment, {})[who] = sums
-        self._counter.load(state[end:])
+        for user, index in _OPEN.iter_unpack(opened):
+            self._open.setdefault(user, set()).add(index)
+        self._early = {early[low : low + _USER_BYTES] for low in range(0, len(early), _USER_BYTES)}
+        self._counter.load(state[ends[-1] :])
 
 
-def _item_bytes(item: int) -> bytes:
-    return item.to_bytes(_ITEM_BYTES, "little")
+def _cell_bytes(cell: int) -> bytes:
+    return cell.to_bytes(_CELL_BYTES, "little")
+
+
+def variance_after(tree: NegativeDigitTree, leaves: int) -> float:
+    """The variance of a counter's total after t leaves: t m(t) - (t-1) m(t-1), m(t) being the mean over 1..t."""
+    if not leaves:
+        return 0.0
+    before = (leaves - 1) * tree.mean_square(leaves - 1) if leaves > 1 else 0.0
+    return leaves * tree.mean_square(leaves) - before
+
+
+# What released counts tell.
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRate:
-    """Reward rate of one group from noised sums, with the half-width of its 95 % interval; see `lift_of`."""
+    """Reward rate of one group, the half-width of its 95 % interval, and what the noise alone has of it."""
 
-    shown: float
-    rewards: float
     rate: float
-    half_width: float
+    ci95: float
+    noise95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more one group earns a decision than another.
+
+    Attributes:
+        difference: of the rates.
+        ci95: half-width of its 95 % interval.
+        noise95: the half-width that the noise alone would give.
+        decisions_more: how many more decisions, of both groups together, are needed until the interval excludes 0, if
+            rates and shares stay; 0 if it does, None if the rates are equal.
+    """
+
+    difference: float
+    ci95: float
+    noise95: float
+    decisions_more: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """The reward rates of both groups, and from them the uplift of the model over the hold-out.
+    """The reward rates of all groups.
 
     Attributes:
-        model, holdout: the rate of each group; None if too few decisions were shown to distinguish it from the noise.
+        rates: by group; None if too few decisions were counted to distinguish it from the noise.
+        counted: noised number of decisions, by group.
+        noise: the half-width of the 95 % interval of such a number, by the noise.
         needed: the number of decisions from which on a group can be distinguished from the noise.
-        counted: noised number of decisions of each group.
     """
 
-    model: GroupRate | None
-    holdout: GroupRate | None
+    rates: Mapping[Group, GroupRate | None]
+    counted: Mapping[Group, float]
+    noise: float
     needed: float
-    counted: tuple[float, float]
 
-    @property
-    def uplift(self) -> tuple[float, float] | None:
-        """Difference of the rates, and the half-width of its 95 % interval; None if a rate is unknown."""
-        if self.model is None or self.holdout is None:
+    def over(self, control: Group) -> Difference | None:
+        """The shared model over a group that gets something else; None if a rate is unknown."""
+        model, other = self.rates[Group.MODEL], self.rates[control]
+        if model is None or other is None:
             return None
-        return self.model.rate - self.holdout.rate, math.hypot(self.model.half_width, self.holdout.half_width)
+        value, half = model.rate - other.rate, math.hypot(model.ci95, other.ci95)
+        both = self.counted[Group.MODEL] + self.counted[control]
+        return Difference(value, half, math.hypot(model.noise95, other.noise95), decisions_more(both, value, half))
 
-    @property
-    def decisions_more(self) -> int | None:
-        """How many more decisions, of both groups together, are needed until the interval excludes 0.
+    def more(self, group: Group) -> int:
+        """How many decisions a group lacks to be distinguished from the noise: needed less counted."""
+        return max(0, math.ceil(self.needed - self.counted[group]))
 
-        Rates and shares are assumed to stay; None if the uplift is unknown, or 0.
-        """
-        uplift = self.uplift
-        return None if uplift is None else decisions_more(sum(self.counted), *uplift)
+    def plain(self, group: Group) -> dict[str, Any]:
+        """The figures of a group under stable keys."""
+        one, more = self.rates[group], self.more(group)
+        decisions = {"counted": self.counted[group], "noise95": self.noise, "needed": self.needed, "more": more}
+        return {"decisions": decisions, **({"rate": None} if one is None else asdict(one))}
 
 
 ShareCounts: TypeAlias = tuple[NDArray[np.int64], float, int]
 """One counter's newest release: its sums, the variance of each, and the levels of a reward."""
+
+
+def joined(newest: Iterable[ShareCounts]) -> tuple[NDArray[np.float64], float]:
+    """The sums of all counters in whole rewards (cells, 2), and the variance of each."""
+    parts = [(np.asarray(sums, dtype=np.float64).reshape(-1, SUMS) / m, noise / m**2) for sums, noise, m in newest]
+    return np.sum([sums for sums, _ in parts], axis=0), sum(variance for _, variance in parts)
 
 
 def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
@@ -349,23 +412,19 @@ def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
     weighed by n_i, is in [0, 1] with mean p (Bhatia, Davis 2000). That is m times the variance of N independent
     decisions, and it is reached if each user has m equal rewards. For p two successes and two failures of users are
     added (Agresti, Coull 1998): no reward among few users does not show that the rate is 0. The contribution of the
-    noise is exact: (e_1 - p e_0) over the noised count.
+    noise is exact: with e_1 in the rewards and e_0 in what is missing to them, ((1 - p) e_1 - p e_0) over the count.
 
     Args:
-        newest: (sums (4,), variance of each, levels).
+        newest: (sums (2 groups,), variance of each, levels).
         decisions_per_user: m.
     """
-    total, variance = np.zeros(SUMS), 0.0
-    for sums, noise, levels in newest:
-        total += sums / levels
-        variance += noise / levels**2
-    model, holdout = ((total[place], total[place + 1]) for place in (0, 2))
-    return Lift(
-        _rate(*model, variance, decisions_per_user),
-        _rate(*holdout, variance, decisions_per_user),
-        _needed(variance),
-        (float(model[0]), float(holdout[0])),
-    )
+    total, variance = joined(newest)
+    needed = _needed(SUMS * variance)
+    counted = {group: float(total[group].sum()) for group in Group}
+    rates = {
+        group: _rate(float(total[group, 0]), float(total[group, 1]), variance, decisions_per_user) for group in Group
+    }
+    return Lift(rates, counted, NORMAL_95 * math.sqrt(SUMS * variance), needed)
 
 
 def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, float]:
@@ -375,9 +434,9 @@ def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, f
     """
     found = lift_of([newest], decisions_per_user)
     figures: dict[str, float] = {}
-    for group, rate in zip(GROUPS, (found.model, found.holdout), strict=True):
-        shown = (0.0, 0.0, 0.0) if rate is None else (rate.shown, rate.rate, (rate.half_width / NORMAL_95) ** 2)
-        names = (f"lift_{name}_{group}" for name in ("decisions", "reward_ratio", "reward_variance"))
+    for group, rate in found.rates.items():
+        shown = (0.0, 0.0, 0.0) if rate is None else (found.counted[group], rate.rate, (rate.ci95 / NORMAL_95) ** 2)
+        names = (f"lift_{name}_{group.label}" for name in ("decisions", "reward_ratio", "reward_variance"))
         figures |= dict(zip(names, shown, strict=True))
     return figures
 
@@ -387,15 +446,16 @@ def _needed(variance: float) -> float:
     return max(1.0, 3 * math.sqrt(variance))
 
 
-def _rate(shown: float, rewards: float, variance: float, decisions_per_user: int) -> GroupRate | None:
+def _rate(rewarded: float, missing: float, variance: float, decisions_per_user: int) -> GroupRate | None:
     """Rate and interval of one group; None if its count is not distinguishable from the noise."""
-    if shown <= _needed(variance):
+    counted = rewarded + missing
+    if counted <= _needed(SUMS * variance):
         return None
-    rate = rewards / shown
-    chance = float(smoothed(rate, shown, decisions_per_user))
-    sampling = decisions_per_user * chance * (1 - chance) / shown
-    spread = sampling + variance * (1 + rate * rate) / shown**2
-    return GroupRate(shown, rewards, rate, NORMAL_95 * math.sqrt(spread))
+    rate = rewarded / counted
+    chance = float(smoothed(rate, counted, decisions_per_user))
+    sampling = decisions_per_user * chance * (1 - chance) / counted
+    noise = variance * ((1 - rate) ** 2 + rate**2) / counted**2
+    return GroupRate(rate, NORMAL_95 * math.sqrt(sampling + noise), NORMAL_95 * math.sqrt(noise))
 
 
 _Rates = TypeVar("_Rates", float, NDArray[np.float64])
@@ -423,3 +483,125 @@ def decisions_more(counted: float, difference: float, half_width: float) -> int 
     if not difference:
         return None
     return max(0, math.ceil(counted * (half_width / difference) ** 2 - counted))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersLift:
+    """The lift of the answers for each decision.
+
+    Attributes:
+        decisions: noised number of counted decisions.
+        agreed: noised number of those whose answer was shown.
+        earned: mean reward of what was shown.
+        unseen: share of answers whose items were shown too rarely where they were answered.
+        lift: the estimate, in which unseen items earn as much as what was shown; None if too few answers were shown to
+            distinguish it from the noise.
+        interval: the 95 % interval of the lift; None if there is no lift.
+    """
+
+    decisions: float
+    agreed: float
+    earned: float
+    unseen: float
+    lift: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+
+    @property
+    def decisions_more(self) -> int | None:
+        """How many more decisions are needed until the interval excludes 0, if the lift stays.
+
+        None if that is unknown, or if no number of decisions is enough.
+        """
+        if self.lift is None or self.interval is None:
+            return None
+        # Unseen items stay unseen, however many decisions come.
+        unseen = self.unseen * (self.earned if self.lift > 0 else 1.0 - self.earned)
+        reach = self.lift - self.interval[0] if self.lift > 0 else self.interval[1] - self.lift
+        seen = max(0.0, abs(self.lift) - unseen)
+        return decisions_more(self.decisions, seen, reach - unseen)
+
+
+def answers_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> AnswersLift:
+    """The lift from the newest release of each counter.
+
+    A user has at most m decisions over all items. So the sum over decisions of w_a (reward - r_a), with
+    w_a = W_a / (N G_a), has at most m times the variance of independent decisions (Cauchy-Schwarz within a user).
+
+    Args:
+        newest: (sums (4 items,), variance of each, levels): where the item that was answered was shown, its rewards and
+            what is missing to whole ones; then where another one was.
+        decisions_per_user: m.
+    """
+    sums, variance = joined(newest)
+    total = sums.reshape(-1, 2 * SUMS)
+    agreed, answered = total[:, :2].sum(axis=1), total.sum(axis=1)
+    decisions = float(answered.sum())
+    earned = min(1.0, max(0.0, float(total[:, ::2].sum()) / max(1.0, decisions)))
+    seen = agreed > max(1.0, 3 * math.sqrt(2 * variance))
+    if decisions <= max(1.0, 3 * math.sqrt(total.size * variance)) or not seen.any():
+        return AnswersLift(decisions, float(agreed.sum()), earned, 1.0, None, None)
+    shares, shown = answered / decisions, np.where(seen, agreed, 1.0)
+    rates = np.where(seen, total[:, 0] / shown, earned)
+    unseen = min(1.0, max(0.0, 1.0 - float(shares[seen].sum())))
+    value = float(shares[seen] @ rates[seen]) + unseen * earned
+    chances = smoothed(np.append(rates[seen], earned), np.append(agreed[seen], decisions), decisions_per_user)
+    spread = chances * (1 - chances) * np.append(shares[seen] ** 2 / agreed[seen], 1 / decisions)
+    sampling = float(spread.sum() + (shares[seen] * (rates[seen] - value) ** 2).sum() / decisions)
+    # How the lift moves with each sum, to first order.
+    slopes = np.repeat(((rates - value) / decisions)[:, None], 2 * SUMS, axis=1)
+    slopes[:, :2] += np.where(seen, shares / shown, 0.0)[:, None] * np.stack([1 - rates, -rates], axis=1)
+    slopes -= np.array([1 - earned, -earned, 1 - earned, -earned]) / decisions
+    half = NORMAL_95 * math.sqrt(decisions_per_user * sampling + variance * float((slopes**2).sum()))
+    lift = value - earned
+    interval = (lift - half - unseen * earned, lift + half + unseen * (1.0 - earned))
+    return AnswersLift(decisions, float(agreed.sum()), earned, unseen, lift, interval)
+
+
+# How many users it takes, before any is counted.
+
+
+def users_needed(config: P2BConfig, control: Group, effect: float, rate: float) -> int:
+    """How many users, of all groups, let an interval exclude 0 with a chance of 80 % at least.
+
+    A group of U users with m decisions each has N = m U decisions. The variance of its rate p is at most p (1 - p) / U
+    by sampling, and V ((1 - p)^2 + p^2) / N^2 by the noise, V being the variance of a sum at the last release, over all
+    partitions (`lift_of`). With the groups' shares s and t of U users, the difference has the variance a / U + b / U^2,
+    where a = p (1 - p) (1/s + 1/t), b = V ((1 - p)^2 + p^2) (1/s^2 + 1/t^2) / m^2. It has to be (effect / z)^2, z being
+    the sum of the normal quantiles of 97.5 % and 80 %: U is the positive root of a quadratic equation.
+
+    Args:
+        config: a deployment that measures groups.
+        control: the group that the shared model is compared with.
+        effect: the difference of the rates, above 0.
+        rate: p, about.
+    """
+    a, b = _spread_of_users(config, control, rate)
+    wanted = (effect / (NORMAL_95 + _POWER_80)) ** 2
+    return math.ceil((a + math.sqrt(a * a + 4 * b * wanted)) / (2 * wanted))
+
+
+def smallest_effect(config: P2BConfig, control: Group, users: int, rate: float) -> float:
+    """The smallest difference of the rates that this many users show; see `users_needed`."""
+    a, b = _spread_of_users(config, control, rate)
+    return (NORMAL_95 + _POWER_80) * math.sqrt(a / users + b / users**2)
+
+
+def share_of(settings: MeasurementConfig, group: Group) -> float:
+    """The share of users in a group."""
+    shares = {Group.BASELINE: settings.baseline, Group.OWN: settings.own}
+    return shares.get(group, 1 - settings.baseline - settings.own)
+
+
+def _spread_of_users(config: P2BConfig, control: Group, rate: float) -> tuple[float, float]:
+    counted = required_lift(config)
+    settings, levels, _ = counted
+    shares = [share_of(settings, group) for group in (Group.MODEL, control)]
+    noise = config.partitions.learner * variance_after(lift_tree(*counted), settings.releases) / levels**2
+    noise *= (1 - rate) ** 2 + rate**2
+    inverse, squares = (sum(share**-power for share in shares) for power in (1, 2))
+    return rate * (1 - rate) * inverse, noise * squares / settings.decisions_per_user**2

@@ -1,8 +1,16 @@
-"""The declaration of P2B for the catalogue, of its roles, and of its deployments."""
+"""The declaration of P2B for the catalogue, of its roles, and of its deployments.
+
+*Facts of devices.* Facts for the statement of a deployment with devices: what leaves a device, who sees it, and what
+can go wrong.
+
+*Facts of declared features.* Facts that follow from a configuration of declared features, in numbers and words, for
+whoever decides on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,38 +19,56 @@ import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import (
+    DEVICES,
     EVERYBODY,
+    RECOMMENDATIONS,
     Erasure,
     Fact,
-    HoldoutView,
     Kind,
+    MeasurementView,
     ModelView,
-    PlanView,
+    Note,
     System,
     Words,
+    exploration_facts,
     names_user,
 )
-from hushstream.engine.declare.exploring import exploration_facts
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges
-from hushstream.engine.declare.imported import imported_by
-from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
+from hushstream.engine.declare.outcomes import OUTCOMES, imported_by
+from hushstream.engine.declare.role import (
+    Role,
+    RoleKeys,
+    answering_role,
+    keyed,
+    model_gauges,
+    publishing_role,
+    releasing_role,
+    spending_gauges,
+)
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, keys_published, signing_role
+from hushstream.engine.devices.sealing import body_bytes
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
-from hushstream.privacy.amounts import count_text
-from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.amounts import count_text, duration_text
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
+from hushstream.systems.p2b import prepared as files
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
-from hushstream.systems.p2b.guarantee.summed import summed_of
+from hushstream.systems.p2b.deployment import FeaturesForm, P2BSystem, reuse_after_ms
+from hushstream.systems.p2b.guarantee import (
+    expected_windows,
+    layout_of_slots,
+    life_prices,
+    lifetime_slots_of,
+    noise_variance,
+    priced,
+    summed_of,
+    window_tree_of,
+)
 from hushstream.systems.p2b.lift import lift_figures
-from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.prepared import artefacts as files
+from hushstream.systems.p2b.models import ExportedModel
+from hushstream.systems.p2b.server.totals import remembered
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -53,6 +79,152 @@ from hushstream.systems.p2b.topics import (
     TOPICS,
     topics_of,
 )
+
+
+def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
+    """The facts, for whoever answers for users' privacy; none if the operator runs the learners.
+
+    Args:
+        config: of the deployment.
+        slots: how many slots a user sends in their life.
+    """
+    if not config.devices:
+        return ()
+    slot = config.slot
+    size = body_bytes(int(summed_of(config).resolved["slot_bytes"]))
+    many = "one slot" if slots == 1 else f"{slots} slots"
+    wait = duration_text(config.feedback.attribution_window_seconds + slot.settle_seconds)
+    return (
+        Fact(
+            "devices_send",
+            size,
+            f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
+            f"{slot.after_interactions} decisions; and requests for the model, the same for everybody while the "
+            f"aggregator is honest. A slot leaves at a random time within {wait} after the decision that completes it, "
+            "or later when the device next runs. There is no cookie, no credential, no id but the slot's, used once.",
+            DEVICES,
+        ),
+        *(Fact(name, 1.0, text, DEVICES) for name, text in _TEXTS.items()),
+    )
+
+
+_TEXTS = {
+    "devices_see": "Who sees what of a device: the gateway sees an address, a time and an opaque id, and never what a "
+    "slot holds. The broker's operator sees sealed slots of one size. Whoever has the shuffler's sealing key sees "
+    "what a slot holds, without an address. Whoever has both sides can put them together. The device itself holds all "
+    "that its user did.",
+    "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
+    "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
+    "only what the aggregator signed for the device's own agreement, at no higher price, and never an older version "
+    "than it has seen.",
+    "devices_cleared": "A device that was cleared counts as another user, and so does each further device of one "
+    "person; nobody can know that. D such users of one person cost D times the epsilon of a life. In a browser a mark "
+    "beside the state says what was spent: if the state alone is cleared, the device continues from the mark. "
+    "Browsers clear both together.",
+    "devices_restored": "A device that is restored from an older copy may send a slot again, under the same id, with "
+    "other content. Only the slot that comes first counts. Whoever reads the shuffler's zone sees both.",
+    "devices_killed": "A device that is ended at any moment may forget its last decisions. It sends no slot twice "
+    "with different bytes: a slot is in the device's storage before it leaves.",
+    "devices_flooded": "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and "
+    "the noise is scaled to what one slot can move, even for somebody who knows all other slots. In the model n "
+    "forged slots weigh as much as n users. They also fill windows: releases come sooner with fewer users in them, "
+    "and a counter over windows (release.horizon) ends sooner. A gateway limits the slots an hour from one address, "
+    "or from one IPv6 network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and "
+    "devices behind one address share the limit. A slot over the limit is refused and sent later, whatever it holds. "
+    "There are no blind tokens (RFC 9578), and nobody has to prove to be a person.",
+    "devices_have_no": "Decisions are on devices alone: there is no lift, no shadow, and no evaluation on a log.",
+}
+
+
+_MOST_NOISE = 0.5
+"""Share of an item's slots: if the noise is larger, the item's total says little."""
+
+
+def facts_of(config: P2BConfig) -> Sequence[Fact]:
+    """The facts: which interaction a slot holds, how exact an item's total is, and how the model forgets."""
+    form = FeaturesForm(config)
+    layout = form.layout
+    items = config.arms if config.expected_items is None else config.expected_items
+    windows = expected_windows(config)
+    slots = _remembered_slots(config) / items
+    noise = _noise_of_an_item(config)
+    much = "" if noise <= _MOST_NOISE * slots else ", which is too much (`hushstream plan`)"
+    return (
+        Fact("click_chance", -1.0 if form.chance is None else form.chance, _chosen(config, form.chance)),
+        Fact(
+            "noise_of_an_item",
+            noise,
+            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. After {count_text(windows, 'window')} "
+            f"an item has some {slots:.4g} slots, and the standard deviation of the noise in this total is "
+            f"{noise:.3g}{much}.",
+        ),
+        *_forgetting(config),
+        *(_items(config) if config.named_items else ()),
+        *(_in_parts(form.parts, config.arms) if form.parts > 1 else ()),
+    )
+
+
+def _noise_of_an_item(config: P2BConfig) -> float:
+    """The standard deviation of the noise in an item's total after all windows, in slots."""
+    layout = layout_of_slots(config)
+    return math.sqrt(noise_variance(config, expected_windows(config))) / (layout.budgets[0] * layout.levels)
+
+
+def _remembered_slots(config: P2BConfig) -> float:
+    """The effective number of slots of the model after all windows."""
+    share = remembered(config, expected_windows(config)).share
+    return config.expected_slots * config.slot.lifetime_slots * share
+
+
+def _in_parts(parts: int, arms: int) -> Iterator[Fact]:
+    yield Fact(
+        "release_parts",
+        parts,
+        f"Sums and models of {arms} items are larger than a record: each leaves in {parts} parts under one journal "
+        f"record and one debit, and counts when all parts are there.",
+    )
+
+
+def _forgetting(config: P2BConfig) -> Iterator[Fact]:
+    if config.half_life is None:
+        return
+    ever = 1 << 40
+    worth = remembered(config, ever).share * ever * config.partitions.shuffler
+    yield Fact(
+        "half_life",
+        config.half_life,
+        f"The model halves a window's weight with every {config.half_life:g} later windows of a partition "
+        f"(`model.half_life`), so it is worth at most {worth:.3g} windows. It costs nothing and refunds nothing: "
+        "released sums are weighed, what was released stays released, and every price here is as without it.",
+    )
+
+
+def _items(config: P2BConfig) -> Iterator[Fact]:
+    hours = reuse_after_ms(config) / 3_600_000
+    yield Fact(
+        "noised_rows",
+        config.arms,
+        f"Noise is on all {config.arms} rows that the catalogue has room for (`items.capacity`), whether an item is in "
+        f"them or not: adding and retiring items spends nothing, and changes no figure here.",
+    )
+    yield Fact(
+        "row_reuse_hours",
+        hours,
+        f"A retired item's row may have another one {hours:.3g} hours of log time later, when nothing of it can be on "
+        f"its way any more.",
+    )
+
+
+def _chosen(config: P2BConfig, chance: float | None) -> str:
+    each = config.slot.after_interactions
+    ended = "An interaction counts when its reward window has ended; where none has, the slot is empty."
+    if chance is None:
+        return f"A slot holds one of {each} interactions, drawn uniformly. {ended}"
+    return (
+        f"A slot holds, with chance {chance:g}, the first of {each} interactions that was rewarded, else one drawn "
+        f"uniformly of those that were not. {ended}"
+    )
+
 
 if TYPE_CHECKING:
     from hushstream.systems.p2b.machines.learner import LearnerMachine
@@ -65,25 +237,16 @@ _imported = imported_by("hushstream.systems.p2b")
 _learner = _imported("machines.learner:LearnerMachine")
 _shuffler = _imported("machines.shuffler:ShufflerMachine")
 _aggregator = _imported("machines.aggregator:AggregatorMachine")
-_aggregator_outlook = _imported("reports.planning.outlook:aggregator_outlook")
-_device_service = _imported("device_service:VisitDeviceService")
-_device_facts = _imported("reports.device_facts:device_facts")
-_feature_facts = _imported("reports.feature_facts:facts_of")
-_plan = _imported("reports.planning.plan:plan")
-_plan_warnings = _imported("reports.planning.plan:warnings")
-_released_plan = _imported("reports.planning.from_releases:released_plan")
-_read_lift = _imported("reports.lift_report:read_lift")
-_read_shadow = _imported("reports.shadow_report:read_shadow")
-_read_model = _imported("reports.model_report:read_model")
-_export_model = _imported("reports.model_export:export_model")
-_change_of = _imported("reports.model_report:change_of")
+_device_service = _imported("prepared:VisitDeviceService")
+_plan = _imported("plan:plan")
+_plan_warnings = _imported("plan:warnings")
+_read_lift = _imported("reports:read_lift")
+_read_model = _imported("reports:read_model")
+_export_model = _imported("reports:export_model")
+_change_of = _imported("reports:change_of")
 
 _DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
 """What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
-
-_RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
-"""The rights of a relay for agents on users' devices, if there are no learner workers: under the learner's name it
-writes their slots and fetches models for them."""
 
 
 # The roles: the topics that each reads and writes, how its machine is made, and the gauges that it may show.
@@ -94,21 +257,22 @@ def _make_shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> Any:
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
-    spent = {} if machine.spending is None else budget_gauges("lift", machine.spending, machine.refused)
+    spent = spending_gauges("lift", machine, now_seconds)
     version = machine.terms.policy.shared("private").version
     return {**spent, **model_gauges(version, machine.models[0].published_ms, now_seconds)}
 
 
 def _learner_figures(core: P2BSystem, topic: str, value: bytes) -> Mapping[str, float]:
-    """The gauges of the lift over a hold-out.
+    """The gauges of what each group earns.
 
-    In the shadow there are none, because the counts of one partition by item are too small.
+    Of answers there are none, because the counts of one partition by item are too small.
     """
-    if topic != "lift" or not core.config.lift.holdout:
+    settings = core.config.measurement
+    if topic != "lift" or settings.of != "groups":
         return {}
     fields = codec.decode(value, frozenset({"Lift"}))[1]
     newest = (np.frombuffer(fields["sums"], "<i8"), fields["variance"], fields["levels"])
-    return lift_figures(newest, core.config.lift.decisions_per_user)
+    return lift_figures(newest, settings.decisions_per_user)
 
 
 def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -162,11 +326,10 @@ AGGREGATOR = publishing_role(
     _aggregator,
     inputs=("crowds", "interactions"),
     outcomes=OUTCOMES,
-    outlook=_aggregator_outlook,
 )
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
-"""The learner where items have names: it follows the catalogue."""
+"""The learner where features are declared: it follows the catalogue."""
 
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """The shuffler where slots are sealed: it opens them with a key of its own."""
@@ -175,7 +338,7 @@ SIGNING_AGGREGATOR = signing_role(AGGREGATOR, _aggregator)
 """The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES_IN_PARTS = (
-    *(replace(one, broadcasts=(*one.broadcasts, MODEL_PARTS.name)) for one in (LEARNER, LEARNER_OF_ITEMS)),
+    replace(LEARNER_OF_ITEMS, broadcasts=(*LEARNER_OF_ITEMS.broadcasts, MODEL_PARTS.name)),
     replace(AGGREGATOR, writes=(*AGGREGATOR.writes, MODEL_PARTS.name)),
 )
 """The roles that read and write a model's parts, where a model is larger than a record."""
@@ -184,21 +347,20 @@ ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, SIGN
 """All roles that a deployment may have."""
 
 
-def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
+def roles_of(sealed: bool, declared: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
     """The roles of a deployment.
 
     Args:
-        hosted: whether learners are workers; else they are agents on devices.
         sealed: whether slots are sealed.
-        named: whether items have names.
+        declared: whether features are declared.
         in_parts: whether models leave in parts.
-        devices: whether models are signed for devices.
+        devices: whether learners are agents on devices, for which models are signed; else they are workers.
     """
-    numbered_parts, named_parts, aggregator_parts = ROLES_IN_PARTS
+    learner_parts, aggregator_parts = ROLES_IN_PARTS
     whole = SIGNING_AGGREGATOR if devices else AGGREGATOR
-    learner, learner_parts = (LEARNER_OF_ITEMS, named_parts) if named else (LEARNER, numbered_parts)
+    learner = LEARNER_OF_ITEMS if declared else LEARNER
     return (
-        *((learner_parts if in_parts else learner,) if hosted else ()),
+        *(() if devices else (learner_parts if in_parts else learner,)),
         OPENING_SHUFFLER if sealed else SHUFFLER,
         aggregator_parts if in_parts else whole,
     )
@@ -210,19 +372,18 @@ def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool, devices: b
 def declare(core: P2BSystem) -> System:
     """The declaration of one deployment."""
     config = core.config
-    hosted, in_parts = config.kind == "hosted", core.form.parts > 1
+    in_parts, declared = core.form.parts > 1, config.release.form == "features"
     return System(
         core=core,
-        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
-        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts, config.devices),
+        roles=roles_of(config.slot.sealed, declared, in_parts, config.devices),
+        topics=topics_of(core.non_private_arm, core.counts_lift, declared, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
-        before=started_facts(core.promises, core.start),
-        requests=core.requests if hosted else None,
-        outside={} if hosted or config.devices else _RELAY,
+        before=started_facts(core.guarantee(), core.start),
+        requests=None if config.devices else core.requests,
         devices=_DEVICES if config.devices else {},
-        device_service=(lambda _: _device_service(core)) if config.devices else None,
+        device_service=(lambda: _device_service(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
@@ -230,41 +391,33 @@ def declare(core: P2BSystem) -> System:
             lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
             drawn=True,
         ),
-        ahead=_ahead(core),
-        holdout=HoldoutView((LIFT.name,), partial(_read_lift, system=core)) if config.lift.holdout else None,
-        shadow=HoldoutView((LIFT.name,), partial(_read_shadow, system=core)) if config.shadow.epsilon else None,
+        measurement=MeasurementView((LIFT.name,), partial(_read_lift, system=core)) if core.counts_lift else None,
     )
 
 
-def _ahead(core: P2BSystem) -> PlanView | None:
-    if core.config.release.mode != "slot-sums":
-        return None
-    return PlanView(("crowds",), partial(_released_plan, core))
-
-
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
-    return declare(files.assemble(config, artefacts))
+    return declare(files.assemble(config, artefacts).derived_from(artefacts.tainted))
 
 
 def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
     return priced(config, artefacts.non_private_arm)
 
 
-_SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
+_CENTRAL = "central: reports go to a trusted shuffler, which sums them and adds the noise; "
 _EXAMPLE = "Ann's slot reports a click on arm 3 in some situation, and is not empty"
 
 
 def _words(config: P2BConfig) -> Words:
-    if config.kind == "hosted":
+    if not config.devices:
         return Words(
-            trust=f"{_SHUFFLED}hosted: the operator's workers hold contexts and clicks in clear",
+            trust=f"{_CENTRAL}hosted: the operator's workers hold contexts and clicks in clear",
             erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
             "what was released stays, noised; that the allowance is spent stays, under a keyed digest",
             example=_EXAMPLE,
             result=RECOMMENDATIONS,
         )
     return Words(
-        trust=f"{_SHUFFLED}edge: learners are agents on users' devices, and only padded slots leave them; no topic of "
+        trust=f"{_CENTRAL}edge: learners are agents on users' devices; only fixed-size reports leave them; no topic of "
         "the deployment holds contexts, clicks or decisions",
         erasure="the application drops the user's agent, on the device that holds all of the user's state; slots name "
         "no user and go with their topic's retention; what was released stays, noised",
@@ -298,7 +451,7 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return summed_of(config).resolved
 
 
-_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": _feature_facts}
+_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": facts_of}
 
 
 _WHATEVER_A_SLOT_HOLDS = (
@@ -312,8 +465,8 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     start = None if artefacts is None else files.read_start(artefacts)
     return (
         *declared,
-        *started_facts(priced(config).promises, start),
-        *_device_facts(config, lifetime_slots_of(config)),
+        *started_facts(priced(config).guarantee, start),
+        *device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
     )
@@ -330,32 +483,27 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
             "renew_every_seconds",
             every,
             f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
-            f"{slots} in their life (privacy.units_per_person). Which of two things they did costs "
+            f"{slots} in their life (privacy.units_per_person). Under replace-one they are charged "
             f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; a user who "
             f"stays long enough pays all of it.",
         ),
     )
 
 
-def _notes(config: P2BConfig) -> Sequence[str]:
-    """Warnings: a negative plan, a hold-out in shadow mode, and a counter whose windows time may use up early."""
-    found: Sequence[str] = _plan_warnings(config)
-    if config.mode == "shadow" and config.lift.holdout:
-        found = (
-            *found,
-            "holdout.share: in the shadow everybody sees the application's own choice, and these decisions would be "
-            "counted with those of the live deployment; set holdout.share in the deployment that goes live, and "
-            "shadow.epsilon here",
-        )
+def _notes(config: P2BConfig) -> Sequence[Note]:
+    """Warnings: a negative plan, a useless measurement, and a counter whose windows time may use up early."""
+    found: Sequence[Note] = _plan_warnings(config)
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
         return found
     hours = tree.horizon * release.window_seconds / 3600
     return (
         *found,
-        f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
-        f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
-        f"as many as the deployment will need, or release.sums: fresh",
+        Note(
+            f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at "
+            f"one each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any "
+            f"more; state as many as the deployment will need, or release.sums: fresh"
+        ),
     )
 
 
@@ -363,37 +511,34 @@ def _period_ms(config: P2BConfig) -> int:
     return round(config.slot.period_seconds * 1000)
 
 
-def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[Fact]:
+def started_facts(promise: Guarantee, start: ExportedModel | None) -> Sequence[Fact]:
     """The total price for a person who is in this deployment and in the one whose model it began with.
 
     Empty if it began without a model.
     """
     if start is None:
         return ()
-    about, both = start.about, start.paid + promises.together
-    ids = [one for one in start.items if isinstance(one, str)]
-    by_id = f" It knows {count_text(len(ids), 'item')} by id; others begin as new ones." if ids else ""
+    about, both = start.about, start.paid + promise.together
     return (
         Fact(
             "started_from_slots",
             start.slots,
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
-            f"({start.slots:,.0f} slots).{by_id} Whoever gave a slot there has paid {_in_words(start.paid)}; whoever "
-            f"is in both pays {_in_words(both)} together.",
+            f"({start.slots:,.0f} slots). It knows {count_text(len(start.items), 'item')} by id; others begin as new "
+            f"ones. Whoever gave a slot there has paid {_in_words(start.paid)}; whoever is in both pays "
+            f"{_in_words(both)} together.",
         ),
     )
 
 
 def _in_words(paid: Prices) -> str:
-    which = f"{price_text(paid.which)} about which of two things they did"
-    if paid.took_part is None:
-        return which
-    return f"{which} and {price_text(paid.took_part)} about whether they took part at all"
+    which = f"{price_text(paid.which)} (replace-one)"
+    return which if paid.zero_out is None else f"{which} and {price_text(paid.zero_out)} (zero-out)"
 
 
 KIND = Kind(
     name=NAME,
-    summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
+    summary="local learners, one fixed-size report of a user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
     unit="slot",
     keys=KEYS,

@@ -38,7 +38,7 @@ STATEMENTS = topics.statements()
 """Signed versions of the model; only where devices take models."""
 
 ITEMS = topics.items()
-"""The catalogue, where items have names."""
+"""The catalogue, where features are declared."""
 
 LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("ledger-edge", "LedgerEntry", "learner")
 """The releases of the learners, and a ledger of their own: no partition of a ledger may have two writers."""
@@ -50,8 +50,8 @@ TOPICS = (
     REPORTS,
     INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
-    topics.releases("crowds", "Crowd", "LinearSums", "ItemSums", "ReleasePart"),
-    topics.models("Model", "FeatureModel", "ItemModel", "LargeModel"),
+    topics.releases("crowds", "Crowd", "ItemSums", "ReleasePart"),
+    topics.models("Model", "ItemModel", "LargeModel"),
     MODEL_PARTS,
     STATEMENTS,
     ITEMS,
@@ -67,19 +67,18 @@ TOPICS = (
 """All topics that a deployment may have."""
 
 
-def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
+def topics_of(public: bool, lift: bool, declared: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
     """The topics of a deployment.
 
     Args:
         public: whether it has a non-private track of public data.
         lift: whether it releases a lift.
-        hosted: whether learners are workers; else they are agents on devices.
-        named: whether items have names.
+        declared: whether features are declared.
         in_parts: whether models leave in parts.
-        devices: whether models are signed for devices.
+        devices: whether learners are agents on devices, for which models are signed; else they are workers.
     """
     left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
     left_out += () if devices else (STATEMENTS,)
-    left_out += (() if named else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
-    edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
+    left_out += (() if declared else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
+    edge = tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE) if devices else ()
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

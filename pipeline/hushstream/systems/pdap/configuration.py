@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language
 from hushstream.engine.configuration import (
     FeedbackConfig,
@@ -24,7 +24,6 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     declared_features,
-    later,
     require_mode,
     undigested_mode,
     undigested_privacy,
@@ -69,7 +68,7 @@ class VendorConfig:
 
     name: str
     arms: int
-    named: bool = later(False)
+    named: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -135,7 +134,7 @@ class BlockConfig:
     reward_levels: int = 1
     first_window: int = 500
     window_ratio: float = 1.5
-    seconds: float | None = later(None)
+    seconds: float | None = None
     events_per_person: int = 100
     horizon: int = 1 << 40
 
@@ -286,7 +285,7 @@ class PdapConfig:
     privacy: PrivacyConfig = undigested_privacy()
     mode: Mode = undigested_mode()
     system: Literal["pdap"] = "pdap"
-    declared: Any = later(None)
+    declared: Any = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -306,7 +305,7 @@ class PdapConfig:
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
         try:
             deepest = self.grid.levels
         except PdapError as error:

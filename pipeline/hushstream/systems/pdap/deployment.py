@@ -4,7 +4,9 @@ Stages, in order: a ticket of the context's cell (edge) -> the outcome at its de
 counter) -> beliefs of every arm in every cell, and tickets drawn from them (server) -> the next choice (edge).
 
 Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP). Differences to
-the paper, and reasons: `hushstream.systems.pdap.counter.pending`.
+the paper, and reasons: `hushstream.systems.pdap.counter`.
+
+*Reasons.* Outcomes of an event or a record in P-DAP, besides those of the engine.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -26,15 +29,34 @@ from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.keys import Key
-from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import Reason
 from hushstream.schemas.topics import of_party
-from hushstream.systems.pdap.algorithm.noise import MECHANISM, KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.algorithm.tickets import TICKETS
+from hushstream.systems.pdap.algorithm.aggregate import TICKETS
+from hushstream.systems.pdap.algorithm.blocks import MECHANISM, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import counters_topic, priced
-from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
+
+BEYOND_HORIZON = "beyond_horizon"
+"""An outcome that came after the horizon of its counter; this is public."""
+
+
+ARM_CHANGED = "arm_changed"
+"""A vendor retired an item, or offered it: public."""
+
+
+class PdapRefusal(StrEnum):
+    """Why a role sent a record to the dead letters."""
+
+    CONTEXT_OUTSIDE = "context_outside"
+    """An entry of a context is not from 0 to 1."""
+    REWARD_OFF_LEVELS = "reward_off_levels"
+    MALFORMED_OUTCOMES = "malformed_outcomes"
+    OTHER_COUNTER = "other_counter"
+    ARM_OF_ANOTHER_VENDOR = "arm_of_another_vendor"
+    """A change of an item by a vendor that does not own it."""
+
 
 NAME = "pdap"
 """Its name in configurations and noise addresses."""

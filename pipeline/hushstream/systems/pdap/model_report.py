@@ -2,7 +2,7 @@
 
 A model has open cells and 256 tickets for each. In a cell, an arm is shown as often as it has tickets there. So an
 arm's share of the tickets is both the model's preference and its certainty: tickets are drawn from beliefs that include
-the noise (`hushstream.systems.pdap.algorithm.tickets`).
+the noise (`hushstream.systems.pdap.algorithm.aggregate`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from hushstream.engine.declare.declaration import Catalogues
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdap.algorithm.aggregate import Aggregate, ModelUpdate
-from hushstream.systems.pdap.algorithm.tickets import TICKETS
+from hushstream.systems.pdap.algorithm.aggregate import TICKETS, Aggregate, ModelUpdate
 from hushstream.systems.pdap.cells import ROOT, Int64, level_of
 from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.records import parse_model

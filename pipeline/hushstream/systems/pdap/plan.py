@@ -1,39 +1,67 @@
-"""Makes the plan for vendors that share, from public numbers, without a simulation.
+"""The plan for vendors that share: how many outcomes their blocks need, and when they come, from public numbers.
 
-Blocks, windows and the pool follow from the configuration (`hushstream.systems.pdap.algorithm.plan`). Whether sharing
-is better than separate learning depends on the differences between vendors: the study of the system simulates it, and
-adds its verdict to this plan.
+Whether sharing is better than separate learning depends on the differences between vendors, which no public number
+tells; `hushstream replay pdap` plays it on synthetic vendors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from hushstream.engine.declare.declaration import Note
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, lives_of
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
-from hushstream.systems.pdap.algorithm.plan import plan as plan_blocks
+from hushstream.systems.pdap.algorithm.aggregate import FLOOR, pool_size
+from hushstream.systems.pdap.algorithm.blocks import block_variances
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import release_guarantee
 
-KEEP_APART = "keep the vendors apart"
+_ARMS_TOLD_APART = 0.5
+"""A plan warns if less than this share of the arms can be shown: most items are then never shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFigures:
+    """What a number of outcomes brings.
+
+    Attributes:
+        outcomes: decisions in the life of the deployment, of all vendors.
+        least: smallest number of outcomes in a block at the root.
+        windows: number of windows.
+        first_model: number of outcomes at which the first window closes.
+        pool: arms that may be shown at the end.
+        arms: of all vendors.
+        noise_outcomes: number of outcomes in a block whose noise is as large as the rewards' own deviation.
+        hopeless: whether no block is ever released.
+        warnings: problems, in words.
+    """
+
+    outcomes: int
+    least: int
+    windows: int
+    first_model: int
+    pool: int
+    arms: int
+    noise_outcomes: float
+    hopeless: bool
+    warnings: tuple[str, ...]
 
 
 def plan(config: PdapConfig, audience: Audience) -> Plan:
     """The plan for a number of decisions; see the module."""
-    outcomes = max(1, int(audience.visited(DAYS[-1])))
-    found = plan_blocks(config, outcomes)
-    hopeless = any(warning.startswith("no block") for warning in found.warnings)
+    found = block_figures(config, max(1, int(audience.visited(DAYS[-1]))))
     return Plan(
         system=config.system,
         measure="",
         values={},
-        beats=False if hopeless else None,
+        beats=False if found.hopeless else None,
         verdict=(
-            f"It will not beat vendors that keep apart, so {KEEP_APART}: no block is ever released."
-            if hopeless
-            else "Only a simulation can say whether sharing beats vendors that keep apart."
+            "It will not beat vendors that keep apart, so keep the vendors apart: no block is ever released."
+            if found.hopeless
+            else "Whether sharing beats vendors that keep apart depends on how they differ, which no public number "
+            "tells: play it with hushstream replay pdap."
         ),
         unit="decisions",
         paid="decision",
@@ -49,7 +77,69 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
             f"{count_text(audience.visits, 'decision')} each within as many days; vendors are equally busy",
         ),
         facts={"outcomes": found.outcomes, "windows": found.windows, "pool": found.pool},
-        notes=tuple(found.as_text().splitlines()),
+        notes=_notes(found),
+    )
+
+
+def block_figures(config: PdapConfig, outcomes: int) -> BlockFigures:
+    """What ``outcomes`` decisions of all vendors together bring.
+
+    With a counter at each home, a block fills from one vendor's traffic alone; homes are assumed to be equally busy.
+    """
+    release = config.release
+    share, least = outcomes // config.counters, config.least_counts[0]
+    windows = config.schedule.windows(share)
+    # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
+    noise = block_variances(config)[0] / config.estimate.reward_variance
+    size = pool_size(config.arms, outcomes, release.kappa / max(config.level_epsilons))
+    return BlockFigures(
+        outcomes,
+        least,
+        windows,
+        release.schedule.closes_at(0),
+        size,
+        config.arms,
+        noise,
+        share < least or not windows,
+        tuple(_warnings(config, share, least, windows, config.arms - size)),
+    )
+
+
+def warnings(config: PdapConfig) -> tuple[Note, ...]:
+    """Problems of a deployment that remain with any traffic, up to its horizon."""
+    found = block_figures(config, config.release.horizon * config.counters)
+    return tuple(
+        Note(text, "never" if found.hopeless and not place else "warning") for place, text in enumerate(found.warnings)
+    )
+
+
+def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: int) -> list[str]:
+    found, arms = [], config.arms
+    if share < least or not windows:
+        found.append(
+            f"no block will ever be released: the smallest needs {count_text(least, 'outcome', ',')}, a counter takes"
+            f" {share:,}, and {count_text(windows, 'window')} will close"
+        )
+    elif share < FLOOR * least:
+        found.append(
+            f"hardly any block will be released: {FLOOR} arms are tried from the start, which needs"
+            f" {count_text(FLOOR * least, 'outcome', ',')} a counter, and it takes {share:,}"
+        )
+    if arms - hidden < _ARMS_TOLD_APART * arms:
+        found.append(f"{hidden:,} of {arms:,} arms will never be shown")
+    if len(config.vendors) == 1:
+        found.append("one vendor has nobody to share with: a counter of its own needs no noise")
+    return found
+
+
+def _notes(found: BlockFigures) -> tuple[str, ...]:
+    return (
+        f"{count_text(found.outcomes, 'outcome', ',')}: {count_text(found.windows, 'window')}, the first "
+        f"model after {found.first_model:,}.",
+        f"A block has at least {count_text(found.least, 'outcome', ',')}; noise and scatter are equal "
+        f"at {found.noise_outcomes:,.0f}.",
+        f"At the end {found.pool:,} of {found.arms:,} arms may be shown.",
+        *(f"Warning: {warning}." for warning in found.warnings),
     )
 
 
@@ -62,5 +152,5 @@ def _sizes(config: PdapConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {parts.learner} a vendor, {count_text(config.counters, 'counter')}: at most so many "
         "workers share the work",
-        "memory and disk": "not measured for this system (`hushstream bench` and `hushstream sizes` measure others)",
+        "memory and disk": "not measured for this system (`hushstream bench` measures others)",
     }

@@ -1,16 +1,23 @@
 """The guarantee of a deployment's releases for one event's reward, for a person's rewards, and over noise epochs.
 
-The proof is in `hushstream.systems.pdap.counter.pending`: each reward is in one block ever, so one noise epoch costs
+The proof is in `hushstream.systems.pdap.counter`: each reward is in one block ever, so one noise epoch costs
 the epsilon of the largest level once. Counters of several homes hold different events, so together they cost no more
 (parallel composition). An epoch that draws new noise over released rewards is charged again.
+
+*Topics.* The topics of P-DAP. Each vendor has its own topics in the edge zone, and no other vendor can read them.
+
+With `placement: home` a vendor also has the counter's topics of its own; with `serving` there is one trusted counter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
+from hushstream.engine.declare import topics
 from hushstream.engine.declare.topics import contents_on
 from hushstream.engine.noise.budget import BudgetFacts, filter_of, require_fits
 from hushstream.engine.noise.epoch_budget import over_epochs
@@ -18,21 +25,70 @@ from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.mechanisms.guarantee import OPEN_IN
-from hushstream.privacy.mechanisms.noise import residue
-from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
-from hushstream.schemas.topics import of_party
-from hushstream.systems.pdap.algorithm.noise import MECHANISM, block_scales
+from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN
+from hushstream.privacy.mechanisms.noise import truncation
+from hushstream.privacy.promises.promise import Content, Form, Guarantee, Lifetime
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic, of_party
+from hushstream.systems.pdap.algorithm.blocks import MECHANISM, block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.topics import TOPICS
 
-RELATION = "replace one reward: neighbours differ in the reward of one event, any two values that it may have"
+EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
+"""The zones; the server's workers have no key."""
+
+OUTCOMES = topics.unnamed(
+    "outcomes",
+    ("Outcomes", "ArmChange", "Seal", "Tick"),
+    COUNTER_ZONE,
+    PartitionRule.TRACK,
+    "counter",
+    # An outcome that is sent twice could get into two blocks, and would cost its price twice.
+    noised=True,
+    ticks=True,
+    private_lag=False,
+)
+"""Cell, arm and reward of each event, in clear, by an opaque name; for the one counter, or the home vendor's own."""
+
+FORWARDS = topics.published("forwards", "Forwards", kept_ms=SHORT_MS, noised=False, client="reads", each=True)
+"""Forwards that a vendor reads: which of its arms was shown, and in which cell; never the context."""
+
+ITEMS = replace(topics.items(), each=True)
+"""The topic of items by name; each vendor has its own, which no other one changes."""
+
+TOPICS = (
+    topics.contexts(EDGE_ZONE, "learner", each=True, declared=True),
+    topics.clicks(EDGE_ZONE, "learner", each=True),
+    topics.decisions(EDGE_ZONE, "learner", each=True),
+    OUTCOMES,
+    FORWARDS,
+    topics.journal("journal-counter", ("BlockJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
+    topics.releases("releases", "BlockRelease", "ArmChange", "Seal"),
+    topics.models("TicketModel"),
+    ITEMS,
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner", each=True),
+    topics.marks(COUNTER_ZONE, "counter"),
+    topics.dead_letters(EDGE_ZONE, "learner", each=True),
+    topics.dead_letters(COUNTER_ZONE, "counter"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
+)
+"""All topics that a deployment may have."""
+
+_COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")
+
+
+def declared(home: bool, named: bool) -> Iterable[Topic]:
+    """The topics of a deployment: with one counter for each vendor or one for all, with or without named items."""
+    for topic in TOPICS:
+        if named or topic is not ITEMS:
+            yield replace(topic, each=True) if home and topic.name in _COUNTERS_OWN else topic
+
+
+RELATION = "replace-one: neighbours differ in the reward of one event, any two values that it may have"
 UNIT = "one reward"
 NOT_PROTECTED = (
     "which cell a context lies in, its home vendor, who was forwarded to whom, and when anything happened",
     "which arm was shown, that it was shown, and how many outcomes each cell and arm has had (all public)",
-    "which items vendors offer and retire, and when: this is published without noise, however they decided it",
+    ITEMS_OPEN,
     "what holds for the population, and what follows from it for anyone",
     OPEN_IN["hosted"],
     "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",
@@ -49,12 +105,12 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """The guarantee of one noise epoch, for ever.
 
     Guarantee:
-        Pure epsilon, the largest of any level; the proof is in `hushstream.systems.pdap.counter.pending`. The law of
-        one draw differs between neighbours, so delta is (1 + e^eps) times the residue of its table. c events of one
-        person are c draws.
+        Pure epsilon, the largest of any level; the proof is in `hushstream.systems.pdap.counter`. The law of
+        one draw differs between neighbours, so delta is (1 + e^eps) times the truncation error of its table. c events
+        of one person are c draws.
     """
     release = config.release
-    budget, off = PureEpsilon(max(config.level_epsilons)), _residue(config)
+    budget, off = PureEpsilon(max(config.level_epsilons)), _truncation(config)
     cost, life = budget.cost(1, off), budget.many(release.events_per_person, 1, off)
     return Guarantee(
         mechanism=_mechanism(config),
@@ -67,8 +123,8 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         norm="L1 distance of all block sums together, in reward levels",
         zone="counter",
         deployment="hosted",
-        residue_units=cost.delta_units,
-        public_participation=True,
+        truncation_units=cost.delta_units,
+        any_content=True,
         not_protected=(*NOT_PROTECTED, _who_sees(config)),
         conditions=(
             *CONDITIONS,
@@ -106,13 +162,13 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
 
 
 def priced(config: PdapConfig) -> Priced:
-    """Promises and costs of the releases.
+    """The guarantee and the costs of the releases.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget.
     """
     ledgers = {counters_topic(config, "ledger", vendor.name): spending_terms(config) for vendor in config.vendors}
-    return Priced(Promises(release_guarantee(config)), (budget_facts(config),), ledgers)
+    return Priced(release_guarantee(config), (budget_facts(config),), ledgers)
 
 
 def counters_topic(config: PdapConfig, name: str, vendor: str) -> str:
@@ -159,8 +215,8 @@ def _who_sees(config: PdapConfig) -> str:
     return "all rewards, from whoever runs the counter or holds its key"
 
 
-def _residue(config: PdapConfig) -> Fraction:
-    return max(residue(*scale) for scale in block_scales(config))
+def _truncation(config: PdapConfig) -> Fraction:
+    return max(truncation(*scale) for scale in block_scales(config))
 
 
 TRUSTED = frozenset({"edge", "counter"})

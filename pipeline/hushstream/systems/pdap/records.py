@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
+from hushstream.systems.pdap.algorithm.aggregate import NAME_BYTES, TICKETS, ModelUpdate, Outcomes, Release
 from hushstream.systems.pdap.algorithm.blocks import Blocks, joined
-from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes, Release
-from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64, PdapError
 
 MAX_ROWS_A_RECORD = 4096

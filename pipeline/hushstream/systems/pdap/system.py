@@ -7,28 +7,45 @@ from dataclasses import replace
 from functools import partial
 
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, ModelView, System, Words, names_user
-from hushstream.engine.declare.gauges import model_gauges
+from hushstream.engine.declare.declaration import (
+    RECOMMENDATIONS,
+    Erasure,
+    Fact,
+    Kind,
+    ModelView,
+    System,
+    Words,
+    names_user,
+)
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.parties import roles_of, topics_of
-from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import (
+    RoleKeys,
+    answering_role,
+    model_gauges,
+    publishing_role,
+    releasing_role,
+    roles_of,
+    topics_of,
+)
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
-from hushstream.systems.pdap import plan as deployment_plan
-from hushstream.systems.pdap.algorithm.plan import notes, plan
+from hushstream.systems.pdap import plan
 from hushstream.systems.pdap.configuration import KEYS, PdapConfig
-from hushstream.systems.pdap.counter.disjoint import overlaps
-from hushstream.systems.pdap.counter.machine import BlockCounterMachine
-from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
-from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
+from hushstream.systems.pdap.counter import BlockCounterMachine, overlaps
+from hushstream.systems.pdap.deployment import (
+    ARM_CHANGED,
+    BEYOND_HORIZON,
+    NAME,
+    PdapRefusal,
+    PdapSystem,
+    require_publishable,
+)
+from hushstream.systems.pdap.edge import PdapLearnerMachine
 from hushstream.systems.pdap.model_report import change_of_tickets, read_tickets
-from hushstream.systems.pdap.promise import priced
-from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
-from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
-from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE, TOPICS, declared
+from hushstream.systems.pdap.promise import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE, TOPICS, declared, priced
+from hushstream.systems.pdap.server import PdapAggregatorMachine
 
 
 def _learner(system: PdapSystem, home: int, keys: RoleKeys, party: str) -> PdapLearnerMachine:
@@ -117,7 +134,7 @@ def declare(core: PdapSystem) -> System:
 
 
 def _assemble(config: PdapConfig, artefacts: Artefacts) -> System:
-    return declare(PdapSystem.of(config, artefacts.public_dataset is not None))
+    return declare(PdapSystem.of(config, artefacts.public_dataset is not None).derived_from(artefacts.tainted))
 
 
 def _priced(config: PdapConfig, artefacts: Artefacts) -> Priced:
@@ -151,7 +168,7 @@ ERASURE = Erasure(
 
 def _facts(config: PdapConfig, artefacts: Artefacts) -> Sequence[Fact]:
     """Facts about windows: how many outcomes they need, and when the first one closes."""
-    found = plan(config, config.schedule.first * config.counters)
+    found = plan.block_figures(config, config.schedule.first * config.counters)
     seconds = config.release.seconds
     sooner = "" if seconds is None else f", or {seconds:g} s after the first of them"
     first = f"the first model after {count_text(found.first_model, 'outcome', ',')}{sooner}"
@@ -172,7 +189,7 @@ KIND = Kind(
     priced=_priced,
     check=require_publishable,
     facts=_facts,
-    notes=notes,
-    plan=lambda config, artefacts, audience: deployment_plan.plan(config, audience),
+    notes=plan.warnings,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     study="hushstream.replay.studies.pdap.study:STUDY",
 )

@@ -1,28 +1,100 @@
 """The aggregator of PDOL: makes versions of one linear model from noised running sums. It holds public values alone.
 
 A version follows when enough domains have released (`Aggregate.due`), and when all of them have ended a phase.
+
+*Outcomes.* Outcomes of events at the roles of PDOL, each with its class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.models import aggregator_identity
-from hushstream.engine.one_input import Gathered
-from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.batch import Batch, Refused
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome, Refusal
+from hushstream.engine.declare.role import MetricClass
+from hushstream.engine.learner.model_parts import aggregator_identity
+from hushstream.engine.one_input import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
-from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Single, State, boolean
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate, Taken
-from hushstream.systems.pdol.algorithm.node import NodeRelease
-from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.errors import BadRelease
-from hushstream.systems.pdol.outcomes import PdolOutcome
-from hushstream.systems.pdol.topics import SERVER_ZONE
+from hushstream.systems.pdol.algorithm.counters import NodeRelease
+from hushstream.systems.pdol.algorithm.rows import BadRelease
+from hushstream.systems.pdol.guarantee import SERVER_ZONE, PdolSystem
+
+
+class PdolOutcome(StrEnum):
+    """Beside those of `hushstream.engine.declare.outcomes`."""
+
+    PREDICTED = "predicted"
+    REPEATED_RECORD = "repeated_record"
+    NULL_RECORD = "null_record"
+    """A record broke a bound, so its slot is null."""
+    LABELLED = "labelled"
+    REPEATED_LABEL = "repeated_label"
+    LATE_LABEL = "late_label"
+    MEMBERSHIP = "membership"
+    """A node joined or left."""
+    SCREENED = "screened"
+    STALE_RELEASE = "stale_release"
+    PARAMETERS = "parameters"
+
+
+class PdolRefusal(StrEnum):
+    """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
+
+    UNKNOWN_NODE = "unknown_node"
+    """The node is unknown, or has another home partition."""
+    ABSENT_NODE = "absent_node"
+    """The node has left, or has not joined yet."""
+    UNKNOWN_LABEL = "unknown_label"
+    LABEL_WITHOUT_RECORD = "label_without_record"
+
+
+REASONS = tuple(map(str, PdolRefusal))
+
+_SHARED: Mapping[str, MetricClass] = {
+    str(one): OUTCOMES[one]
+    for one in (
+        Outcome.SLOT,
+        Outcome.ALLOWANCE_SPENT,
+        Outcome.RELEASE,
+        Outcome.RELEASE_WITHHELD,
+        Outcome.DIVERGED,
+        Outcome.MODEL_ADOPTED,
+        Outcome.SEAL,
+        Outcome.FORGOTTEN,
+        Outcome.REJECTED,
+    )
+}
+
+NODE_OUTCOMES: Mapping[str, MetricClass] = {
+    **_SHARED,
+    PdolOutcome.PREDICTED: "slot-public",
+    PdolOutcome.REPEATED_RECORD: "slot-public",
+    # These are zone-private: the guarantee hides which slots are null, and a spent allowance shows that a person came
+    # often.
+    PdolOutcome.NULL_RECORD: "zone-private",
+    Outcome.ALLOWANCE_SPENT: "zone-private",
+    PdolOutcome.LABELLED: "zone-private",
+    PdolOutcome.REPEATED_LABEL: "zone-private",
+    PdolOutcome.LATE_LABEL: "zone-private",
+    PdolOutcome.PARAMETERS: "slot-public",
+    PdolOutcome.MEMBERSHIP: "slot-public",
+}
+
+AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = {
+    str(one): OUTCOMES[one]
+    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED)
+} | {
+    PdolOutcome.SCREENED: "released",
+    PdolOutcome.STALE_RELEASE: "slot-public",
+    PdolOutcome.MEMBERSHIP: "slot-public",
+}
+
 
 _TAKEN: Mapping[Taken, str] = {
     Taken.TAKEN: Outcome.RELEASE,
@@ -49,7 +121,6 @@ class AggregatorMachine(PublishingRole):
 
     state = State(
         "a linear aggregator's state",
-        2,
         "LinearAggregatorState",
         PUBLISHING,
         as_stated=boolean(),
@@ -66,7 +137,7 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one version when enough domains have released, and one when all have ended a phase."""
-        gathered = Gathered(self)
+        batch = Batch(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
             try:
@@ -74,20 +145,20 @@ class AggregatorMachine(PublishingRole):
                     raise Refused(reason)
                 if name == "Seal":
                     # Publish a version at every phase end: clients may wait for the model of that phase.
-                    due = self.ends_phase(fields, gathered)
+                    due = self.ends_phase(fields, batch)
                 elif name == "Membership":
-                    due = self._on_membership(fields, gathered)
+                    due = self._on_membership(fields, batch)
                 else:
-                    due = self._on_release(fields, gathered)
+                    due = self._on_release(fields, batch)
             except Refused as error:
-                gathered.refuse(error.reason, record)
+                batch.refuse(error.reason, record)
             if due:
-                self.publish(record.offset + 1, self._version(), gathered)
-        return self.finished(slices, gathered)
+                self.publish(record.offset + 1, self._version(), batch)
+        return self.finished(slices, batch)
 
-    def _on_release(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+    def _on_release(self, fields: dict[str, Any], batch: Batch) -> bool:
         if not self.first_time(fields["release_id"].hex()):
-            gathered.counts[Outcome.REPEATED_RELEASE] += 1
+            batch.counts[Outcome.REPEATED_RELEASE] += 1
             return False
         try:
             taken = self.aggregate.on_release(parse_release(fields))
@@ -95,25 +166,26 @@ class AggregatorMachine(PublishingRole):
             raise Refused(Refusal.MALFORMED_RELEASE) from None
         if taken is Taken.TAKEN:
             self.as_stated = self.as_stated and fields["private_as_stated"]
-        gathered.counts[_TAKEN[taken]] += 1
+        batch.counts[_TAKEN[taken]] += 1
         return self.aggregate.due
 
-    def _on_membership(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+    def _on_membership(self, fields: dict[str, Any], batch: Batch) -> bool:
         try:
             self.aggregate.on_membership(fields["node"], fields["present"])
         except BadRelease:
             raise Refused(Refusal.MALFORMED_RELEASE) from None
-        gathered.counts[PdolOutcome.MEMBERSHIP] += 1
+        batch.counts[PdolOutcome.MEMBERSHIP] += 1
         return self.aggregate.due
 
     def _version(self) -> dict[str, Any]:
         """The fields of the next version without head and number."""
         model = self.aggregate.publish()
-        weights = model.weights.astype("<i4").tobytes()
+        weights = model.weights.astype(model.weights.dtype.newbyteorder("<")).tobytes()
         return {
             "phase": self.phase_ends.complete,
-            "dimension": len(model.weights),
+            "dimension": self.system.config.records.dimension,
             "weights": weights,
+            "deviation": model.deviation,
             "releases": model.releases,
             "screened": self.aggregate.screened,
             **self.system.stated[self.as_stated],

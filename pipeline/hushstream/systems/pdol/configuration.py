@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, undigested_privacy
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     between,
     keep,
-    number,
     positive,
     probability,
     require,
@@ -46,6 +45,9 @@ LARGEST_DIMENSION = (MAX_RECORD_BYTES - 4096) // 8
 
 LARGEST_HORIZON = 1 << 16
 
+LARGEST_MOMENTS = 128
+"""Up to this number of features moments are released (n + n (n + 1) / 2 sums), and gradients (n sums) beyond."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordConfig:
@@ -53,7 +55,7 @@ class RecordConfig:
 
     Attributes:
         dimension: n, number of features, including a constant one if records have it; none if features are declared.
-        records_per_user: number of records of one person at one node that are learned from; null slots are sent for
+        records_per_user: number of records of one person in one domain that are learned from; null slots are sent for
             later ones. Their joint price is the lifetime of the guarantee.
         label_slots: a record's slot is counted after this number of further records of its domain, or at a phase end;
             without a label by then the slot is null.
@@ -68,7 +70,7 @@ class RecordConfig:
     records_per_user: int = 1
     label_slots: int = 64
     remembered_events: int = 50_000
-    declared: Any = later(None)
+    declared: Any = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -98,7 +100,8 @@ class SharingConfig:
         slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
             each domain, so that those with more records need no more counters than the others.
         horizon: K, number of leaves of a counter; then its last release stays, and a new counter takes later records.
-        domains: number of counters; null for one for each node. Nodes are distributed to domains evenly, in order.
+        domains: number of counters; null for one for each node. Nodes are distributed to domains evenly, in order. Each
+            counts the records of its users; so with 1 the promise is for a person, with more for a user of one domain.
         epochs: how often the price may be paid; a budget may end it earlier. With more than one, a counter can continue
             with new noise after its inputs have changed, or after a suspected rollback.
     """
@@ -168,24 +171,15 @@ class PredictionConfig:
     Attributes:
         place: released (by the published model alone, so predictions reveal nothing about records) or node (also by the
             node's own learners; predictions depend on its records, and the guarantee holds only against outsiders).
-        rate: eta, how fast the weights of a node's experts follow their mistakes.
-        share: share of the weights that is redistributed at each record, so that an expert can recover.
-        local_rate: step of a node's own learners.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     place: Literal["released", "node"] = "released"
-    rate: float = 0.5
-    share: float = 0.002
-    local_rate: float = 0.5
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require(self.place in ("released", "node"), "prediction.place", "released or node", self.place)
-        keep(self, rate=positive("prediction.rate", self.rate))
-        keep(self, share=number("prediction.share", self.share, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5))
-        keep(self, local_rate=positive("prediction.local_rate", self.local_rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +265,7 @@ class PdolConfig:
         if self.gossip is not None:
             require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
             priced = self.gossip is None and self.sharing.counter != "exact"
             require(
                 priced, "privacy.lifetime", "none where no budget is kept (exact sums, and the paper's form)", "one"

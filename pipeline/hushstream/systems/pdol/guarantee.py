@@ -1,7 +1,8 @@
 """The guarantee of a PDOL deployment, in the sound form and in the paper's.
 
-*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.node`. One record against a null slot costs rho,
-one record against another 4 rho, and r_i records of a person at domain i cost sum_i r_i^2 rho together. (epsilon,
+*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.counters`. One record against a null slot costs
+rho, one record against another 4 rho, or 2.15 rho where moments are released (`algorithm.moments`), and r_i records of
+a person at domain i cost sum_i r_i^2 rho together. (epsilon,
 delta) follow from rho by `hushstream.privacy.conversions`.
 
 *The paper's form* (Li et al. 2015, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
@@ -22,30 +23,100 @@ gradients are taken:
   epsilon + (T - r) epsilon / 2 at worst.
 * If a node mixed its own theta_t from before the noise in place of theta~_t^i, a share a_ii of every difference would
   go on into the next round: sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
+
+*Budget.* The budget of a record over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
+
+An epoch that a key rotation begins contains no earlier slot, because a slot is in one leaf of one counter: such epochs
+compose in parallel. An epoch that is requested after a suspected rollback may contain slots again that a lost branch of
+the journal has released: it composes sequentially, and each record pays again. An epoch after a release that its inputs
+no longer reproduce is charged in the same way, although it contains no earlier slot.
+
+*Deployment.* A PDOL deployment, which all its roles use.
+
+Source: Li, Li, Wang, Sun: Distributed Private Online Learning for Social Big Data Computing (2015), in a form that is
+sound: `hushstream.systems.pdol.algorithm.counters` has the proof.
+
+*Topics.* The topics of PDOL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from hushstream.counting import Neighbours
-from hushstream.counting.calibration import residue_units
+from hushstream.counting.calibration import truncation_units
+from hushstream.engine.declare import topics
 from hushstream.engine.declare.topics import contents_on
-from hushstream.engine.noise.exact_sums import exact_guarantee
+from hushstream.engine.noise.budget import BudgetFacts, exact_guarantee, with_cap
+from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.engine.noise.spending import SpendingTerms
+from hushstream.engine.system import Core, Priced
 from hushstream.privacy.amounts import MICRO, Cost, count_text, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
-from hushstream.systems.pdol.algorithm.counters import plan_of
-from hushstream.systems.pdol.algorithm.gossip import noise_law
-from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
-from hushstream.systems.pdol.errors import PdolError
-from hushstream.systems.pdol.topics import TOPICS
+from hushstream.privacy.keys import Key
+from hushstream.privacy.promises.promise import Claim, Content, Form, Guarantee, Lifetime
+from hushstream.privacy.promises.sentence import Prices
+from hushstream.schemas.topics import LONG_MS, PartitionRule, Topic
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.gossip import mixing_of, noise_law
+from hushstream.systems.pdol.algorithm.moments import leaf_of
+from hushstream.systems.pdol.algorithm.rows import PdolError
+from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, pdol_digest
+
+EDGE_ZONE, SERVER_ZONE = "edge", "server"
+"""The zones; the server's workers have no key."""
+
+RECORDS = topics.requests(
+    "records",
+    ("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
+    EDGE_ZONE,
+    "learner",
+    rule=PartitionRule.TRACK,
+    ticks=False,
+    # The number of records is public, but labels are on the same topic, and which records are labelled is private.
+    private_lag=True,
+)
+"""Input of the nodes of a domain, in order: records in clear, and their labels."""
+
+PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads")
+
+PARAMETERS = topics.published(
+    "parameters",
+    *("Parameters", "Membership", "Seal"),
+    kept_ms=LONG_MS,
+    noised=True,
+    rule=PartitionRule.HOME,
+    count="learner",
+)
+"""In the paper's form: parameters of each node for its neighbours, and its phase ends."""
+
+_SUMS = frozenset({"releases", "models", "dead-letters-server"})
+"""Topics if noised sums are shared."""
+
+TOPICS = (
+    RECORDS,
+    PREDICTIONS,
+    topics.releases("releases", "GradientSum", "Membership", "Seal"),
+    topics.models("LinearModel"),
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
+    PARAMETERS,
+)
+"""All topics that a deployment may have."""
+
+
+def topics_of(gossips: bool) -> tuple[Topic, ...]:
+    """The topics of a deployment."""
+    return tuple(topic for topic in TOPICS if (topic.name not in _SUMS if gossips else topic is not PARAMETERS))
+
 
 NEIGHBOURS = Neighbours(
-    relation="null-slot: neighbours differ in the content of one slot at one node, a labelled record or null",
+    relation="zero-out: neighbours differ in the content of one slot at one node, a labelled record or null",
     unit="one record",
 )
 _PUBLIC = (
@@ -63,24 +134,28 @@ _OPEN = (
 
 
 def epoch_guarantee(config: PdolConfig) -> Guarantee:
-    """The guarantee of all releases of all nodes together, for one record and for a person's records at one node."""
+    """The guarantee of all releases of all nodes together, for one record and for a person's records in one domain."""
     if config.gossip is not None:
         return _gossip_guarantee(config, config.gossip)
     if config.sharing.counter == "exact":
         contents, neighbours = pdol_contents(config), (NEIGHBOURS.relation, NEIGHBOURS.unit)
         return exact_guarantee(*neighbours, config.records.records_per_user, "edge", contents)
     plan = plan_of(config.sharing, config.records.dimension)
-    promise = plan.guarantee(NEIGHBOURS, config.records.records_per_user, "hosted", "edge")
+    leaf = leaf_of(config.records.dimension)
+    promise = plan.guarantee(replace(NEIGHBOURS, apart=leaf.apart), config.records.records_per_user, "hosted", "edge")
     return replace(
         promise,
+        lifetime=replace(promise.lifetime, counted=_counts(config)),
         contents=pdol_contents(config),
-        mechanism=f"hinge gradients at the published model, summed in {count_text(config.domains, 'counter')},"
+        mechanism=f"{leaf.content}, summed in {count_text(config.domains, 'counter')},"
         f" {_sizes(config)} to a leaf, each: {promise.mechanism}",
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
         conditions=(
             *promise.conditions,
-            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, and none at"
-            " another; for more, rho is multiplied by the sum over nodes of the squares of their numbers",
+            "a person has one user name at all nodes, by which their records are counted"
+            if _counts(config)
+            else f"a person has at most {count_text(config.records.records_per_user, 'record')} at nodes of one domain,"
+            " and none at others; for more, rho is multiplied by the sum over domains of the squares of their numbers",
         ),
     )
 
@@ -105,7 +180,7 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
     units = delta_units(config.sharing.delta)
     micro = rho_to_epsilon_micro(rho * sum(count * count for count in records), units)
     # The tables of the noise add to delta, by the number of draws that differ; this stays far below the stated delta.
-    worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.residue)
+    worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.truncation)
     return Cost(micro, worst.delta_units if micro else 0)
 
 
@@ -130,23 +205,28 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         f"{count_text(gossip.rounds, 'round')},"
         f" each with Laplace noise of scale 2 alpha_t sqrt(n) / {gossip.epsilon:g} on each coordinate;"
         f" gradients at a node's {'own' if own else 'sent'} parameters",
-        relation="replace one record: neighbours differ in one record of one node, any two of norm at most 1",
+        relation="replace-one: neighbours differ in one record of one node, any two of norm at most 1",
         unit="one record",
         cost=one,
         replace_one=one,
-        lifetime=Lifetime(records, 1, life, life),
+        lifetime=Lifetime(records, 1, life, life, counted=_counts(config)),
         sensitivity=2,
         norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
         zone="edge",
         deployment="hosted",
-        residue_units=one.delta_units,
+        truncation_units=one.delta_units,
         not_protected=(*_PUBLIC, "what holds for the population, and what follows from it for anyone"),
         conditions=hidden,
         private_as_stated=not own,
         claimed=claim if own else None,
-        public_participation=True,
+        any_content=True,
         contents=pdol_contents(config),
     )
+
+
+def _counts(config: PdolConfig) -> bool:
+    """Whether a person's records are counted in one place: each domain's home counts those of all its nodes."""
+    return config.gossip is None and config.domains == 1
 
 
 def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
@@ -154,7 +234,7 @@ def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost
     micro = epsilon_micro(gossip_epsilon(gossip, records))
     rounds = gossip.rounds if gossip.gradient_at == "own" else records
     first = noise_law(gossip, 1, config.records.dimension)
-    return Cost(micro, residue_units(rounds * config.records.dimension * first.residue, micro))
+    return Cost(micro, truncation_units(rounds * config.records.dimension * first.truncation, micro))
 
 
 def _sizes(config: PdolConfig) -> str:
@@ -183,5 +263,102 @@ def _contents(config: PdolConfig) -> Iterator[Content]:
         yield _content("parameters", "each node's parameters after each record", Form.NOISED)
         return
     form = Form.CLEAR if config.sharing.counter == "exact" else Form.NOISED
-    yield _content("releases", "each domain's sum of gradients", form)
-    yield _content("models", "the weights of all, made of releases alone", form)
+    yield _content("releases", f"each domain's sum of {leaf_of(config.records.dimension).content}", form)
+    yield _content("models", "the model of all, made of releases alone", form)
+
+
+def _noised(config: PdolConfig) -> bool:
+    return config.gossip is None and config.sharing.counter != "exact"
+
+
+def _mechanism(config: PdolConfig) -> str:
+    return "gossip" if config.gossip is not None else config.sharing.counter
+
+
+@lru_cache(maxsize=64)
+def spending_terms(config: PdolConfig) -> SpendingTerms:
+    """See `epoch_terms`; raises as that does."""
+    return epoch_terms(epoch_guarantee(config), _mechanism(config), config.sharing.epochs, config.budget)
+
+
+@lru_cache(maxsize=64)
+def lifetime_guarantee(config: PdolConfig) -> Guarantee:
+    """The guarantee of all releases over all possible epochs, for one record and for a person's records in one domain.
+
+    Raises:
+        ConfigurationError: the budget does not cover one epoch; or there is no counter with these settings.
+    """
+    if not _noised(config):
+        return epoch_guarantee(config)
+    terms = spending_terms(config)
+
+    def life_of(records: int) -> Prices:
+        fewer = replace(config, records=replace(config.records, records_per_user=records))
+        return over_epochs(epoch_guarantee(fewer), terms).life_prices
+
+    return with_cap(over_epochs(epoch_guarantee(config), terms), "privacy.units_per_person", life_of)
+
+
+def priced(config: PdolConfig) -> Priced:
+    """The guarantee and the costs of the releases.
+
+    Raises:
+        ConfigurationError: as `lifetime_guarantee`.
+    """
+    return Priced(lifetime_guarantee(config), (budget_facts(config),), {"ledger": spending_terms(config)})
+
+
+def budget_facts(config: PdolConfig) -> BudgetFacts:
+    """The number of epochs within the budget.
+
+    Raises:
+        ConfigurationError: the budget does not cover one.
+    """
+    released = "exchanges of parameters" if config.gossip is not None else "noised sums"
+    return epoch_facts(spending_terms(config), config.sharing.epochs, config.budget, released)
+
+
+TRACK = "shared"
+"""The one model track."""
+
+
+class PdolSystem(Core[PdolConfig]):
+    """A configuration with the values that all roles of the deployment use."""
+
+    @classmethod
+    def of(cls, config: PdolConfig, public_dataset: bool = False) -> PdolSystem:
+        """Make a deployment. Refuse a configuration without a counter or a graph, or with a budget below one epoch.
+
+        Raises:
+            ConfigurationError: its counters do not fit into a release, or the budget does not cover one epoch.
+            BadGraph: there is no such graph of so many nodes.
+        """
+        system = cls(config, pdol_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
+        if config.gossip is not None:
+            mixing_of(config.gossip, config.nodes)
+        return system
+
+    @property
+    def gossips(self) -> bool:
+        """Whether neighbours exchange parameters (the form of the paper)."""
+        return self.config.gossip is not None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: a home for each counter, or for each node where there are none."""
+        homes = self.config.nodes if self.gossips else self.config.domains
+        return {"learner": homes, "scopes": homes, "tracks": 1}
+
+    def nodes_of(self, home: int) -> range:
+        """The nodes of a home partition."""
+        return range(home, home + 1) if self.gossips else self.config.nodes_of(home)
+
+    def home_of(self, node: int) -> int:
+        """The home partition of a node."""
+        return node if self.gossips else self.config.domain_of(node)
+
+    def counters(self, key: Key, nonce: bytes, epoch: int, domain: int) -> Counters:
+        """The counters of a domain under the noise of one journal and epoch."""
+        plan = plan_of(self.config.sharing, self.config.records.dimension)
+        address = counter_address(self.config, self.digest, nonce, epoch, domain, 0, domain)
+        return Counters(plan, key, address, self.config.records.dimension, self.config.sharing.counter == "exact")

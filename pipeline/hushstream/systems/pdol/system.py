@@ -1,33 +1,80 @@
-"""The declaration of PDOL for the catalogue, and of its deployments."""
+"""The declaration of PDOL for the catalogue, and of its deployments.
+
+*Requests.* Rules of requests to a PDOL deployment.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges, spending_gauges
-from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import Role, answering_role, publishing_role, ringed
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, Note, Result, System, Words, names_user
+from hushstream.engine.declare.requests import BadContext, RequestRefused
+from hushstream.engine.declare.role import Role, answering_role, model_gauges, publishing_role, ringed, spending_gauges
 from hushstream.engine.system import Priced
+from hushstream.features.checks import FeatureError
+from hushstream.features.schema import FeatureSchema
 from hushstream.systems.pdol import plan
-from hushstream.systems.pdol.advice import Advice, advise
-from hushstream.systems.pdol.aggregator import AggregatorMachine
-from hushstream.systems.pdol.budget import priced
+from hushstream.systems.pdol.aggregator import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS, AggregatorMachine
 from hushstream.systems.pdol.configuration import KEYS, PdolConfig
-from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.guarantee import EDGE_ZONE, SERVER_ZONE, TOPICS, PdolSystem, priced, topics_of
 from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 from hushstream.systems.pdol.nodes.home import HomeMachine
-from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS
-from hushstream.systems.pdol.requests import RecordRules
-from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE, TOPICS, topics_of
+
+
+class RecordRules(NamedTuple):
+    """Rules of records, besides the bounds of `hushstream.systems.pdol.algorithm.rows.quantise`.
+
+    Attributes:
+        nodes: how many there are.
+        dimension: coordinates of a record.
+        features: the declared features, of which a record gives the values by name; None if records are coordinates.
+    """
+
+    nodes: int
+    dimension: int
+    features: FeatureSchema | None = None
+
+    def coordinates_of(self, values: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The coordinates that are not 0 of a record's values, by the names of features; of L2 norm 1.
+
+        The first coordinate is constant, and the cells of all features follow.
+
+        Raises:
+            BadContext: records are coordinates in this deployment; or a name is not declared, or a value has another
+                type.
+        """
+        if self.features is None:
+            raise BadContext(f"record: expected indices and values of {self.dimension} coordinates, got names")
+        try:
+            row = self.features.encode(values).row
+        except FeatureError as error:
+            raise BadContext(f"record: {error}; it was not sent") from None
+        blocks, dense = self.features.blocks(self.features.read(row)), np.zeros(self.dimension)
+        dense[0] = 1.0
+        np.add.at(dense[1:], blocks.cells[0], blocks.values[0])
+        indices = np.flatnonzero(dense)
+        return indices, dense[indices] / np.sqrt(np.sum(dense * dense))
+
+    def check_node(self, node: int) -> None:
+        """Refuse a node that the deployment does not have.
+
+        Raises:
+            RequestRefused: there is no such node.
+        """
+        if not 0 <= node < self.nodes:
+            raise RequestRefused(f"node: expected one of {self.nodes}, from 0, got {node}")
 
 
 def _node_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float]:
-    spent = budget_gauges("record", machine.spending, machine.refused)
+    spent = spending_gauges("record", machine, now_seconds)
     return {**spent, **model_gauges(machine.sharing.version, machine.readers[0].published_ms, now_seconds)}
 
 
@@ -97,7 +144,7 @@ def _prepare(config: PdolConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def _assemble(config: PdolConfig, artefacts: Artefacts) -> System:
-    return declare(PdolSystem.of(config, artefacts.public_dataset is not None))
+    return declare(PdolSystem.of(config, artefacts.public_dataset is not None).derived_from(artefacts.tainted))
 
 
 def _priced(config: PdolConfig, artefacts: Artefacts) -> Priced:
@@ -108,34 +155,37 @@ def _check(config: PdolConfig) -> None:
     PdolSystem.of(config)
 
 
-def _advice(config: PdolConfig) -> Advice | None:
-    """Advice for the number of records that the counters are sized for; None without noise."""
+def _expected(config: PdolConfig) -> plan.SharingGain | None:
+    """The gain for the number of records that the counters are sized for; None without noise."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return None
     slots = sum(config.slots_of(domain) for domain in range(config.domains)) * config.sharing.horizon
-    return advise(config, slots / config.nodes)
+    return plan.sharing_gain(config, slots / config.nodes)
 
 
 def _facts(config: PdolConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """The advice, for the page of the guarantee."""
-    advice = _advice(config)
-    if advice is None:
+    """When sharing pays, for the page of the guarantee."""
+    found = _expected(config)
+    if found is None:
         return ()
-    crossing = -1.0 if advice.crossing is None else advice.crossing
+    crossing = -1.0 if found.crossing is None else found.crossing
     return (
-        Fact("crossing_records", crossing, advice.as_text().rstrip("\n")),
+        Fact("crossing_records", crossing, "\n".join(found.sentences)),
         Fact(
             "share_of_central_gain",
-            advice.gain,
+            found.gain,
             "Both figures suppose that all nodes hold records of one kind; the number from which sharing pays is right"
             " within a factor of four.",
         ),
     )
 
 
-def _notes(config: PdolConfig) -> Sequence[str]:
-    advice = _advice(config)
-    return () if advice is None else advice.as_text().splitlines()
+def _notes(config: PdolConfig) -> Sequence[Note]:
+    found = _expected(config)
+    if found is None:
+        return ()
+    verdict, *rest = found.sentences
+    return Note(verdict, "useless" if found.beats_alone is False else "warning"), *map(Note, rest)
 
 
 _TRUST = (

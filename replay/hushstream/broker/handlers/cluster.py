@@ -18,7 +18,8 @@ _GROUP_COORDINATOR = 0
 
 async def api_versions(node: Node, client: Client, request: Request) -> Any:
     """Tell which requests are served, in which versions."""
-    return api_versions_response(ErrorCode.UNSUPPORTED_VERSION if request.body is None else ErrorCode.NONE)
+    code = ErrorCode.UNSUPPORTED_VERSION if request.body is None else ErrorCode.NONE
+    return api_versions_response(code, node.closed)
 
 
 async def metadata(node: Node, client: Client, request: Request) -> Any:

@@ -1,14 +1,13 @@
 """Consumer groups: membership, committed offsets, descriptions."""
 
+from functools import partial
 from typing import Any
 
 from kafka.protocol import admin
 from kafka.protocol import consumer as messages
 
-from hushstream.broker.coordinator import CommittedOffset
-from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.groups import Group, GroupState
-from hushstream.broker.members import Joiner
+from hushstream.broker.errors import ErrorCode, RequestRefused, refusal, refusal_of
+from hushstream.broker.groups import CommittedOffset, Group, GroupState, Joiner
 from hushstream.broker.node import Client, Node
 from hushstream.broker.wire import Request
 
@@ -40,12 +39,7 @@ async def join_group(node: Node, client: Client, request: Request) -> Any:
     except RequestRefused as refused:
         member_id = refused.message if refused.code is ErrorCode.MEMBER_ID_REQUIRED else body.member_id
         return response(
-            error_code=int(refused.code),
-            generation_id=-1,
-            protocol_name="",
-            leader="",
-            member_id=member_id,
-            members=[],
+            error_code=int(refused.code), generation_id=-1, protocol_name="", leader="", member_id=member_id, members=[]
         )
     return response(
         error_code=0,
@@ -74,53 +68,49 @@ async def sync_group(node: Node, client: Client, request: Request) -> Any:
 async def heartbeat(node: Node, client: Client, request: Request) -> Any:
     """Keep the session alive; the answer tells of a rebalance."""
     body = request.body
-    try:
-        node.coordinator.heartbeat(body.group_id, body.generation_id, body.member_id)
-    except RequestRefused as refused:
-        return messages.HeartbeatResponse(error_code=int(refused.code))
-    return messages.HeartbeatResponse(error_code=0)
+    code, _ = refusal(lambda: node.coordinator.heartbeat(body.group_id, body.generation_id, body.member_id))
+    return messages.HeartbeatResponse(error_code=code)
 
 
 async def leave_group(node: Node, client: Client, request: Request) -> Any:
     """Remove a member at once instead of after its session timeout."""
-    try:
-        node.coordinator.leave(request.body.group_id, request.body.member_id)
-    except RequestRefused as refused:
-        return messages.LeaveGroupResponse(error_code=int(refused.code))
-    return messages.LeaveGroupResponse(error_code=0)
+    code, _ = refusal(lambda: node.coordinator.leave(request.body.group_id, request.body.member_id))
+    return messages.LeaveGroupResponse(error_code=code)
 
 
 async def offset_commit(node: Node, client: Client, request: Request) -> Any:
     """Store positions of a group."""
     response = messages.OffsetCommitResponse
     body = request.body
-    refusal = ErrorCode.NONE
-    try:
-        node.coordinator.check_commit(body.group_id, body.generation_id_or_member_epoch, body.member_id)
-    except RequestRefused as refused:
-        refusal = refused.code
+    member = (body.group_id, body.generation_id_or_member_epoch, body.member_id)
+    refused, _ = refusal(lambda: node.coordinator.check_commit(*member))
+    positions, codes = {}, {}
+    for topic in body.topics:
+        for entry in topic.partitions:
+            place = (topic.name, entry.partition_index)
+            codes[place], _ = (refused, "") if refused else refusal(partial(_check_position, node, place, entry))
+            if not codes[place]:
+                positions[place] = CommittedOffset(
+                    entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata or ""
+                )
+    if positions:
+        code, _ = await refusal_of(node.coordinator.commit(body.group_id, positions))
+        codes |= dict.fromkeys(positions, code)
     topics = []
     for topic in body.topics:
-        partitions = []
-        for entry in topic.partitions:
-            code = refusal or _commit_one(node, body.group_id, topic.name, entry)
-            partitions.append(
-                response.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
-                    partition_index=entry.partition_index, error_code=int(code)
-                )
+        partitions = [
+            response.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
+                partition_index=entry.partition_index, error_code=codes[topic.name, entry.partition_index]
             )
+            for entry in topic.partitions
+        ]
         topics.append(response.OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
     return response(throttle_time_ms=0, topics=topics)
 
 
-def _commit_one(node: Node, group_id: str, topic: str, entry: Any) -> ErrorCode:
-    committed = CommittedOffset(entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata or "")
-    try:
-        node.store.partition(topic, entry.partition_index)
-        node.coordinator.commit(group_id, topic, entry.partition_index, committed)
-    except RequestRefused as refused:
-        return refused.code
-    return ErrorCode.NONE
+def _check_position(node: Node, place: tuple[str, int], entry: Any) -> None:
+    node.store.partition(*place)
+    node.coordinator.check_metadata(entry.committed_metadata or "")
 
 
 async def offset_fetch(node: Node, client: Client, request: Request) -> Any:
@@ -156,10 +146,12 @@ async def list_groups(node: Node, client: Client, request: Request) -> Any:
     """List every group, or those in the given states."""
     response = admin.ListGroupsResponse
     states = {state.casefold() for state in request.body.states_filter}
+    found = dict.fromkeys(node.coordinator.committing(), ("", "Empty"))
+    found |= {group.group_id: (group.protocol_type, group.state.value) for group in node.coordinator.groups()}
     groups = [
-        response.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value)
-        for group in node.coordinator.groups()
-        if not states or group.state.value.casefold() in states
+        response.ListedGroup(group_id=name, protocol_type=protocol, group_state=state)
+        for name, (protocol, state) in found.items()
+        if not states or state.casefold() in states
     ]
     return response(throttle_time_ms=0, error_code=0, groups=groups)
 
@@ -174,12 +166,7 @@ def _described(group_id: str, group: Group | None) -> Any:
     response = admin.DescribeGroupsResponse.DescribedGroup
     if group is None:
         return response(
-            error_code=0,
-            group_id=group_id,
-            group_state="Dead",
-            protocol_type="",
-            protocol_data="",
-            members=[],
+            error_code=0, group_id=group_id, group_state="Dead", protocol_type="", protocol_data="", members=[]
         )
     stable = group.state is GroupState.STABLE
     members = [

@@ -9,7 +9,7 @@ from kafka.protocol import producer as producer_messages
 
 from hushstream.broker.errors import ErrorCode, MalformedRequest, RequestRefused
 from hushstream.broker.node import LEADER_EPOCH, Client, Node
-from hushstream.broker.store import PartitionLog
+from hushstream.broker.store import NOWHERE, Appended, PartitionLog
 from hushstream.broker.wire import Request
 
 log = logging.getLogger(__name__)
@@ -23,10 +23,15 @@ async def produce(node: Node, client: Client, request: Request) -> Any:
     """Store record batches. With acks=0 there is no answer, and an error closes the connection."""
     response = producer_messages.ProduceResponse
     body = request.body
+    # All of it is on its way before the first wait: the disk is forced once for the whole request.
+    staged = [
+        (topic.name, [(data.index, _staged(node, body, topic.name, data)) for data in topic.partition_data])
+        for topic in body.topic_data
+    ]
     topics = []
-    for topic in body.topic_data:
-        partitions = [_produce_one(node, body, topic.name, data) for data in topic.partition_data]
-        topics.append(response.TopicProduceResponse(name=topic.name, partition_responses=partitions))
+    for name, partitions in staged:
+        answers = [_stored(name, index, *await _settled(on_its_way)) for index, on_its_way in partitions]
+        topics.append(response.TopicProduceResponse(name=name, partition_responses=answers))
     if body.acks != 0:
         return response(responses=topics, throttle_time_ms=0)
     for topic in topics:
@@ -37,8 +42,7 @@ async def produce(node: Node, client: Client, request: Request) -> Any:
     return None
 
 
-def _produce_one(node: Node, body: Any, topic: str, data: Any) -> Any:
-    response = producer_messages.ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+def _staged(node: Node, body: Any, topic: str, data: Any) -> tuple[Appended, asyncio.Future[str]] | RequestRefused:
     try:
         if body.acks not in (-1, 0, 1):
             raise RequestRefused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is -1, 0 or 1, got {body.acks}")
@@ -46,27 +50,32 @@ def _produce_one(node: Node, body: Any, topic: str, data: Any) -> Any:
             raise RequestRefused(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the embedded broker has no transactions"
             )
-        appended = node.store.append(topic, data.index, data.records or b"")
+        return node.store.append(topic, data.index, data.records or b"")
     except RequestRefused as refused:
-        if refused.code is ErrorCode.POLICY_VIOLATION:
-            log.warning("produce to %s-%d refused: %s", topic, data.index, refused.message)
-        return response(
-            index=data.index,
-            error_code=int(refused.code),
-            base_offset=-1,
-            log_append_time_ms=-1,
-            log_start_offset=-1,
-            record_errors=[],
-            error_message=refused.message,
-        )
-    return response(
-        index=data.index,
-        error_code=0,
+        return refused
+
+
+async def _settled(
+    on_its_way: tuple[Appended, asyncio.Future[str]] | RequestRefused,
+) -> tuple[Appended, RequestRefused | None]:
+    if isinstance(on_its_way, RequestRefused):
+        return NOWHERE, on_its_way
+    appended, kept = on_its_way
+    refused = await kept
+    return (NOWHERE, RequestRefused(ErrorCode.KAFKA_STORAGE_ERROR, refused)) if refused else (appended, None)
+
+
+def _stored(topic: str, index: int, appended: Appended, refused: RequestRefused | None) -> Any:
+    if refused is not None and refused.code is ErrorCode.POLICY_VIOLATION:
+        log.warning("produce to %s-%d refused: %s", topic, index, refused.message)
+    return producer_messages.ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+        index=index,
+        error_code=0 if refused is None else int(refused.code),
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
-        log_start_offset=0,
+        log_start_offset=0 if refused is None else -1,
         record_errors=[],
-        error_message=None,
+        error_message=None if refused is None else refused.message,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from kafka.protocol import admin as messages
 
-from hushstream.broker.errors import ErrorCode, RequestRefused
+from hushstream.broker.errors import ErrorCode, RequestRefused, refusal_of
 from hushstream.broker.node import NODE_ID, Client, Node
 from hushstream.broker.wire import Request
 
@@ -23,29 +23,24 @@ async def create_topics(node: Node, client: Client, request: Request) -> Any:
     times_named = Counter(topic.name for topic in request.body.topics)
     results = []
     for topic in {topic.name: topic for topic in request.body.topics}.values():
-        code, message = ErrorCode.NONE, None
-        try:
-            if times_named[topic.name] > 1:
-                raise RequestRefused(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
-            _create(node, topic, request.body.validate_only)
-        except RequestRefused as refused:
-            code, message = refused.code, refused.message
-        results.append(response.CreatableTopicResult(name=topic.name, error_code=int(code), error_message=message))
+        code, message = await refusal_of(_create(node, topic, times_named[topic.name], request.body.validate_only))
+        results.append(response.CreatableTopicResult(name=topic.name, error_code=code, error_message=message))
     return response(throttle_time_ms=0, topics=results)
 
 
-def _create(node: Node, topic: Any, validate_only: bool) -> None:
+async def _create(node: Node, topic: Any, times_named: int, validate_only: bool) -> None:
+    if times_named > 1:
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
     if topic.assignments:
         partitions = _partitions_of(topic)
     else:
         if topic.replication_factor not in (-1, 1):
             raise RequestRefused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"there is 1 broker, asked for {topic.replication_factor}",
+                ErrorCode.INVALID_REPLICATION_FACTOR, f"there is 1 broker, asked for {topic.replication_factor}"
             )
         partitions = node.settings.default_partitions if topic.num_partitions == -1 else topic.num_partitions
     given = {config.name: config.value for config in topic.configs}
-    node.store.create(topic.name, partitions, given, validate_only)
+    await node.store.create(topic.name, partitions, given, validate_only)
 
 
 def _partitions_of(topic: Any) -> int:
@@ -65,13 +60,10 @@ async def delete_topics(node: Node, client: Client, request: Request) -> Any:
     response = messages.DeleteTopicsResponse
     results = []
     for name in request.body.topic_names:
-        code = ErrorCode.NONE
-        try:
-            node.store.delete(name)
+        code, _ = await refusal_of(node.store.delete(name))
+        if not code:
             node.coordinator.forget_topic(name)
-        except RequestRefused as refused:
-            code = refused.code
-        results.append(response.DeletableTopicResult(name=name, error_code=int(code)))
+        results.append(response.DeletableTopicResult(name=name, error_code=code))
     return response(throttle_time_ms=0, responses=results)
 
 
@@ -80,17 +72,36 @@ async def create_partitions(node: Node, client: Client, request: Request) -> Any
     response = messages.CreatePartitionsResponse
     results = []
     for topic in request.body.topics:
-        code, message = ErrorCode.NONE, None
-        try:
-            if any(assignment.broker_ids != [NODE_ID] for assignment in topic.assignments or ()):
-                raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions are on broker {NODE_ID} alone")
-            node.store.grow(topic.name, topic.count, request.body.validate_only)
-        except RequestRefused as refused:
-            code, message = refused.code, refused.message
-        results.append(
-            response.CreatePartitionsTopicResult(name=topic.name, error_code=int(code), error_message=message)
-        )
+        code, message = await refusal_of(_grow(node, topic, request.body.validate_only))
+        results.append(response.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
     return response(throttle_time_ms=0, results=results)
+
+
+async def _grow(node: Node, topic: Any, validate_only: bool) -> None:
+    if any(assignment.broker_ids != [NODE_ID] for assignment in topic.assignments or ()):
+        raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions are on broker {NODE_ID} alone")
+    await node.store.grow(topic.name, topic.count, validate_only)
+
+
+async def alter_configs(node: Node, client: Client, request: Request) -> Any:
+    """Replace the settings of topics: as in Apache Kafka, what is not named gets its default."""
+    response = messages.AlterConfigsResponse
+    results = []
+    for one in request.body.resources:
+        code, message = await refusal_of(_alter(node, one, request.body.validate_only))
+        results.append(
+            response.AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=one.resource_type, resource_name=one.resource_name
+            )
+        )
+    return response(throttle_time_ms=0, responses=results)
+
+
+async def _alter(node: Node, resource: Any, validate_only: bool) -> None:
+    if resource.resource_type != _TOPIC:
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "only settings of topics can be changed")
+    given = {config.name: config.value for config in resource.configs}
+    await node.store.configure(resource.resource_name, given, validate_only)
 
 
 async def delete_records(node: Node, client: Client, request: Request) -> Any:
@@ -102,7 +113,7 @@ async def delete_records(node: Node, client: Client, request: Request) -> Any:
         for partition in topic.partitions:
             code, low = ErrorCode.NONE, -1
             try:
-                low = node.store.delete_before(topic.name, partition.partition_index, partition.offset)
+                low = await node.store.delete_before(topic.name, partition.partition_index, partition.offset)
             except RequestRefused as refused:
                 code = refused.code
             results.append(

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.agents.worker.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
+from hushstream.api.calls import meanings
 from hushstream.cli.configure.deployments import config_app
 from hushstream.cli.options import AsJson, show
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.language import SHARED
-from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kind_of, kinds
 
 _PLAIN = {

@@ -16,17 +16,27 @@ from hushstream.agents.worker.deployment import (
     configuration_in,
     prepare,
     read_config,
+    require_releases,
     write_artefact,
 )
 from hushstream.agents.worker.deployment import load as load_deployment
-from hushstream.cli.names import key_files, one_of, storage_zones
-from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
-from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import working
+from hushstream.cli.options import (
+    AsJson,
+    ConfigFile,
+    DeploymentFolder,
+    KeyFolder,
+    config_file,
+    key_files,
+    key_source,
+    one_of,
+    show,
+    storage_zones,
+    working,
+)
+from hushstream.cli.own_options import OwnFlags
 from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.declare.live import require_person_promised, require_private
-from hushstream.engine.system import DeploymentValues
+from hushstream.engine.system import DeploymentValues, require_person_promised, require_private
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate, storage_zone
 from hushstream.privacy.keys import Key, generate_keys, key_path
@@ -35,7 +45,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kind_of, kinds
 
-config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
+config_app = typer.Typer(help="Check a configuration; list settings.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
 
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
@@ -76,7 +86,7 @@ def prepare_command(
     keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Make a deployment's folder: check the configuration, and prepare the files that its system needs.
+    """Make a deployment's folder from a configuration.
 
     A system may need files for this, each as --NAME FILE; a wrong name is answered with the right ones. If users' slots
     are sealed, the public half of the sealing key is written into the folder; workers and agents need nothing else.
@@ -84,6 +94,7 @@ def prepare_command(
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
+    require_releases(values, str(path))
     kind = kind_of(values.system)
     inputs = _inputs(kind, context.args)
     public = next(iter(kind.published_keys), None)
@@ -92,10 +103,7 @@ def prepare_command(
     with working(f"preparing {folder}", json):
         system = prepare(folder, values, inputs, source)
     made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
-    if json:
-        print_json(made)
-    else:
-        typer.echo(f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
+    show(made, json, f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
 
 
 def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -120,23 +128,36 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 @config_app.command(name="check")
 def check_config(config: ConfigFile, json: AsJson = False) -> None:
-    """Check every value, and show what follows from them."""
+    """Check every value, and show what follows from them; warnings come first.
+
+    Exit code 2: the configuration is valid, but cannot do what it is for (nothing can ever be released, or its own
+    forecast says that nothing is gained). The first lines say why.
+    """
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     resolved: dict[str, str | float] = {"deployment": values.deployment, **kind.resolved(values)}
-    budgets, notes = kind.budgets(values, artefacts), [_COMPRESSION, *kind.notes(values)]
+    budgets, notes = kind.budgets(values, artefacts), kind.notes(values)
+    cannot = [note.text for note in notes if note.weight != "warning"]
+    warnings = [note.text for note in notes if note.weight == "warning"]
     if any(artefacts.has(name) for name in kind.artefacts):
         system = load_deployment(path.parent)
         resolved |= {**system.facts, "digest": system.digest.hex()}
-    if json:
-        print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": notes})
-    else:
-        typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
-        releases = kind.promises(values, artefacts).releases
-        labelled = ledger_words(releases.unit, releases.unit_prices)
-        typer.echo("\n".join([*(one.as_text() for one in budgets), labelled, *notes]))
+    promise = kind.guarantee(values, artefacts)
+    told = {"useless": cannot, "warnings": warnings, "notes": [_COMPRESSION]}
+    show(
+        {**resolved, "budgets": [one.as_json() for one in budgets], **told},
+        json,
+        *(f"useless: {text}" for text in cannot),
+        *(f"warning: {text}" for text in warnings),
+        f"{path}: valid; " + ", ".join(f"{name} {value}" for name, value in resolved.items()),
+        *(one.as_text() for one in budgets),
+        ledger_words(promise.unit, promise.unit_prices),
+        _COMPRESSION,
+    )
+    if cannot:
+        raise typer.Exit(2)
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:
@@ -147,9 +168,9 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     if artefacts.public_dataset is None:
-        promises = kind.promises(config, artefacts)
-        require_private(promises, str(path))
-        require_person_promised(config, promises, str(path))
+        promise = kind.guarantee(config, artefacts)
+        require_private(promise, str(path))
+        require_person_promised(config, promise, str(path))
 
 
 def _default_zones() -> tuple[str, ...]:
@@ -188,11 +209,8 @@ def keys_storage(folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> Non
 
 
 def _print_made(folder: Path, made: Mapping[str, Key], json: bool) -> None:
-    if json:
-        print_json([{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()])
-        return
-    for zone, key in made.items():
-        typer.echo(f"{key_path(folder, zone)}: key {key.key_id.hex()}")
+    found = [{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()]
+    show(found, json, *(f"{key_path(folder, zone)}: key {key.key_id.hex()}" for zone, key in made.items()))
 
 
 def _zones_in(folder: Path) -> list[str]:
@@ -210,21 +228,19 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
         raise HushstreamError(
             f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate {folder}` makes one"
         )
-    found = check(folder, zones or there)
-    if json:
-        print_json(
-            [
-                {"zone": item.zone, "key_id": item.key_id, "epochs": item.epochs, "problem": item.problem}
-                for item in found
-            ]
-        )
-    else:
-        for item in found:
-            epoch = f", epoch {item.epochs[1]}" if item.epochs else ""
-            typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}{epoch}'}")
-        for name in _with_storage(there):
-            if not key_path(folder, name).exists():
-                typer.echo(f"{key_path(folder, name)}: none, so states are sealed under the zone's key; {_MAKE_IT}")
+    demanded = tuple(zones or there)
+    # Last, so that they are compared with all keys that are there.
+    others = (zone for zone in there if zone not in demanded)
+    found = [item for item in check(folder, (*others, *demanded)) if item.zone in demanded]
+    lines = []
+    for item in found:
+        epoch = f", epoch {item.epochs[1]}" if item.epochs else ""
+        lines.append(f"{item.path}: {item.problem or f'good, key {item.key_id}{epoch}'}")
+    for name in _with_storage(there):
+        if not key_path(folder, name).exists():
+            lines.append(f"{key_path(folder, name)}: none, so states are sealed under the zone's key; {_MAKE_IT}")
+    made = [{"zone": one.zone, "key_id": one.key_id, "epochs": one.epochs, "problem": one.problem} for one in found]
+    show(made, json, *lines)
     if any(item.problem for item in found):
         raise typer.Exit(1)
 
@@ -234,10 +250,8 @@ def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson 
     """End the current key epoch of a zone: restarted workers rotate to the next key with their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
-    if json:
-        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
-    else:
-        typer.echo(f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}")
+    text = f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}"
+    show({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id}, json, text)
 
 
 @keys_app.command(name="publish")
@@ -266,14 +280,12 @@ def keys_publish(
     first, begins = _begins(public, config, after_hours, from_version)
     content, half = public.publish(artefacts_of(deployment), ring, first)
     write_artefact(deployment / public.artefact, content)
-    if json:
-        name = "from_version" if public.period_ms is None else "from_period"
-        print_json({"public_key": half.hex(), name: first, "begins": begins})
-    else:
-        typer.echo(
-            f"{deployment / public.artefact}: {public.use} {half.hex()[:16]}... from {begins} on; give the file to "
-            f"every worker and gateway before that, {'aggregators' if public.period_ms is None else 'shufflers'} first"
-        )
+    name, before = ("from_version", "aggregators") if public.period_ms is None else ("from_period", "shufflers")
+    text = (
+        f"{deployment / public.artefact}: {public.use} {half.hex()[:16]}... from {begins} on; give the file to every "
+        f"worker and gateway before that, {before} first"
+    )
+    show({"public_key": half.hex(), name: first, "begins": begins}, json, text)
 
 
 def _published_key(system: str, zone: str | None) -> PublishedKey:
@@ -309,10 +321,8 @@ def keys_retire(
 ) -> None:
     """Destroy the keys of an ended epoch and before: nobody can derive those releases again, nor verify them."""
     ring = retire(key_path(folder, zone), epoch)
-    if json:
-        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
-    else:
-        typer.echo(
-            f"{key_path(folder, zone)}: retired up to epoch {epoch}; kept from epoch {ring.oldest}."
-            " Destroy backups and snapshots of the file, too"
-        )
+    text = (
+        f"{key_path(folder, zone)}: retired up to epoch {epoch}; kept from epoch {ring.oldest}."
+        " Destroy backups and snapshots of the file, too"
+    )
+    show({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch}, json, text)

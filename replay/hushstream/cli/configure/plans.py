@@ -1,122 +1,168 @@
-"""The command that predicts what a deployment will bring, before it runs or from what it has released."""
+"""The commands that draft a deployment, and that predict what it will bring before it runs."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
-from hushstream.cli.options import AsJson, Bootstrap, Prefix, SecurityFile, config_file, print_json
-from hushstream.cli.places import Place, open_place
-from hushstream.cli.progress import steps_on_a_bar
-from hushstream.cli.tables import print_text
+from hushstream.cli.options import AsJson, config_file, print_json, print_text
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
+if TYPE_CHECKING:
+    from hushstream.replay.logged.drafts.deployment import Shop
+
+Number = TypeVar("Number", int, float)
+
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the commands."""
+    app.command()(init)
     app.command(name="plan")(plan_command)
 
 
+def init(
+    config: Annotated[Path, typer.Argument(help="The deployment.yaml to write; its name names the deployment.")] = Path(
+        "shop.yaml"
+    ),
+    log: Annotated[
+        Path | None,
+        typer.Option("--from", help="Draft it from this log (CSV, Parquet or JSON lines), beside a mapping for it."),
+    ] = None,
+    mapping: Annotated[Path | None, typer.Option(help="Where the mapping goes (default: NAME.map.yaml).")] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="I say that all values that are taken from the log's rows are public.")
+    ] = False,
+    items: Annotated[int | None, typer.Option(min=1, help="Number of items that may be shown today.")] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A feature of a visit: NAME=a,b,c (one of these), NAME=a|b|c (any of these), NAME=16..96, NAME=clock, "
+            "NAME=weekday or NAME=yes/no."
+        ),
+    ] = None,
+    levels: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Reward levels above 0: 1 for clicks, 4 for graded rewards.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Share of visits that are rewarded, about.")] = None,
+    visits: Annotated[int | None, typer.Option(min=1, help="Number of visits a month (decisions).")] = None,
+    visits_per_user: Annotated[int | None, typer.Option(min=1, help="Visits that most visitors make.")] = None,
+) -> None:
+    """Write a commented configuration, from a log or from a few answers.
+
+    Windows and control groups suit the number of visits, by the forecast of `hushstream plan`. Where so few visits
+    cannot teach anything, the number that would do is told, and nothing is written but what `evaluate` needs for a
+    log.
+    """
+    from hushstream.replay.logged.drafts.deployment import Shop, TooFew, feature_lines, fitted, shop_of_log, users_of
+    from hushstream.replay.logged.drafts.mapping import draft_mapping
+
+    written: dict[Path, str] = {}
+    if log is None:
+        count = _asked(items, "items", "How many items may be shown today?", 10)
+        said = known or _asked_features()
+        levels = _asked(levels, "levels", "What is a reward: 1 for yes or no, 4 for a grade from 0 to 1?", 1)
+        rate = _asked(rate, "rate", "Which share of visits is rewarded, about?", 0.05)
+        visits = _asked(visits, "visits", "How many visits come in a month?", 10_000)
+        each = _asked(visits_per_user, "visits-per-user", "How many visits do most visitors make?", 5)
+        features, users = tuple(feature_lines(said)), users_of(visits, each)
+        shop = Shop(
+            name=config.stem, items=count, features=features, users=users, visits=each, rate=rate, levels=levels
+        )
+    else:
+        stated = (items, known, levels, rate, visits_per_user)
+        if any(value is not None for value in stated):
+            raise HushstreamError("init: expected --from with --visits at most, as the log holds the rest, got more")
+        shop = shop_of_log(log, config.stem, visits)
+        written[mapping or config.with_suffix(".map.yaml")] = draft_mapping(log)
+    try:
+        shop = fitted(shop)
+    except TooFew as error:
+        if log is None:
+            raise
+        # The draft is still of use: `evaluate` judges the log by it.
+        typer.echo(f"warning: {error}", err=True)
+    written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
+    for path in written:
+        if path.exists():
+            raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+    _say_next(config, log, next(iter(written)), shop)
+
+
+def _say_next(config: Path, log: Path | None, mapping: Path, shop: Shop) -> None:
+    settings = f"{count_text(shop.windows, 'model')} for them"
+    groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
+    typer.echo(f"{config}: {shop.users:,} users a year, {settings}, {groups}. Read it through; then:")
+    if log is not None:
+        typer.echo(f"  hushstream evaluate --log {log} --mapping {mapping} --deployment {config}")
+    if shop.marks:
+        typer.echo("  put public values where from_rows says that they are from rows, or say --public, before `up`")
+    typer.echo(f"  hushstream up {config} --detach")
+    if shop.named:
+        typer.echo(f"  hushstream items add ID ... --deployment {config.with_suffix('.data')}/deployment")
+
+
+def _asked(value: Number | None, flag: str, question: str, default: Number) -> Number:
+    """A flag's value, or the answer to its question."""
+    if value is not None:
+        return value
+    if not sys.stdin.isatty():
+        raise HushstreamError(f"init: expected --{flag} where nobody can be asked ({question}), got none")
+    answered: Number = typer.prompt(question, default=default, type=type(default))
+    return answered
+
+
+def _asked_features() -> list[str]:
+    if not sys.stdin.isatty():
+        raise HushstreamError("init: expected --known where nobody can be asked (device=phone,laptop), got none")
+    typer.echo("What is known of a visit? One a line: device=phone,laptop  age=16..96  hour=clock; an empty line ends.")
+    found: list[str] = []
+    while said := typer.prompt("known", default="", show_default=False):
+        found.append(said)
+    return found
+
+
 def plan_command(
-    config: Annotated[
-        Path | None, typer.Argument(help="A deployment.yaml, or the folder that holds one; not with --deployment.")
-    ] = None,
-    users: Annotated[
-        int | None, typer.Option(help="Number of new users (persons, holders' clients) within --days.")
-    ] = None,
+    config: Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")],
+    users: Annotated[int, typer.Option(help="Number of new users (persons, holders' clients) within --days.")],
     visits_per_user: Annotated[
-        int | None, typer.Option(help="Number of visits (decisions, ratings, records) of each user, in all.")
-    ] = None,
+        int, typer.Option(help="Number of visits (decisions, ratings, records) of each user, in all.")
+    ],
     days: Annotated[float, typer.Option(help="Days in which these users come and make their visits.")] = 30,
     click_rate: Annotated[
         float | None, typer.Option(help="Share of visits that reward a randomly drawn item (default: as declared).")
     ] = None,
+    lead: Annotated[
+        float | None, typer.Option(help="pdol: share of labels that a central learner predicts beyond nodes alone.")
+    ] = None,
     renew_every: Annotated[
-        float | None,
-        typer.Option(help="p2b: days after which a user gets a new slot (default: as configured)."),
+        float | None, typer.Option(help="p2b: days after which a user gets a new slot (default: as configured).")
     ] = None,
-    overlap: Annotated[
-        float, typer.Option(help="pdap: share of items that suit users of all vendors (1: catalogues are alike).")
-    ] = 0.02,
-    play: Annotated[
-        bool, typer.Option(help="Whether to simulate what no formula tells (pdap: sharing or not; minutes).")
-    ] = True,
     picture: Annotated[Path | None, typer.Option(help="Draw share of the gain against time into this PNG.")] = None,
-    deployment: Annotated[
-        Path | None,
-        typer.Option(help="p2b: plan this running deployment from its releases, at its past rate of users."),
-    ] = None,
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Predict what a deployment will bring, before it runs, from public numbers only.
+    """Predict what a deployment will bring, from public numbers only.
 
-    It shows the share of the non-private gain over time with its range, the first day better than no learning, the
-    noise, what one person will have paid after 1, 30 and 365 days, the hold-out that shows the lift, partitions,
-    memory, disk, and all assumptions. If learning will not help, it says so. With --deployment it estimates how much
-    effects differ from released windows, and reads nothing else. Then it adds what more epsilon, fewer items or more
-    weeks would bring, and whether to go on.
+    It shows the share of the non-private gain over time with its range, the first day better than own learning, the
+    noise, what one person will have paid after 1, 30 and 365 days, partitions, memory, disk, and all assumptions. If
+    learning will not help, it says so.
     """
-    audience = _audience(users, visits_per_user, days, click_rate)
-    if deployment is not None:
-        if config is not None:
-            raise HushstreamError("plan: expected a configuration or --deployment, got both")
-        place = open_place(deployment, bootstrap, prefix, security)
-        _show(_released(place, audience, click_rate), place.system.config, picture, json)
-        return
-    if config is None or audience is None:
-        raise HushstreamError("plan: expected a configuration with --users and --visits-per-user, or --deployment")
     path = config_file(config)
     values = _renewed(read_config(path), renew_every)
     kind = kind_of(values.system)
     if kind.plan is None:
         raise HushstreamError(f"plan: expected a system that declares a plan, got {kind.name}")
-    found = kind.plan(values, artefacts_of(path.parent), audience)
-    if play:
-        found = _played(values, found, audience, overlap, json)
-    _show(found, values, picture, json)
-
-
-def _audience(users: int | None, visits: int | None, days: float, rate: float | None) -> Audience | None:
-    """The expected users and visits; None if neither option is given.
-
-    Raises:
-        HushstreamError: only one of the two options is given.
-    """
-    if users is None and visits is None:
-        return None
-    if users is None or visits is None:
-        raise HushstreamError("plan: expected --users and --visits-per-user together, got one of them")
-    return Audience(users, visits, days, rate)
-
-
-def _released(place: Place, audience: Audience | None, rate: float | None) -> Plan:
-    """Make the plan of a running deployment from its releases.
-
-    Raises:
-        HushstreamError: its system has no such plan, or nothing was released yet.
-    """
-    from hushstream.ops.live import copy
-
-    view = place.system.ahead
-    if view is None:
-        raise HushstreamError(
-            f"plan: expected a deployment of p2b that releases noised sums, which tell how far effects differ, "
-            f"got one of {place.system.kind}; plan its configuration instead"
-        )
-    logs = copy(place.connection, place.system.partitions, view.topics)
-    return view.plan(((one.timestamp_ms, one.value) for one in logs.records(view.topics)), audience, rate)
-
-
-def _show(found: Plan, values: DeploymentValues, picture: Path | None, json: bool) -> None:
+    found = kind.plan(values, artefacts_of(path.parent), Audience(users, visits_per_user, days, click_rate, lead))
     if picture is not None:
         _draw(found, values, picture)
     if json:
@@ -141,19 +187,8 @@ def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:
     return renewed
 
 
-def _played(values: DeploymentValues, found: Plan, audience: Audience, overlap: float, quiet: bool) -> Plan:
-    """Complete the plan by a simulation of the system's studies, if no formula gives the answer."""
-    from hushstream.replay.study import studies
-
-    study = studies().get(values.system)
-    if study is None or study.play_plan is None:
-        return found
-    with steps_on_a_bar(quiet) as progress:
-        return study.play_plan(values, found, audience, overlap, progress)
-
-
 def _draw(found: Plan, values: DeploymentValues, picture: Path) -> None:
-    from hushstream.replay.report.plans import plan_picture
+    from hushstream.replay.report.payoff import plan_picture
 
     content = plan_picture(found, values.deployment)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,21 +21,19 @@ from hushstream.cli.options import (
     RunningAt,
     SecurityFile,
     config_file,
-    key_source,
+    open_with_keys,
     print_json,
 )
-from hushstream.cli.places import open_place
 from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.conversion_table import conversion_lines, conversion_rows
-from hushstream.privacy.promises.page import Group, Line, page_json, page_text
-from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.page import Group, Line, conversion_lines, conversion_rows, page_json, page_text
+from hushstream.privacy.promises.promise import Guarantee, plain
 from hushstream.privacy.promises.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
 if TYPE_CHECKING:
-    from hushstream.ops.losses import AcceptedLosses
+    from hushstream.ops.logs.losses import AcceptedLosses
 
 
 _OF_A_DEVICE = ("person", "conditions", "not_protected")
@@ -60,18 +59,19 @@ def guarantee(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Show what a configuration guarantees, to whom, over a lifetime; nothing is run.
+    """Show what a configuration guarantees, to whom, over a lifetime.
 
-    It shows the guarantee for one person and for one unit, who sees what, the conditions, and what is not protected.
-    Then come the budget, how much of the plan fits into it, and the price in every currency (rho of zCDP, and epsilon
-    at deltas from 1e-5 to 1e-9, for one unit and for all units of one user). With --bootstrap it adds the losses that
-    operators of the running deployment have accepted, and whether they change the guarantee. With --edge it shows only
-    what concerns users of devices: the guarantee for one of them, what leaves a device, and what is not covered.
+    Nothing is run. It shows the guarantee for one person and for one unit, who sees what, the conditions, and what
+    is not protected. Then come the budget, how much of the plan fits into it, and the price in every currency (rho
+    of zCDP, and epsilon at deltas from 1e-5 to 1e-9, for one unit and for all units of one user). With --bootstrap
+    it adds the losses that operators of the running deployment have accepted, and whether they change the
+    guarantee. With --edge it shows only what concerns users of devices: the guarantee for one of them, what leaves
+    a device, and what is not covered.
     """
     path = config_file(config)
     values = read_config(path)
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
-    promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
+    promise, budgets = kind.guarantee(values, artefacts), kind.budgets(values, artefacts)
     facts = tuple(kind.facts(values, artefacts))
     if edge:
         facts = tuple(fact for fact in facts if fact.topic == DEVICES)
@@ -82,13 +82,13 @@ def guarantee(
         found: dict[str, Any] = {
             "budgets": [one.as_json() for one in budgets],
             "facts": {fact.name: fact.value for fact in facts},
-            "conversions": [row.as_json() for row in conversion_rows(promises.releases)],
-            "accepted_losses": None if losses is None else losses.as_json(),
+            "conversions": [row.as_json() for row in conversion_rows(promise)],
+            "accepted_losses": None if losses is None else plain(losses),
         }
-        print_json({**page_json(promises), **found})
+        print_json({**page_json(promise), **found})
         return
     shown = (*_OF_A_DEVICE, DEVICES, _LOSSES) if edge else None
-    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, losses), shown), nl=False)
+    typer.echo(page_text(promise, _beside(promise, budgets, facts, losses), shown), nl=False)
 
 
 def _losses(
@@ -97,10 +97,10 @@ def _losses(
     """The losses that operators of the running deployment have accepted; None without a broker."""
     if bootstrap is None:
         return None
-    from hushstream.ops.losses import accepted_losses
+    from hushstream.ops.logs.losses import accepted_losses
 
-    _, system, connection = open_place(folder, bootstrap, prefix, security)
-    return accepted_losses(connection, system, key_source(folder, keys, None))
+    place = open_with_keys(folder, bootstrap, prefix, security, keys)
+    return asyncio.run(accepted_losses(place.connection, place.system, place.keys))
 
 
 def _beside(
@@ -137,11 +137,11 @@ def statement(
     keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Write what a data-protection officer needs to know about a deployment, as a page or as JSON.
+    """Write what a data-protection officer needs to know.
 
-    With --bootstrap it also lists the losses that operators of the running deployment have accepted.
+    A page, or JSON. With --bootstrap it also lists the losses that operators of the running deployment have accepted.
     """
-    from hushstream.ops.statement.statement import OperatorFacts, statement_of
+    from hushstream.ops.statement import OperatorFacts, statement_of
 
     operator = OperatorFacts.of({} if facts is None else read_yaml(facts))
     losses = _losses(deployment, bootstrap, prefix, security, keys)
@@ -150,7 +150,7 @@ def statement(
         print_json(made.as_json())
     if json and out is None:
         return
-    from hushstream.replay.report.statement import statement_page
+    from hushstream.replay.report.parts import statement_page
 
     path = out or Path(f"statement-{made.deployment}.html")
     _require_own(path, made.deployment)
@@ -166,7 +166,7 @@ def _require_own(path: Path, deployment: str) -> None:
     Raises:
         HushstreamError: there is another file.
     """
-    from hushstream.replay.report.statement import is_statement_of
+    from hushstream.replay.report.parts import is_statement_of
 
     if not path.is_file():
         return

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushstream.cli.options import AsJson, show
-from hushstream.cli.places import Place, at_place
-from hushstream.privacy.amounts import count_text
+from hushstream.cli.options import AsJson, Place, at_place, show
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
     from hushstream.client import Item
-    from hushstream.client.items import Items
+    from hushstream.client.items import Items, Put
     from hushstream.features.schema import FeatureSchema
 
 _STDIN, _TABLE = "-", ".csv"
@@ -33,8 +31,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
         no_args_is_help=True,
-        help="Change the catalogue of a deployment whose items have names, by public records; needs the client's "
-        "rights. No worker restarts, and no epsilon is spent.",
+        help="Change the catalogue while it runs.\n\nItems have names there, and changes are public records, so they "
+        "need the client's rights. No worker restarts, and no epsilon is spent.",
     )
     group.command("list")(list_items)
     group.command()(add)
@@ -42,20 +40,10 @@ def register(app: typer.Typer) -> None:
     group.command("import")(import_items)
     group.command()(export)
     app.add_typer(group, name="items")
-    app.command(hidden=True, context_settings={"ignore_unknown_options": True})(item)
-
-
-def item(change: Annotated[list[str], typer.Argument()]) -> None:
-    """Former name of `items retire` and `items add`."""
-    raise HushstreamError("item withdraw, item offer: are now `hushstream items retire` and `hushstream items add`")
 
 
 @at_place
-def list_items(
-    place: Place,
-    party: Party = "",
-    json: AsJson = False,
-) -> None:
+def list_items(place: Place, party: Party = "", json: AsJson = False) -> None:
     """List the offered items, and the retired ones whose rows have no other item yet.
 
     If the deployment began with a model, items of this model that have no row are listed at the end (with --json they
@@ -105,12 +93,7 @@ def add(
 
 
 @at_place
-def retire(
-    place: Place,
-    item: ItemId,
-    party: Party = "",
-    json: AsJson = False,
-) -> None:
+def retire(place: Place, item: ItemId, party: Party = "", json: AsJson = False) -> None:
     """Stop showing an item; feedback on earlier decisions still counts."""
     version = _with(place, party, lambda items: items.retire(item))
     show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
@@ -129,26 +112,21 @@ def import_items(
     party: Party = "",
     json: AsJson = False,
 ) -> None:
-    """Offer all items of a file that are not offered yet; if any line is faulty, nothing is sent."""
+    """Offer all items of a file as it has them: new, back again or changed; if any line is faulty, nothing is sent."""
     lines = (sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")).splitlines()
     table = file.lower().endswith(_TABLE)
 
-    async def send(items: Items) -> tuple[int, int, int]:
-        there = {one.item for one in await items.list() if one.offered}
-        given = list(_rows_of(lines, items.features) if table else _items_of(lines))
-        new = [one for one in given if one.item not in there]
-        return len(given), len(new), await items.add_all(new)
+    async def send(items: Items) -> Put:
+        await items.refresh()
+        return await items.put(_rows_of(lines, items.features) if table else _items_of(lines))
 
-    asked, count, version = _with(place, party, send)
-    text = f"{count_text(count, 'item')} offered, {asked - count} already there; version {version} of the catalogue"
-    show({"offered": count, "already": asked - count, "version": version}, json, text)
+    found = _with(place, party, send)
+    counts = ", ".join(f"{count} {name}" for name, count in list(found._asdict().items())[1:] if count)
+    show(found._asdict(), json, f"Items: {counts or 'none'}; version {found.version} of the catalogue")
 
 
 @at_place
-def export(
-    place: Place,
-    party: Party = "",
-) -> None:
+def export(place: Place, party: Party = "") -> None:
     """Print the offered items, one JSON object on each line."""
     for one in _with(place, party, lambda items: items.list()):
         if one.offered:
@@ -184,7 +162,7 @@ def _items_of(lines: Iterable[str]) -> Iterator[Item]:
 def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[Item]:
     """Read the items of a CSV table; an empty cell means no value."""
     from hushstream.client import Item
-    from hushstream.replay.logged.declared import READERS, WrongValue
+    from hushstream.replay.logged.values import READERS, WrongValue
 
     declared = {} if features is None else features.features
     kinds = {**dict.fromkeys(("item", "title"), "category"), **{name: one.kind for name, one in declared.items()}}

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hushstream.cli.options import AsJson, show
-from hushstream.cli.places import Place, at_place
-from hushstream.cli.progress import working
+from hushstream.cli.options import AsJson, Place, at_place, show, working
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
     from hushstream.engine.declare.declaration import Catalogues, ModelView, Report
 
-model_app = typer.Typer(help="Show what a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
+model_app = typer.Typer(help="Show what a released model prefers, and how sure it is.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -71,7 +69,7 @@ def model_export(
 ) -> None:
     """Write a released model to one file, with sample decisions that a reader must reproduce; needs no key.
 
-    `hushstream.systems.p2b.model_file.ExportedModel.read` reads it and checks these decisions; `prepare --start FILE`
+    `hushstream.systems.p2b.models.ExportedModel.read` reads it and checks these decisions; `prepare --start FILE`
     begins another deployment with it.
     """
     view, records, catalogues = _records(place, json)
@@ -104,9 +102,9 @@ def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalog
     """
     from hushstream.engine.learner.items import catalogue_of
     from hushstream.engine.records import InputSlice
-    from hushstream.ops.live import copy
+    from hushstream.ops.log_copy import copy
 
-    _, system, connection = place
+    system, connection = place.system, place.connection
     view = system.models
     if view is None:
         raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hushstream.agents import defaults
-from hushstream.cli.names import AUDITOR, GATEWAY, one_of, role_names, worker_names
 from hushstream.cli.options import (
+    GATEWAY,
     STATE,
     Bootstrap,
     DeploymentFolder,
@@ -20,35 +20,23 @@ from hushstream.cli.options import (
     KeySeed,
     Prefix,
     SecurityFile,
+    Served,
     key_source,
+    one_of,
+    options_of,
     prefix_of,
+    served,
+    with_options,
+    worker_names,
 )
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import Security
     from hushstream.engine.declare.declaration import System
 
 
-_OF_GATEWAY = frozenset(
-    {
-        "role",
-        "deployment",
-        "bootstrap",
-        "prefix",
-        "security",
-        "gateway",
-        "schema_generation",
-        "log_level",
-        "metrics_host",
-        "metrics_port",
-        "zone_metrics_host",
-        "zone_metrics_port",
-        "metrics_token",
-        "metrics_certificate",
-    }
-)
+_OF_GATEWAY = {"role", "deployment", "bootstrap", "prefix", "security", "gateway", "log_level", *options_of(served)}
 """The options that a gateway accepts."""
 
 
@@ -56,21 +44,21 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(worker)
     given_on = {"allow_extra_args": True, "ignore_unknown_options": True}
-    for command in (broker, sizes):
-        app.command(add_help_option=False, context_settings=given_on)(command)
+    app.command(add_help_option=False, context_settings=given_on)(broker)
 
 
+@with_options(metrics=served)
 def worker(
     context: typer.Context,
     role: Annotated[
         str,
         typer.Argument(
             callback=one_of(worker_names),
-            help="Which role of the deployment this process runs; gateway for its applications' calls over HTTP; "
-            "auditor to check what a role published (--role).",
+            help="Which role of the deployment this process runs; gateway for its applications' calls over HTTP.",
         ),
     ],
     deployment: DeploymentFolder,
+    metrics: Served,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     keys: KeyFolder = None,
     seed: KeySeed = None,
@@ -87,20 +75,6 @@ def worker(
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address of public metrics.")] = defaults.METRICS_HOST,
-    zone_metrics_host: Annotated[str, typer.Option(help="Address of zone-private metrics.")] = defaults.METRICS_HOST,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0: any free one.")
-    ] = None,
-    zone_metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0: any free one.")
-    ] = None,
-    metrics_token: Annotated[
-        Path | None, typer.Option(help="File with the token that a scraper of either endpoint must send; chmod 600.")
-    ] = None,
-    metrics_certificate: Annotated[
-        Path | None, typer.Option(help="PEM file with certificate and key, to serve both over HTTPS; chmod 600.")
-    ] = None,
     session_timeout: Annotated[
         float, typer.Option(min=0.1, help="Group session timeout in seconds.")
     ] = defaults.SESSION_TIMEOUT_SECONDS,
@@ -123,60 +97,31 @@ def worker(
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
     ] = defaults.RESIDENT_USERS,
-    schema_generation: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            envvar="HUSHSTREAM_SCHEMA_GENERATION",
-            show_default="the first",
-            help="Schema generation of written records; raise it when no older release runs any more.",
-        ),
-    ] = None,
     gateway: Annotated[
-        Path | None,
-        typer.Option(help="YAML file with a gateway's settings: where it listens, tokens, limits."),
+        Path | None, typer.Option(help="YAML file with a gateway's settings: where it listens, tokens, limits.")
     ] = None,
-    audited: Annotated[
-        str | None,
-        typer.Option(
-            "--role", callback=one_of(role_names), help="Role whose output an auditor checks, with its zone's key."
-        ),
-    ] = None,
-    sample: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Share of ten-minute stretches that an auditor checks.")
-    ] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="The auditor ends when it has checked all present records.")
-    ] = False,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
     ] = "info",
 ) -> None:
-    """Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM.
-
-    An auditor recomputes what a role publishes while the role runs, and exits with 1 if it found differences.
-    """
+    """Run one role, or a gateway, until SIGTERM."""
     # One thread: with several, the order of float sums would vary, and replay would not give the same bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.agents.observe.endpoints import MetricsAccess
-    from hushstream.agents.recovery.loss_words import FORM, is_word
+    from hushstream.agents.recovery.losses import FORM, is_word
     from hushstream.agents.security import read_security
     from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker.deployment import load
     from hushstream.agents.worker.roles import require_live, role_work
     from hushstream.agents.worker.worker import run_worker
     from hushstream.engine.declare.declaration import role_of
-    from hushstream.schemas.catalogue import FIRST_GENERATION
 
     given = tuple(accept_loss or ())
     for word in given:
         if not is_word(word):
             raise typer.BadParameter(f"expected {FORM}, got {word!r}", param_hint="'--accept-loss'")
-    generation = FIRST_GENERATION if schema_generation is None else schema_generation
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
-    access = MetricsAccess.of_files(metrics_token, metrics_certificate)
     if role == GATEWAY:
         _require_options_of_gateway(context)
         raise typer.Exit(
@@ -186,19 +131,12 @@ def worker(
                 prefix_of(prefix, system.config.deployment),
                 read_security(security),
                 gateway,
-                generation,
-                (metrics_host, metrics_port, zone_metrics_host, zone_metrics_port, access),
+                metrics,
             )
         )
     if gateway is not None:
         raise HushstreamError(f"--gateway: expected it only with the role {GATEWAY}, got {role}")
-    if role == AUDITOR and audited is None:
-        raise HushstreamError("auditor: expected --role, whose output it checks")
-    if role != AUDITOR and (audited is not None or sample < 1 or once):
-        raise HushstreamError(f"--role, --sample, --once: expected them only with {AUDITOR}, got {role}")
-    if audited is not None:
-        role = f"{AUDITOR}-{audited}"
-    role_of(system, audited or role)
+    role_of(system, role)
     if seed is not None and not system.public_dataset:
         raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
     source = key_source(deployment, keys, seed)
@@ -215,11 +153,7 @@ def worker(
         place=_place(deployment, bootstrap, prefix, security),
         accept_loss=given,
         security=read_security(security),
-        metrics_host=metrics_host,
-        zone_metrics_host=zone_metrics_host,
-        metrics_port=metrics_port,
-        metrics_access=access,
-        zone_metrics_port=zone_metrics_port,
+        **metrics._asdict(),
         session_timeout_seconds=session_timeout,
         heartbeat_seconds=min(defaults.HEARTBEAT_SECONDS, session_timeout / 3),
         connect_timeout_seconds=connect_timeout,
@@ -230,11 +164,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    if audited is not None:
-        from hushstream.ops.audit.auditor import run_auditor
-
-        raise typer.Exit(run_auditor(settings, system, audited, source, sample, once))
-    work = role_work(role, system, source, generation)
+    work = role_work(role, system, source)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 
@@ -257,26 +187,15 @@ def _require_options_of_gateway(context: typer.Context) -> None:
 
 
 def _run_gateway(
-    system: System,
-    bootstrap: str,
-    prefix: str,
-    security: Security,
-    file: Path | None,
-    schema_generation: int,
-    endpoints: tuple[str, int | None, str, int | None, MetricsAccess],
+    system: System, bootstrap: str, prefix: str, security: Security, file: Path | None, metrics: Served
 ) -> int:
     from hushstream.gateway.devices.gateway import DeviceGateway, device_log
-    from hushstream.gateway.gateway import Gateway, kafka_log
     from hushstream.gateway.listening import Endpoints, run_gateway
+    from hushstream.gateway.server import Gateway, kafka_log
     from hushstream.gateway.settings import read_gateway
 
     settings = read_gateway(file)
-    shared: dict[str, Any] = {
-        "system": system,
-        "settings": settings,
-        "schema_generation": schema_generation,
-        "endpoints": Endpoints(*endpoints),
-    }
+    shared: dict[str, Any] = {"system": system, "settings": settings, "endpoints": Endpoints(*metrics)}
     # A system to which applications send no requests has devices as learners.
     if settings.devices is not None or system.requests is None:
         return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
@@ -284,14 +203,7 @@ def _run_gateway(
 
 
 def broker(context: typer.Context) -> None:
-    """Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``."""
+    """Run the embedded broker alone, for one machine."""
     from hushstream.broker.command import main
-
-    raise typer.Exit(main(context.args))
-
-
-def sizes(context: typer.Context) -> None:
-    """Measure the disk, memory and CPU of an interaction here, and what a rate needs; see ``--help``."""
-    from hushstream.replay.sizes import main
 
     raise typer.Exit(main(context.args))

@@ -13,19 +13,17 @@ from hushstream.cli.options import (
     SecurityFile,
     assignments,
     config_file,
-    print_json,
     require_folder,
     show,
+    steps_on_a_bar,
 )
-from hushstream.cli.progress import steps_on_a_bar
 from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings
-from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hushstream.replay.audits.report import AuditReport
+    from hushstream.replay.audits.configured import AuditReport
     from hushstream.replay.audits.row import Effort
 
 
@@ -36,14 +34,10 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    log: Annotated[Path | None, typer.Option(help="A log as CSV or Parquet; needs --mapping.")] = None,
+    log: Annotated[Path | None, typer.Option(help="A log as CSV, Parquet or JSON; needs --mapping.")] = None,
     mapping: Annotated[Path | None, typer.Option(help="YAML file: the meaning of each column of the log.")] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Evaluate this deployment.yaml, which may be a draft; declares features.")
-    ] = None,
-    init: Annotated[
-        Path | None,
-        typer.Option(help="Draft mapping and deployment of this log, into --mapping and --deployment, and end."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="A published log instead of a file: obd.")] = None,
     dataset_options: Annotated[
@@ -68,15 +62,13 @@ def evaluate(
     ] = None,
     settings: Settings = None,
     data_dir: DataDir = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write JSON, CSV, a picture and a page into this folder.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write JSON, CSV, picture and page into this folder.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Replay the log of another policy through the agents: what would they have earned?
+    """Replay another policy's log: what would have been earned?
 
-    A log of your own is a CSV or Parquet file with one decision a row, a mapping that says what its columns mean, and
-    a deployment that declares what is known of a visit: --init LOG drafts both. Keys of the mapping:
+    A log of your own is a CSV, Parquet or JSON file with one decision a row, a mapping that says what its columns mean,
+    and a deployment that declares what is known of a visit: `init --from LOG` drafts both. Keys of the mapping:
 
     * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
     * user, timestamp: columns; timestamp_unit: iso, s or ms
@@ -86,14 +78,11 @@ def evaluate(
     * reward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
     * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
 
-    Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
-    with its interval and effective sample size; none is given below 20 effective rows. A verdict comes first:
-    what the private start earns and what it promises, then it and the best policy against the logged one.
+    Values: replay (learners on the rows where they agree with the log), IPS, SNIPS and DR, each with its interval over
+    users; none is given below an effective sample size of 20. A verdict comes first: whether to deploy the shared
+    private model, from its differences to the logging policy, the best single item and users' own learning.
     """
-    if init is not None:
-        _draft(init, mapping, deployment)
-        return
-    from hushstream.replay.configurations import nested
+    from hushstream.replay.checks import nested
     from hushstream.replay.study import studies
 
     judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
@@ -129,24 +118,6 @@ def evaluate(
         raise HushstreamError("verify: what was published does not follow from the logs")
 
 
-def _draft(log: Path, mapping: Path | None, deployment: Path | None) -> None:
-    from hushstream.replay.logged.drafts.deployment import draft_deployment
-    from hushstream.replay.logged.drafts.mapping import draft_mapping
-
-    if mapping is None or deployment is None:
-        raise HushstreamError("evaluate: expected --mapping and --deployment beside --init, the files of its drafts")
-    for path in (mapping, deployment):
-        if path.exists():
-            raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
-    drafts = {mapping: draft_mapping(log), deployment: draft_deployment(log, deployment.stem)}
-    for path, text in drafts.items():
-        path.write_text(text, encoding="utf-8")
-    typer.echo(
-        f"{mapping} and {deployment}: drafted; read both through, then: hushstream evaluate --log {log} "
-        f"--mapping {mapping} --deployment {deployment}"
-    )
-
-
 def audit(
     mechanism: Annotated[str | None, typer.Argument(help="Mechanism whose noise is attacked.")] = None,
     everything: Annotated[
@@ -157,10 +128,7 @@ def audit(
         bool, typer.Option("--quick", help="--all in seconds: the fewest runs that find half noise.")
     ] = False,
     thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Attack the releases of this deployment.yaml or folder."),
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Attack the releases of this deployment.yaml or folder.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
     levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
     runs: Annotated[
@@ -176,9 +144,10 @@ def audit(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.
+    """Attack a mechanism's noise; print the proven bound on epsilon.
 
-    Without a name, --config, --all or --only it lists what can be attacked.
+    It exits with 1 where the proven bound is above the claim. Without a name, --config, --all or --only it lists what
+    can be attacked.
     """
     if counts is not None and calibrate is None:
         raise HushstreamError("audit: expected --counts with --calibrate, got it alone")
@@ -214,7 +183,7 @@ def _list_audits(json: bool) -> NoReturn:
 
 def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool) -> NoReturn:
     from hushstream.replay.audits.catalogue import count_audits, run_audits
-    from hushstream.replay.audits.table import as_json, as_table
+    from hushstream.replay.audits.row import as_json, as_table
 
     rows = []
     with steps_on_a_bar(json) as progress:
@@ -222,18 +191,14 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
         for row in run_audits(names, effort, false_alarm):
             rows.append(row)
             progress(len(rows), total, row.name)
-    if json:
-        print_json(as_json(rows, effort))
-    else:
-        print_table(as_table(rows))
+    show(as_json(rows, effort), json, as_table(rows))
     raise typer.Exit(0 if all(row.passed for row in rows) else 1)
 
 
 def _calibrate(
     names: list[str], times: int, effort: Effort, false_alarm: float, kept: Path | None, json: bool
 ) -> NoReturn:
-    from hushstream.replay.audits.calibration import calibrate, calibration_json, calibration_table
-    from hushstream.replay.audits.catalogue import count_audits
+    from hushstream.replay.audits.catalogue import calibrate, calibration_json, calibration_table, count_audits
 
     rows = []
     with steps_on_a_bar(json) as progress:
@@ -241,10 +206,7 @@ def _calibrate(
         for row in calibrate(times, names, effort, false_alarm, kept=kept):
             rows.append(row)
             progress(len(rows), total, row.name)
-    if json:
-        print_json(calibration_json(rows, effort))
-    else:
-        print_table(calibration_table(rows))
+    show(calibration_json(rows, effort), json, calibration_table(rows))
     raise typer.Exit(0 if all(row.as_stated for row in rows) else 1)
 
 
@@ -267,10 +229,7 @@ def _audit_one(
         )
     else:
         raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
-    if json:
-        print_json(report.as_json())
-    else:
-        typer.echo(report.as_text(), nl=False)
+    show(report.as_json(), json, report.as_text())
     raise typer.Exit(0 if report.passed else 1)
 
 
@@ -294,7 +253,7 @@ def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: f
 
     path = config_file(config)
     values, artefacts = read_config(path), artefacts_of(path.parent)
-    if artefacts.public_dataset is not None and kind_of(values.system).promises(values, artefacts).releases.unnoised:
+    if artefacts.public_dataset is not None and kind_of(values.system).guarantee(values, artefacts).unnoised:
         raise HushstreamError(
             f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
             f"un-noised beside the release, so no bound on the release's noise speaks of them"

@@ -10,12 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, require_folder, show
-from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import steps_on_a_bar, working
+from hushstream.cli.options import (
+    AsJson,
+    OwnKafka,
+    SecurityFile,
+    assignments,
+    require_folder,
+    show,
+    steps_on_a_bar,
+    working,
+)
+from hushstream.cli.own_options import OwnFlags
 from hushstream.schemas.errors import HushstreamError
 
-datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
+datasets_app = typer.Typer(help="List, fetch and inspect datasets.", no_args_is_help=True)
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", envvar="HUSHSTREAM_DATA", help="A local folder instead of downloads.")
@@ -27,6 +35,9 @@ Settings = Annotated[
 WorldSettings = Annotated[
     list[str] | None, typer.Option("--world", help="An option of the dataset, for instance users=2000.")
 ]
+
+_EDGE_PACKAGE = Path("deploy/clients/typescript/edge")
+"""The devices' package in a clone."""
 
 
 class RunnerChoice(StrEnum):
@@ -47,18 +58,68 @@ def register(app: typer.Typer) -> None:
 def demo(
     report: ReportDir = Path("report"),
     seed: Annotated[
-        int | None,
-        typer.Option(help="Keys from a seed in place of random ones: REPRODUCIBLE, NOT PRIVATE."),
+        int | None, typer.Option(help="Keys from a seed in place of random ones: REPRODUCIBLE, NOT PRIVATE.")
     ] = None,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="A live deployment with a gateway and a page instead, until Ctrl-C.")
+    ] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="With --serve: visitors learn on their own devices; needs Node.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option(help="With --serve: folder for the configuration (to edit) and the deployment.")
+    ] = Path("demo"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="With --serve: port of the page on 127.0.0.1; 0: any free one.")
+    ] = 8765,
+    gateway_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="With --serve: port of the gateway; 0: any free one.")
+    ] = 8766,
+    visitors: Annotated[
+        int,
+        typer.Option(
+            min=1, max=2000, help="With --serve: simulated visitors at a time; with devices, new ones a second."
+        ),
+    ] = 60,
+    seconds: Annotated[float | None, typer.Option(min=1, help="With --serve: end after so many seconds.")] = None,
     json: AsJson = False,
 ) -> None:
-    """The main job: 3,600 visitors of a shop, a broker, three workers; does a private start help new users?"""
+    """The main job: 3,600 visitors of a shop; does the shared private model help new users?
+
+    With --serve it is a live deployment with a gateway, simulated visitors, and a page where you are one more visitor
+    and see what its owner sees. --seed is then that of the visitors' taste; keys are random.
+    """
+    if serve or devices:
+        if bootstrap is not None or not serve:
+            raise HushstreamError("--serve: expected no --bootstrap, and --devices only with it")
+        _serve(
+            folder, devices, json, port=port, gateway_port=gateway_port, visitors=visitors, seed=seed, seconds=seconds
+        )
+        return
     from hushstream.replay.study import studies
 
     make = next(study.demo for study in studies().values() if study.demo is not None)
     _run_and_report(make(seed, bootstrap, security), report, json)
+
+
+def _serve(folder: Path, devices: bool, json: bool, *, seed: int | None, **options: Any) -> None:
+    """Run the live demo, and say at the end what was answered."""
+    import asyncio
+
+    from hushstream.replay.demo.live import LiveOptions, configuration_name, serve
+
+    require_folder(folder)
+    asked = LiveOptions(folder=folder, devices=_EDGE_PACKAGE if devices else None, seed=seed or 0, **options)
+    state = asyncio.run(serve(asked, lambda line: typer.echo(line, err=json)))
+    configuration = folder / configuration_name(devices)
+    show(
+        state,
+        json,
+        f"{state.get('answered', 0)} visits answered. Edit {configuration} and start it again, or go on with "
+        f"`hushstream guarantee {configuration}`.",
+    )
 
 
 def replay(
@@ -77,12 +138,12 @@ def replay(
     report: ReportDir = Path("report"),
     json: AsJson = False,
 ) -> None:
-    """Play a dataset through a system, as an application would, and write a report.
+    """Play a dataset through a system, and write a report.
 
     Each system also has options of its own; a wrong option is answered with their names.
     """
     from hushstream.cli.own_options import own_options
-    from hushstream.replay.configurations import nested
+    from hushstream.replay.checks import nested
     from hushstream.replay.run import options_of, world_values
     from hushstream.replay.study import study_of
     from hushstream.systems.catalogue import DEFAULT
@@ -113,18 +174,20 @@ def experiment(
     quick: Annotated[bool, typer.Option(help="Run a small version, which takes seconds.")] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
+    system: Annotated[str | None, typer.Option(help="Only this system's rows of `joining` or `papers`.")] = None,
 ) -> None:
-    """A table or figure of a paper, as CSV, JSON, PNG and a page, with its targets."""
-    from hushstream.replay.experiments.catalogue import known_experiments, run_experiment
+    """Make a table or figure of a paper, with its targets."""
+    from hushstream.replay.experiments import catalogue, findings
 
     if name is None:
-        for known, found in known_experiments().items():
-            typer.echo(f"{known:14} {found.title}")
+        typer.echo("\n".join(f"{known:14} {found.title}" for known, found in catalogue.known_experiments().items()))
         return
+    chosen = catalogue.find_experiment(name)
     require_folder(out)
     with steps_on_a_bar(json) as progress:
-        outcome = run_experiment(name, out, quick=quick, data_dir=data_dir, progress=progress)
-    show(outcome.as_json(), json, outcome.table(), "\n".join(map(str, outcome.files)))
+        found = catalogue.played(chosen, quick=quick, data_dir=data_dir, system=system, progress=progress)
+    files = list(map(str, catalogue.write(chosen, found, out)))
+    show({**findings.document(chosen, found), "files": files}, json, findings.table(chosen, found), "\n".join(files))
 
 
 @datasets_app.command(name="list")
@@ -133,7 +196,7 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from rich import box
     from rich.table import Table
 
-    from hushstream.replay.catalogue.played_by import played_by
+    from hushstream.replay.catalogue.worlds import played_by
     from hushstream.replay.datasets.store import list_datasets
 
     found = list(list_datasets(data_dir))
@@ -160,8 +223,8 @@ def datasets_fetch(
     data_dir: DataDir = None,
 ) -> None:
     """Download a dataset from its publisher and check it, or take it from a local folder."""
-    from hushstream.replay.datasets.fetch import fetch
-    from hushstream.replay.datasets.registry import find_dataset
+    from hushstream.replay.datasets.builtin import find_dataset
+    from hushstream.replay.datasets.store import fetch
 
     dataset = find_dataset(name)
     typer.echo(f"{dataset.name}: {dataset.licence}")
@@ -174,7 +237,7 @@ def datasets_fetch(
 
 @datasets_app.command(name="inspect")
 def datasets_inspect(
-    name: Annotated[str, typer.Argument(help="Name of a dataset, or a CSV or Parquet file of your own.")],
+    name: Annotated[str, typer.Argument(help="Name of a dataset, or a CSV, Parquet or JSON file of your own.")],
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
@@ -195,16 +258,16 @@ def datasets_inspect(
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:
-    from hushstream.replay.run import run_with, study_for
+    from hushstream.replay.report.replayed import document, table, write
+    from hushstream.replay.run import run_with
 
     require_folder(report)
-    study = study_for(options)
     started = time.perf_counter()
     with steps_on_a_bar(json) as progress:
         result = run_with(options, progress)
-    paths = study.report(result, report)
+    paths = write(result, report)
     seconds = time.perf_counter() - started
     ending = f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files"
-    show(study.document(result), json, study.table(result), ending)
+    show(document(result), json, table(result), ending)
     if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")

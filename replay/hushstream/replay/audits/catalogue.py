@@ -1,28 +1,33 @@
-"""Every audit by name, and the run of all of them."""
+"""Measures how often audits of the correct product fail: counts the false alarms in many runs of each row.
+
+An audit states the largest probability with which an honest mechanism fails it. The proof of this rate assumes exact
+arithmetic, but some rows solve equations in floats, and a machine's linear algebra might break it. So the rate is
+measured, with one implementation of BLAS in each process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS). All
+rows take hours. So a file can store the counts by row and BLAS, and later runs add to it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, partial
+from itertools import chain
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+from rich.table import Table
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.counting import Plan
-from hushstream.privacy.audits.audit import FALSE_ALARM
-from hushstream.privacy.audits.laws import laplace_pair, pure
-from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_guarantee
-from hushstream.privacy.mechanisms.gaussian import discrete_gaussian
-from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint
-from hushstream.privacy.mechanisms.noise import discrete_laplace
-from hushstream.privacy.mechanisms.response import RandomisedResponse
-from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.audits.audit import FALSE_ALARM, upper_confidence
+from hushstream.privacy.mechanisms.tuples import at_least, working
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
-from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
+from hushstream.replay.audits.configured import RUNS, AuditReport, require_runs
+from hushstream.replay.audits.row import Audit, Effort, Row
 from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
@@ -106,8 +111,8 @@ def _attack(name: str, effort: Effort, false_alarm: float) -> Row:
 
 
 def make_audit(name: str) -> Audit:
-    """Make the audit of a known row."""
-    return _known()[name].make()
+    """A known row, whose test is not made yet."""
+    return replace(_known()[name])
 
 
 def _one_thread() -> None:
@@ -121,86 +126,182 @@ def audit_names() -> tuple[str, ...]:
 
 
 @cache
-def _known() -> Mapping[str, Recipe]:
-    return {recipe.name: recipe for recipe in _recipes()}
+def _known() -> Mapping[str, Audit]:
+    of_studies = (study.audits() for study in studies().values())
+    return {audit.name: audit for audit in chain(mechanisms.rows(), counters.rows(), *of_studies)}
 
 
-def _recipes() -> tuple[Recipe, ...]:
-    shared = (*map(made, _mechanisms()), *_k_norm(), *map(made, _counters()))
-    return (*shared, *(recipe for study in studies().values() for recipe in study.audits()))
+SURPRISING = 1e-3
+"""If the probability of at least this number of alarms at the stated rate is below this, the stated rate counts as
+wrong."""
+
+MOST_TIMES = 100_000
+
+_UPPER_ERROR = 0.05
+
+_PART = 5
+"""The number of runs of a row between two writes of the counts."""
 
 
-def _mechanisms() -> tuple[Audit, ...]:
-    ratio, size = mechanisms.likelihood_ratio, mechanisms.sizes
-    laplace = mechanisms.LAPLACE_COST, mechanisms.LAPLACE_FAMILY
-    gaussian = mechanisms.GAUSSIAN_COST, mechanisms.GAUSSIAN_FAMILY
-    epsilon = mechanisms.EPSILON
-    response = RandomisedResponse.of(mechanisms.CATEGORIES, epsilon)
-    bit, noised = LocalReward.of(1, epsilon, "response"), LocalReward.of(mechanisms.LEVELS, epsilon, "laplace")
-    choice = exponential_guarantee(mechanisms.CANDIDATES, epsilon, 1).cost
-    one, steps = pure(lambda e: laplace_pair(e).power), pure(lambda e: laplace_pair(e, 1, noised.levels).power)
-    return (
-        _mechanism("discrete-laplace", discrete_laplace, 1_000, ratio(mechanisms.laplace_score(), *laplace)),
-        _size("discrete-laplace-size", size(mechanisms.laplace_draw, laplace[0], mechanisms.laplace_sizes())),
-        _mechanism("discrete-gaussian", discrete_gaussian, 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
-        _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
-        _mechanism(
-            "randomised-response",
-            response,
-            1_000,
-            ratio(
-                mechanisms.response_score(response),
-                response.guarantee().cost,
-                mechanisms.response_family(mechanisms.CATEGORIES),
-            ),
-        ),
-        _mechanism("local-reward-response", bit, 1_000, ratio(mechanisms.reward_score(bit), bit.guarantee().cost, one)),
-        _mechanism(
-            "local-reward-laplace",
-            noised,
-            2_000,
-            ratio(mechanisms.reward_score(noised), noised.guarantee().cost, steps),
-        ),
-        _mechanism(
-            "exponential",
-            exponential_choice,
-            2_000,
-            ratio(mechanisms.choice_score(), choice, mechanisms.choice_family()),
-        ),
-    )
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Alarms of one row of the table.
+
+    Attributes:
+        name: name of the row.
+        times: number of runs.
+        alarms: number of failed runs.
+        false_alarm: the stated probability of a failure.
+        structure: the places that share noise according to the first alarm, as text.
+    """
+
+    name: str
+    times: int
+    alarms: int
+    false_alarm: float
+    structure: str = ""
+
+    def __add__(self, more: Calibration) -> Calibration:
+        """Add the counts of further runs of the same row."""
+        times, alarms = self.times + more.times, self.alarms + more.alarms
+        return Calibration(self.name, times, alarms, self.false_alarm, self.structure or more.structure)
+
+    @property
+    def upper(self) -> float:
+        """Upper confidence bound of the rate, at 95 %."""
+        return float(upper_confidence(self.alarms, self.times, _UPPER_ERROR))
+
+    @property
+    def as_stated(self) -> bool:
+        """Whether this number of alarms is plausible at the stated rate: its probability is above `SURPRISING`."""
+        return bool(at_least(self.times, self.alarms, working(Fraction(self.false_alarm))) > SURPRISING)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "name": self.name,
+            "times": self.times,
+            "alarms": self.alarms,
+            "false_alarm": self.false_alarm,
+            "upper_95": self.upper,
+            "structure": self.structure,
+            "as_stated": self.as_stated,
+        }
 
 
-def _k_norm() -> tuple[Recipe, ...]:
-    """The audits of K-norm noise, whose tables take a second to make."""
+class Counts:
+    """The counts so far, in a file: one row for each audit, BLAS, effort and stated rate.
 
-    def size() -> Audit:
-        run = mechanisms.sizes(mechanisms.k_norm_draw, mechanisms.k_norm_cost(), mechanisms.k_norm_sizes())
-        return _size("k-norm-size", run, 5_000)
+    Only one process at a time may use it.
+    """
 
-    return (
-        Recipe("k-norm", lambda: _mechanism("k-norm", discrete_k_norm_joint, 2_000, mechanisms.audit_k_norm())),
-        Recipe("k-norm-size", size),
-    )
+    def __init__(self, path: Path, effort: Effort, false_alarm: float) -> None:
+        """Continue a file, or begin one.
+
+        Raises:
+            HushstreamError: the file holds something else.
+        """
+        self._path, self._kind = path, {"blas": kernels(), "effort": effort, "false_alarm": false_alarm}
+        self._others: list[dict[str, Any]] = []
+        self._rows: dict[str, Calibration] = {}
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))["counted"] if path.exists() else []
+            for one in kept:
+                if {key: one[key] for key in self._kind} == self._kind:
+                    parts = (one[key] for key in ("name", "times", "alarms", "false_alarm", "structure"))
+                    self._rows[one["name"]] = Calibration(*parts)
+                else:
+                    self._others.append(one)
+        except (ValueError, KeyError, TypeError):
+            raise HushstreamError(f"{path}: expected counts of alarms, as audit --calibrate keeps them") from None
+
+    def of(self, name: str) -> Calibration | None:
+        """The counts of a row under the BLAS of this process."""
+        return self._rows.get(name)
+
+    def keep(self, row: Calibration) -> None:
+        """Replace the counts of a row; the file is complete at any time."""
+        self._rows[row.name] = row
+        ours = [
+            {**self._kind, "name": row.name, "times": row.times, "alarms": row.alarms, "structure": row.structure}
+            for row in self._rows.values()
+        ]
+        counted = sorted([*self._others, *ours], key=lambda one: (one["name"], one["blas"], one["effort"]))
+        beside = self._path.with_name(f"{self._path.name}.new")
+        beside.write_text(json.dumps({"counted": counted}, indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, self._path)
 
 
-def _counters() -> tuple[Audit, ...]:
-    binary, digits, honaker, buffered = counters.BINARY, counters.NEGATIVE_DIGIT, counters.HONAKER, counters.BUFFERED
-    return (
-        _counter("binary-tree", binary, 5_000, counters.audit_tree(binary)),
-        _counter("negative-digit-tree", digits, 5_000, counters.audit_tree(digits)),
-        _counter("honaker-tree", honaker, 2_000, counters.audit_linear(honaker, counters.honaker_family(honaker))),
-        _counter("buffered-toeplitz", buffered, 2_000, counters.audit_linear(buffered, counters.gaussian_family())),
-    )
+def calibrate(
+    times: int,
+    names: Sequence[str] = (),
+    effort: Effort = "quick",
+    false_alarm: float = FALSE_ALARM,
+    processes: int | None = None,
+    kept: Path | None = None,
+) -> Iterator[Calibration]:
+    """Run each of the named audits, or of all, ``times`` times.
+
+    Args:
+        times: 1 to `MOST_TIMES`.
+        names: the names of the audits; all if empty.
+        effort: how many runs each audit takes each time.
+        false_alarm: as in `hushstream.replay.audits.catalogue.run_audits`.
+        processes: how many processes work at the same time.
+        kept: a file for the counts, written during the run; rows that are complete in it are not run again.
+
+    Raises:
+        HushstreamError: an unknown name, a number out of range, or a file that holds something else.
+    """
+    if not 1 <= times <= MOST_TIMES or not 0 < false_alarm < 1:
+        raise HushstreamError(
+            f"audit: expected to calibrate with 1 to {MOST_TIMES} times and a false alarm in (0, 1), got {times} and "
+            f"{false_alarm}"
+        )
+    counts = None if kept is None else Counts(kept, effort, false_alarm)
+    rows = {name: Calibration(name, 0, 0, false_alarm) for name in chosen_audits(names)}
+    if counts is not None:
+        rows |= {name: counts.of(name) or row for name, row in rows.items()}
+    parts = [(name, min(_PART, times - done)) for name, row in rows.items() for done in range(row.times, times, _PART)]
+    found = in_processes(partial(_count, effort=effort, false_alarm=false_alarm), parts, processes)
+    for row in rows.values():
+        while row.times < times:
+            row += next(found)
+            if counts is not None:
+                counts.keep(row)
+        yield row
 
 
-def _mechanism(name: str, subject: object, runs: int, run: Run) -> Audit:
-    return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, run, subjects=(subject,))
+def _count(part: tuple[str, int], effort: Effort, false_alarm: float) -> Calibration:
+    name, times = part
+    audit = make_audit(name)
+    results = [audit.result(effort, false_alarm) for _ in range(times)]
+    failed = [result for result in results if not result.passed]
+    return Calibration(name, times, len(failed), false_alarm, failed[0].structure if failed else "")
 
 
-def _size(name: str, run: Run, runs: int = 10_000) -> Audit:
-    return Audit(name, "mechanism", "mean size of the noise", runs, run)
+def kernels() -> str:
+    """The BLAS of this process, and the kernels that it chose."""
+    libraries = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    found = {f"{one['internal_api']} {one.get('architecture', '')}".strip() for one in libraries}
+    return ", ".join(sorted(found))
 
 
-def _counter(name: str, plan: Plan, runs: int, run: Run) -> Audit:
-    about = "two streams that differ in one leaf, all releases seen"
-    return Audit(name, "counter", about, runs, run, subjects=(plan,))
+def calibration_table(rows: Sequence[Calibration]) -> Table:
+    """One line for each row."""
+    table = Table("mechanism", "alarms", "of", "stated rate", "rate at most (95 %)", "", caption=f"BLAS: {kernels()}.")
+    for row in rows:
+        said = "as stated" if row.as_stated else "MORE OFTEN THAN STATED"
+        cells = row.name, str(row.alarms), f"{row.times:,}", f"{row.false_alarm:g}", f"{row.upper:.3g}", said
+        table.add_row(*cells, style=None if row.as_stated else "bold red")
+    return table
+
+
+def calibration_json(rows: Sequence[Calibration], effort: Effort) -> dict[str, Any]:
+    """Stable keys: effort, blas, as_stated, audits."""
+    return {
+        "effort": effort,
+        "blas": kernels(),
+        "as_stated": all(row.as_stated for row in rows),
+        "audits": [row.as_json() for row in rows],
+    }

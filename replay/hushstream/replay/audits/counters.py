@@ -9,7 +9,6 @@ Counters with Gaussian noise: releases are R x + z multiplied by L, so the best 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +16,19 @@ from numpy.typing import NDArray
 from hushstream.counting import (
     BinaryTree,
     BufferedToeplitz,
-    Concentrated,
     HonakerTree,
     NegativeDigitTree,
     Plan,
     PureEpsilon,
 )
-from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.audit import Attack
 from hushstream.privacy.audits.laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
-from hushstream.replay.audits.draws import fresh_address, fresh_key, side_by_side
-from hushstream.replay.audits.mechanisms import of_rho
-from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.readings import BUDGET, DELTA, EPSILON, of_rho
+from hushstream.replay.audits.recordings import fresh_address, fresh_key
+from hushstream.replay.audits.row import Audit
+from hushstream.replay.audits.tests import NeighbourTest, side_by_side
 from hushstream.schemas.errors import HushstreamError
 
-EPSILON = 1.0
-DELTA = 1e-6
-BUDGET = Concentrated(0.5, DELTA)
 SEEN = 15
 """How many releases the linear attack uses."""
 
@@ -48,19 +44,9 @@ HONAKER = HonakerTree(budget=BUDGET, horizon=SEEN)
 BUFFERED = BufferedToeplitz(budget=BUDGET, sensitivity=1 << 10, horizon=SEEN)
 
 
-def audit_tree(plan: NegativeDigitTree) -> Run:
-    """A digit tree with Laplace noise for one coordinate."""
-    return partial(audit_attack, tree_attack(plan), plan.guarantee().cost, tree_family(plan))
-
-
 def tree_family(plan: NegativeDigitTree) -> Family:
     """The distributions of all nodes of one leaf."""
     return pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
-
-
-def audit_linear(plan: Plan, family: Family) -> Run:
-    """A counter with Gaussian noise for one coordinate."""
-    return partial(audit_attack, linear_attack(plan, SEEN), plan.guarantee().cost, family)
 
 
 def tree_attack(plan: NegativeDigitTree) -> Attack:
@@ -121,3 +107,19 @@ def honaker_family(plan: HonakerTree) -> Family:
 def gaussian_family() -> Family:
     """Two normal distributions at distance sqrt(2 rho): all noise on a lattice far finer than the sensitivity."""
     return of_rho(lambda rho: gaussian_curve(float(np.sqrt(2 * rho))), DELTA)
+
+
+def rows() -> tuple[Audit, ...]:
+    """The audits of all counters, for one coordinate of each."""
+    return (
+        _row("binary-tree", BINARY, 5_000, tree_attack(BINARY), tree_family(BINARY)),
+        _row("negative-digit-tree", NEGATIVE_DIGIT, 5_000, tree_attack(NEGATIVE_DIGIT), tree_family(NEGATIVE_DIGIT)),
+        _row("honaker-tree", HONAKER, 2_000, linear_attack(HONAKER, SEEN), honaker_family(HONAKER)),
+        _row("buffered-toeplitz", BUFFERED, 2_000, linear_attack(BUFFERED, SEEN), gaussian_family()),
+    )
+
+
+def _row(name: str, plan: Plan, runs: int, attack: Attack, family: Family) -> Audit:
+    about = "two streams that differ in one leaf, all releases seen"
+    test = NeighbourTest(attack, plan.guarantee().cost, family)
+    return Audit(name, "counter", about, runs, lambda: test, subjects=(plan,))

@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import Concentrated
-from hushstream.privacy.amounts import Cost, epsilon_float, epsilon_micro
-from hushstream.privacy.audits.audit import AuditResult, audit_attack, audit_sizes
-from hushstream.privacy.audits.laws import (
-    Family,
-    Pair,
-    Sizes,
-    gaussian_pair,
-    laplace_pair,
-    lattice_sizes,
-    plane_pair,
-    pure,
-)
+from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.audits.audit import Attack
+from hushstream.privacy.audits.laws import Family, Pair, Sizes, laplace_pair, lattice_sizes, plane_pair, pure
 from hushstream.privacy.keys import Key
-from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_weights
-from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
+from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_guarantee, exponential_weights
+from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_truncation, gaussian_variance_for
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_guarantee
 from hushstream.privacy.mechanisms.noise import discrete_laplace, laplace_scale
-from hushstream.privacy.mechanisms.response import RandomisedResponse
 from hushstream.privacy.mechanisms.rewards import LocalReward
-from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream, side_by_side
-from hushstream.replay.audits.row import Run
-
-EPSILON = 1.0
-DELTA = 1e-6
-BUDGET = Concentrated(0.5, DELTA)
-STEP = 2
-"""Sensitivity of Gaussian and K-norm noise, in steps of the lattice."""
+from hushstream.privacy.mechanisms.tuples import RandomisedResponse
+from hushstream.replay.audits.readings import BUDGET, EPSILON, GAUSSIAN_FAMILY, LAPLACE_FAMILY, STEP
+from hushstream.replay.audits.recordings import fresh_key, fresh_stream
+from hushstream.replay.audits.row import Audit
+from hushstream.replay.audits.tests import NeighbourTest, Read, Score, SizeTest, Test, each_run, side_by_side
 
 CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
-_DRAWS_AT_ONCE = 100
+_DRAWS = 100
+"""How many draws of K-norm noise, or for the test of a size, are made at once."""
 
 Draw = Callable[[Key, int], NDArray[np.float64]]
 """Draws n values of a noise under new nonces: integers (n,), or vectors (n, d)."""
-
-
-def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
-    """A family with the setting rho; its price is the epsilon that a budget states for rho."""
-
-    def epsilon(rho: float) -> float:
-        return epsilon_float(Concentrated(rho, delta).cost(0, gaussian_residue(1, 1)).epsilon_micro)
-
-    return Family(curve, epsilon, largest=16.0)
 
 
 def laplace_draw(key: Key, count: int) -> NDArray[np.float64]:
@@ -72,10 +50,8 @@ def k_norm_draw(key: Key, count: int) -> NDArray[np.float64]:
 
 
 LAPLACE_COST = slot_sums_guarantee(EPSILON).cost
-GAUSSIAN_COST = BUDGET.cost(1, gaussian_residue(*gaussian_variance_for(BUDGET.rho, STEP**2)))
+GAUSSIAN_COST = BUDGET.cost(1, gaussian_truncation(*gaussian_variance_for(BUDGET.rho, STEP**2)))
 
-LAPLACE_FAMILY = pure(lambda epsilon: laplace_pair(epsilon).power)
-GAUSSIAN_FAMILY = of_rho(lambda rho: gaussian_pair(STEP**2 / (2 * rho), STEP).power, DELTA)
 K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, lambda epsilon: epsilon, 0.25, 16.0)
 
 
@@ -83,24 +59,6 @@ K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, l
 def k_norm_cost() -> Cost:
     """The cost of the attacked noise; it takes a second to compute, so it is not computed on import."""
     return k_norm_guarantee(EPSILON, STEP, 2).cost
-
-
-def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Run:
-    """The audit of one score."""
-    return lambda runs, false_alarm: audit_attack(each_run(score), claimed, family, runs, false_alarm)
-
-
-def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Run:
-    """The audit of the mean size of many draws, with a new nonce for each hundred."""
-
-    def run(draws: int, false_alarm: float) -> AuditResult:
-        key, total = fresh_key(), 0.0
-        for _ in range(draws // _DRAWS_AT_ONCE):
-            drawn = draw(key, _DRAWS_AT_ONCE).reshape(_DRAWS_AT_ONCE, -1)
-            total += float(np.linalg.norm(drawn, axis=1).sum())
-        return audit_sizes(law, total / draws, claimed, draws, false_alarm)
-
-    return run
 
 
 def laplace_score() -> Score:
@@ -115,15 +73,15 @@ def gaussian_score() -> Score:
     return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
 
 
-def audit_k_norm() -> Run:
-    """The audit of K-norm noise; the score is which of the two points is nearer to the noised one."""
+def k_norm_attack() -> Attack:
+    """The attack on K-norm noise; the score is which of the two points is nearer to the noised one."""
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
-        first = k_norm_draw(key, _DRAWS_AT_ONCE)[:, 0] + STEP * present
+        first = k_norm_draw(key, _DRAWS)[:, 0] + STEP * present
         return np.asarray(first**2 - (first - STEP) ** 2)
 
-    return partial(audit_attack, side_by_side(scores, _DRAWS_AT_ONCE), k_norm_cost(), K_NORM_FAMILY)
+    return side_by_side(scores, _DRAWS)
 
 
 def response_score(response: RandomisedResponse) -> Score:
@@ -191,6 +149,12 @@ def _utilities() -> dict[bool, NDArray[np.int64]]:
     return {False: np.zeros(CANDIDATES, dtype=np.int64), True: favour}
 
 
+def sizes_of(draw: Draw) -> Read:
+    """The sizes of `_DRAWS` draws, under nonces of their own."""
+    key = fresh_key()
+    return lambda: np.asarray(np.linalg.norm(draw(key, _DRAWS).reshape(_DRAWS, -1), axis=1))
+
+
 def laplace_sizes() -> Sizes:
     """The distribution of |x| for discrete Laplace noise."""
     return lattice_sizes(1, LAPLACE_FAMILY)
@@ -224,3 +188,46 @@ def _line(
     whole = np.arange(int(reach) + 2.0)
     masses = np.exp(exponent(whole)) * np.where(whole > 0, 2, 1)
     return whole, masses / masses.sum()
+
+
+def rows() -> tuple[Audit, ...]:
+    """The audits of all mechanisms."""
+    response = RandomisedResponse.of(CATEGORIES, EPSILON)
+    bit, noised = LocalReward.of(1, EPSILON, "response"), LocalReward.of(LEVELS, EPSILON, "laplace")
+    choice = exponential_guarantee(CANDIDATES, EPSILON, 1).cost
+    steps = pure(lambda epsilon: laplace_pair(epsilon, 1, noised.levels).power)
+
+    def ratio(name: str, subject: object, runs: int, score: Callable[[], Score], cost: Cost, family: Family) -> Audit:
+        return attacked(name, subject, runs, lambda: NeighbourTest(each_run(score()), cost, family))
+
+    def attacked(name: str, subject: object, runs: int, make: Callable[[], Test]) -> Audit:
+        return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, make, subjects=(subject,))
+
+    def sized(name: str, draw: Draw, cost: Callable[[], Cost], law: Callable[[], Sizes], draws: int = 10_000) -> Audit:
+        about = "mean size of the noise"
+        return Audit(name, "mechanism", about, draws, lambda: SizeTest(sizes_of(draw), cost(), law()))
+
+    return (
+        ratio("discrete-laplace", discrete_laplace, 1_000, laplace_score, LAPLACE_COST, LAPLACE_FAMILY),
+        sized("discrete-laplace-size", laplace_draw, lambda: LAPLACE_COST, laplace_sizes),
+        ratio("discrete-gaussian", discrete_gaussian, 1_000, gaussian_score, GAUSSIAN_COST, GAUSSIAN_FAMILY),
+        sized("discrete-gaussian-size", gaussian_draw, lambda: GAUSSIAN_COST, gaussian_sizes),
+        ratio(
+            "randomised-response",
+            response,
+            1_000,
+            lambda: response_score(response),
+            response.guarantee().cost,
+            response_family(CATEGORIES),
+        ),
+        ratio("local-reward-response", bit, 1_000, lambda: reward_score(bit), bit.guarantee().cost, LAPLACE_FAMILY),
+        ratio("local-reward-laplace", noised, 2_000, lambda: reward_score(noised), noised.guarantee().cost, steps),
+        ratio("exponential", exponential_choice, 2_000, choice_score, choice, choice_family()),
+        attacked(
+            "k-norm",
+            discrete_k_norm_joint,
+            2_000,
+            lambda: NeighbourTest(k_norm_attack(), k_norm_cost(), K_NORM_FAMILY),
+        ),
+        sized("k-norm-size", k_norm_draw, k_norm_cost, k_norm_sizes, 5_000),
+    )

@@ -1,47 +1,37 @@
-"""One audit of the table: the attacked mechanism, the number of runs, and the result."""
+"""A row of the table of audits: what is attacked, by which test, in how many runs; its result, and the table of all.
+
+A row names a system's release, neighbouring recordings of it, and a test of `hushstream.replay.audits.tests`, which
+holds the statistic and its law. Each result has its power beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
-from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text, float_up
-from hushstream.privacy.audits.audit import Attack, AuditResult, audit_attack, epsilon_lower_bound
-from hushstream.privacy.audits.laws import Family
-from hushstream.privacy.promises.promise import NOT_PRIVATE
+from rich.table import Table
+
+from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text
+from hushstream.privacy.audits.audit import AuditResult, epsilon_lower_bound
+from hushstream.privacy.promises.promise import NOT_PRIVATE, amounts
+from hushstream.replay.audits.tests import Test
 
 Kind = Literal["mechanism", "counter", "release", "role", "attack"]
 Effort = Literal["quick", "full", "thorough"]
 
-Run = Callable[[int, float], AuditResult]
-"""(runs on each of two neighbours, false-alarm rate) -> the result."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Attacked:
-    """A `Run` of one attack against its exact curves.
-
-    Attributes:
-        attack: the attack on the release.
-        claimed: the cost that the release claims.
-        family: see `hushstream.privacy.audits.audit.audit_attack`.
-    """
-
-    attack: Attack
-    claimed: Cost
-    family: Family | None
-
-    def __call__(self, runs: int, false_alarm: float) -> AuditResult:
-        """Run the attack."""
-        return audit_attack(self.attack, self.claimed, self.family, runs, false_alarm)
-
-
 HORIZON = 32
 """How many leaves the attacked counters of small deployments have."""
 
+PLACES_RUNS = 300
+"""Enough runs to detect half the noise at any place, and shared noise (`tests/audits/test_power.py`)."""
 
-@dataclass(frozen=True, slots=True)
+FEWER_RUNS = 200
+"""Runs that are enough where sizes vary little: for Gaussian noise, and for vectors."""
+
+
+@dataclass(frozen=True, eq=False)
 class Audit:
     """An audit that can be run.
 
@@ -50,56 +40,59 @@ class Audit:
         kind: what is audited.
         about: the attack in a few words.
         runs: releases on each neighbour in the quick version.
-        run: the attack.
+        make: makes the test when it is needed, because tables of noise may take seconds.
         factor: the full version has this many times the runs; the thorough one ten times as many as the full one.
         paper_claim: a paper's claim for this release that the product does not make; the attack must break it.
         subjects: what is attacked: plans of counters, configurations of releases, functions and objects that draw. A
-            test compares them with all that exist.
+            check compares them with all that exist.
     """
 
     name: str
     kind: Kind
     about: str
     runs: int
-    run: Run
+    make: Callable[[], Test]
     factor: int = 4
     paper_claim: Cost | None = None
     subjects: tuple[object, ...] = ()
 
-    def __call__(self, effort: Effort, false_alarm: float) -> Row:
-        """Run the audit."""
+    @cached_property
+    def test(self) -> Test:
+        """The test of this row, made once."""
+        return self.make()
+
+    def result(self, effort: Effort, false_alarm: float) -> AuditResult:
+        """Run the test."""
         factor = {"quick": 1, "full": self.factor, "thorough": 10 * self.factor}[effort]
-        result = self.run(self.runs * factor, false_alarm)
-        return Row(self.name, self.kind, self.about, self.paper_claim, result)
+        return self.test(self.runs * factor, false_alarm)
+
+    def __call__(self, effort: Effort, false_alarm: float) -> Row:
+        """Run the test, and compute its power."""
+        result = self.result(effort, false_alarm)
+        return Row(self.name, self.kind, self.about, self.paper_claim, result, self.test.power(result))
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """An audit that is made when needed, because tables of noise may take seconds.
-
-    Attributes:
-        name: name of the audit.
-        make: makes it.
-    """
-
-    name: str
-    make: Callable[[], Audit]
+def noise_row(name: str, places: str, make: Callable[[], Test], runs: int = PLACES_RUNS) -> Audit:
+    """The row that tests the noise of a role place by place."""
+    return Audit(name, "role", f"noise by itself and against all others: {places}", runs, make, factor=1)
 
 
-def made(audit: Audit) -> Recipe:
-    """The recipe of an audit that was made already."""
-    return Recipe(audit.name, lambda: audit)
+def fork_row(name: str, places: str, make: Callable[[], Test], runs: int = PLACES_RUNS) -> Audit:
+    """The row of a role's journal that was rolled back."""
+    about = f"a journal rolled back, other contents or other ids in it: {places}"
+    return Audit(name, "role", about, runs, make, factor=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An audit's name, kind, attack and paper claim, as in `Audit`, and its result, as plain values."""
+    """An audit's name, kind, attack and paper claim, as in `Audit`, and its result and power, as plain values."""
 
     name: str
     kind: Kind
     about: str
     paper_claim: Cost | None
     result: AuditResult
+    power: str
 
     @property
     def paper_bound(self) -> float:
@@ -128,31 +121,11 @@ class Row:
         if not self.result.passed:
             return "EXCEEDS the claim"
         if self.claim_broken is None:
-            return f"within the claim; {self.result.remark}" if self.result.remark else "within the claim"
+            return "within the claim"
         return f"{NOT_PRIVATE}, claim broken" if self.claim_broken else "the paper's claim was not broken"
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; ``claim_broken`` is null where there is no paper's claim to break."""
-        result, claim = self.result, self.paper_claim
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "attack": self.about,
-            "claimed": _amounts(result.claimed),
-            "paper_claims": None if claim is None else {**_amounts(claim), "epsilon_lower_bound": self.paper_bound},
-            "claim_broken": self.claim_broken,
-            "epsilon_lower_bound": result.epsilon_lower_bound,
-            "calibrated_lower_bound": result.calibrated_lower_bound,
-            "confidence": 1 - result.false_alarm,
-            "false_alarm": result.false_alarm,
-            "runs": result.runs,
-            "structure": result.structure,
-            "verdict": self.verdict,
-            "passed": self.passed,
-        }
-
     def cells(self) -> tuple[str, ...]:
-        """The cells of the table: name, claim, bounds, confidence, runs, verdict."""
+        """The cells of the table: name, claim, bounds, confidence, runs, power, verdict."""
         result = self.result
         calibrated = result.calibrated_lower_bound
         claim = result.claimed if self.paper_claim is None else self.paper_claim
@@ -164,17 +137,59 @@ class Row:
             "-" if calibrated is None else f"{calibrated:.3f}",
             f"1 - {result.false_alarm:g}",
             f"{result.runs:,}",
+            self.power,
             self.verdict,
         )
 
 
-HEADINGS = ("mechanism", "claim (epsilon, delta)", "bound", "bound by curve", "confidence", "runs", "verdict")
+def as_table(rows: Sequence[Row]) -> Table:
+    """One line for each audit."""
+    headings = ("mechanism", "claim (epsilon, delta)", "bound", "bound by curve", "confidence", "runs", "finds")
+    table = Table(*headings, "verdict", caption=_caption(rows), caption_justify="left")
+    for row in rows:
+        table.add_row(*row.cells(), style=None if row.passed else "bold red")
+    return table
 
 
-def _amounts(cost: Cost) -> dict[str, Any]:
+def as_json(rows: Sequence[Row], effort: Effort) -> dict[str, Any]:
+    """Stable keys: effort, passed, false_alarm_of_all, audits; ``claim_broken`` is null without a paper's claim."""
     return {
-        "epsilon": epsilon_float(cost.epsilon_micro),
-        "delta": float_up(delta_value(cost.delta_units)),
-        "epsilon_micro": cost.epsilon_micro,
-        "delta_units": str(cost.delta_units),
+        "effort": effort,
+        "passed": all(row.passed for row in rows),
+        "false_alarm_of_all": sum(row.result.false_alarm for row in rows),
+        "audits": list(map(_row_json, rows)),
     }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    result, claim = row.result, row.paper_claim
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "attack": row.about,
+        "claimed": amounts(result.claimed),
+        "paper_claims": None if claim is None else {**amounts(claim), "epsilon_lower_bound": row.paper_bound},
+        "claim_broken": row.claim_broken,
+        "epsilon_lower_bound": result.epsilon_lower_bound,
+        "calibrated_lower_bound": result.calibrated_lower_bound,
+        "confidence": 1 - result.false_alarm,
+        "false_alarm": result.false_alarm,
+        "runs": result.runs,
+        "power": row.power,
+        "structure": result.structure,
+        "verdict": row.verdict,
+        "passed": row.passed,
+    }
+
+
+def _caption(rows: Sequence[Row]) -> str:
+    failed = [row.name for row in rows if not row.passed]
+    caption = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} pass."
+    broken = [row.name for row in rows if row.claim_broken]
+    if broken:
+        caption += f" The claims of {' and '.join(broken)}, calibrated as in their papers, are broken, as they must be."
+    return (
+        f"{caption} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
+        " the exact trade-off curve at every calibration. Runs: on each of two neighbours. Finds: the smallest fault"
+        " that a row finds with a probability of 0.9."
+    )

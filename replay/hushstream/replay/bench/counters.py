@@ -31,7 +31,7 @@ from hushstream.counting.buffered.shapes import lower_bound
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, at_most, figure
 
 DIMENSION = 25
 BATCH = 256

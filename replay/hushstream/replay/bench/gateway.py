@@ -29,12 +29,11 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench import vowpal
-from hushstream.replay.bench.cpu import process_seconds
-from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import make_load
-from hushstream.replay.bench.processes import Running, broker_process, started
-from hushstream.replay.runners.ports import free_port
+from hushstream.replay.bench.processes import Running, broker_process, process_seconds, started
+from hushstream.replay.experiments.rows import BenchFailed
+from hushstream.replay.runners.stream import free_port
 
 ARMS, DIMENSION, USERS = 10, 10, 400
 CONFIGURATION = {

@@ -1,23 +1,31 @@
-"""Measures a run from its logs: how many records were folded at which time, by the broker's log times."""
+"""Runs one worker, or the bare agent that is the baseline of all, and reads the log times of its records."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.replay.bench.errors import BenchFailed
+from hushstream.engine.declare.declaration import System
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async
+from hushstream.replay.bench.load import append_all
+from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
+from hushstream.replay.experiments.rows import BenchFailed
 from hushstream.schemas import codec
-from hushstream.schemas.topics import common_name, of_party
+from hushstream.schemas.topics import LOG_TIME, common_name, of_party, physical
 
 POLL_SECONDS = 0.2
 
-_COLUMNS = ("arms", "propensities", "policies", "model_versions")
 STALL_SECONDS = 60.0
 
 
@@ -32,14 +40,6 @@ class Folded:
     decided: int
     arms: bytes
     """The decided arms: int32, one for each decision."""
-    models: tuple[int, int] = (0, 0)
-    """Offsets of the models that it adopts, low and high."""
-    slots: int = 0
-    """How many slots left with it."""
-    size: int = 0
-    """How many bytes its value has."""
-    rows_size: int = 0
-    """How many of these bytes hold rows: ids with their lengths, and columns."""
 
 
 @dataclass(slots=True)
@@ -102,10 +102,6 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
             ranges.get("clicks", nothing),
             len(fields["event_ids"]),
             fields["arms"],
-            ranges.get("models", nothing),
-            fields["slots"],
-            len(value),
-            sum(1 + len(identity.encode()) for identity in fields["event_ids"]) + sum(len(fields[n]) for n in _COLUMNS),
         )
     ]
 
@@ -139,13 +135,9 @@ def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
     begun, ended = records[0].log_time_ms, records[-1].log_time_ms
     if begun == ended:
         raise BenchFailed("expected decisions at two log times at least, got all at one: the run is too short")
-    return Timed(begun, ended, inputs_between(records, begun, ended) * events_per_record)
-
-
-def inputs_between(records: Sequence[Folded], begun_ms: float, ended_ms: float) -> int:
-    """The number of input records that were folded after ``begun_ms``, up to ``ended_ms``."""
-    counted = [record for record in records if begun_ms < record.log_time_ms <= ended_ms]
-    return sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
+    counted = [record for record in records if begun < record.log_time_ms]
+    inputs = sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
+    return Timed(begun, ended, inputs * events_per_record)
 
 
 def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int]) -> list[int]:
@@ -162,3 +154,64 @@ def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int])
         for offset in range(*record.contexts)
         if 0 <= offset - first < len(log_times_ms)
     ]
+
+
+async def passthrough_rate(
+    bootstrap: str, prefix: str, producer: AIOKafkaProducer, values: Sequence[bytes], folder: Path
+) -> float:
+    """Records per second through a bare Faust agent (`hushstream.replay.bench.passthrough`)."""
+    source, target = f"{prefix}passthrough.source", f"{prefix}passthrough.target"
+    connection = Connection(bootstrap, "")
+    async with connection.admin("create topics") as admin:
+        settings = {LOG_TIME: "LogAppendTime"}
+        await admin.create_topics([NewTopic(name, 1, 1, topic_configs=settings) for name in (source, target)])
+    await append_all(producer, source, values)
+    arguments = ["-m", "hushstream.replay.bench.passthrough", bootstrap, source, target, str(folder)]
+    async with started("passthrough", arguments, folder, kill=True) as agent:
+        times = await log_times(connection, (target, 0), len(values), agent)
+    seconds = (times[-1] - times[0]) / 1000
+    return sum(moment > times[0] for moment in times) / seconds
+
+
+async def log_times(
+    connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
+) -> list[int]:
+    """Wait for the records from ``first`` up to ``end``, and return their log times (Unix time, ms)."""
+    async with LogReader(connection.settings()) as reader:
+        have, moved = -1, time.monotonic()
+        while have < end:
+            writer.check()
+            found = (await reader.end_offsets([source]))[source]
+            if found > have:
+                have, moved = found, time.monotonic()
+            elif time.monotonic() - moved > STALL_SECONDS:
+                raise BenchFailed(f"{source[0]}: expected {end} records, got {have} and nothing for {STALL_SECONDS} s")
+            if have < end:
+                await asyncio.sleep(POLL_SECONDS)
+        reader.open({source: first})
+        return [record.timestamp_ms for record in await reader.read(source, first, end)]
+
+
+@asynccontextmanager
+async def worker_on(
+    folder: Path, system: System, role: str, topic: str, values: Sequence[Sequence[bytes]]
+) -> AsyncIterator[tuple[Connection, Running, CpuMeter]]:
+    """Run the worker of a role while the context is open; the broker runs as long.
+
+    Args:
+        folder: a folder of the run; ``deployment`` in it holds the system.
+        system: the deployment.
+        role: the role of the worker.
+        topic: its input.
+        values: the records of each partition of the input.
+    """
+    async with embedded_broker(folder) as bootstrap:
+        connection = Connection(bootstrap, "bench.")
+        await apply_async(connection, system, replication=1)
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
+            for partition, records in enumerate(values):
+                await append_all(producer, physical(connection.prefix, topic), records, partition)
+        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(folder / "deployment")]
+        arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
+        async with started(role, arguments, folder) as worker, CpuMeter([worker]) as meter:
+            yield connection, worker, meter

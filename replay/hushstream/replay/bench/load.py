@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.columns import REWARD
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 
 REWARD_RATE = 0.2
 """The probability that a decision is rewarded with 1; all others are rewarded with 0."""

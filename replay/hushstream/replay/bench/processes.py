@@ -1,4 +1,4 @@
-"""Runs the processes of a benchmark: an embedded broker, a learner worker, and the baseline."""
+"""Runs the processes of a benchmark, and reads their CPU time (from /proc, in steps of 10 ms) and memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from hushstream.replay.bench.errors import BenchFailed
+import numpy as np
+
+from hushstream.replay.experiments.rows import BenchFailed
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
@@ -97,3 +101,61 @@ async def broker_process(folder: Path) -> AsyncIterator[tuple[str, Running]]:
                 raise BenchFailed(f"expected the broker to listen within {START_SECONDS:g} s")
             await asyncio.sleep(0.02)
         yield ready.read_text(encoding="utf-8").strip(), broker
+
+
+SAMPLE_SECONDS = 0.05
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class CpuMeter:
+    """Follows the CPU time of some processes while its context is open."""
+
+    def __init__(self, processes: Sequence[Running]) -> None:
+        """Name the processes to follow."""
+        self._pids = [one.process.pid for one in processes]
+        self._at_ms: list[float] = []
+        self._followed: list[float] = []
+        self._sampling: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._sample()
+        self._sampling = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.gather(self._sampling, return_exceptions=True)
+        if error is None:
+            self._sample()
+
+    def seconds(self, begun_ms: float, ended_ms: float) -> float:
+        """CPU seconds of the processes together, between two moments of the wall clock (Unix time, ms)."""
+        begun, ended = np.interp([begun_ms, ended_ms], self._at_ms, self._followed)
+        return float(ended - begun)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self._sample()
+
+    def _sample(self) -> None:
+        try:
+            followed = sum(process_seconds(pid) for pid in self._pids)
+        except OSError as error:
+            raise BenchFailed(f"CPU time: expected /proc and running processes, got {error.strerror}") from None
+        self._at_ms.append(time.time() * 1000)
+        self._followed.append(followed)
+
+
+def process_seconds(pid: int) -> float:
+    """CPU seconds of a running process since its start.
+
+    Raises:
+        OSError: there is no such process, or no /proc.
+    """
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / _TICKS_PER_SECOND

@@ -103,7 +103,7 @@ def summarise_criteo(folder: Path) -> Summary:
 
 def summarise_obd(folder: Path) -> Summary:
     """Count the rows and clicks of every log, and the arms of every campaign."""
-    from hushstream.replay.logged.obd import CAMPAIGNS, POLICIES, load_obd
+    from hushstream.replay.logged.log import CAMPAIGNS, POLICIES, load_obd
 
     summary: dict[str, int | float | str] = {}
     rows = clicks = 0

@@ -1,14 +1,65 @@
-"""Makes a world from its name and options."""
+"""Makes a world from its name and options.
+
+*Played by.* Says which commands play a dataset: worlds are replayed through a system, logs of another policy are
+evaluated.
+
+*Known worlds.* Finds worlds by name: the built-in ones, and those that other packages offer by entry point.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
 
-from hushstream.replay.catalogue.known_worlds import WORLDS, Factory, known_worlds
-from hushstream.replay.catalogue.played_by import hint
+from hushstream.replay.datasets.builtin import known_datasets
+from hushstream.replay.logged.log import known_logs
+from hushstream.replay.study import Registry, studies
 from hushstream.replay.worlds.world import World, WorldError
+
+Factory = Callable[..., World]
+"""A function that makes a world. Its options are keyword arguments; its declared return type decides the system."""
+
+WORLDS: Registry[Factory] = Registry("world", "hushstream.worlds", Callable, WorldError)
+
+
+def known_worlds() -> dict[str, Factory]:
+    """Return every world's factory by name, sorted.
+
+    Raises:
+        WorldError: two packages claim one name.
+    """
+    return WORLDS.known({name: made for study in studies().values() for name, made in study.worlds.items()})
+
+
+def system_of(name: str) -> str:
+    """The system that plays a world, by the declared return type of its factory.
+
+    Raises:
+        KeyError: there is no world of this name.
+        WorldError: no system plays such worlds.
+    """
+    made = get_type_hints(known_worlds()[name]).get("return")
+    for study in studies().values():
+        if name in study.worlds or study.plays(made):
+            return study.system
+    raise WorldError(f"world {name!r}: expected a factory whose return type a system plays, got {made}")
+
+
+def played_by(name: str) -> tuple[str, ...]:
+    """The commands that play the dataset of this name, without ``hushstream`` and ``--dataset NAME``; often one."""
+    replays = (f"replay {system_of(name)}",) if name in known_worlds() else ()
+    return replays + (("evaluate",) if name in known_logs() else ())
+
+
+def hint(name: str) -> str:
+    """The end of a message about a name that was given to the wrong command; empty for an unknown name."""
+    commands = [f"`hushstream {command} --dataset {name}`" for command in played_by(name)]
+    if commands:
+        return f"; {name!r} is played by {' and '.join(commands)}"
+    if name in known_datasets():
+        return f"; {name!r} is a dataset that no command plays: `hushstream datasets inspect {name}` reads it"
+    return ""
 
 
 def find_world(name: str) -> Factory:

@@ -1,8 +1,14 @@
-"""The datasets that come with hushstream: addresses and checksums where they are known, never the data themselves."""
+"""The datasets that come with hushstream: addresses and checksums where they are known, never the data themselves.
+
+*Datasets by name.* Finds a dataset by name, among the built-in ones and the entry points of other packages.
+
+Another package adds a dataset with an entry point of the group ``hushstream.datasets`` that names a `Dataset`.
+"""
 
 from __future__ import annotations
 
-from hushstream.replay.datasets.dataset import Dataset, DatasetFile, SummaryBy, simulated_dataset
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile, SummaryBy, simulated_dataset
+from hushstream.replay.study import Registry, studies
 
 _MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
@@ -31,7 +37,7 @@ SYNTHETIC = simulated_dataset(
 
 SHOP = simulated_dataset(
     "shop",
-    "Simulated visitors of a shop: a country, an age, interests and an hour; goods with names",
+    "Simulated visitors of a shop: a country, an age, interests and an hour; items with names",
     SummaryBy(f"{_SUMMARIES}:summarise_shop"),
 )
 
@@ -139,7 +145,7 @@ OBD = Dataset(
         f"{_UNVERIFIED} It has too few clicks for any comparison of policies to be significant. The full "
         "release (26 million rows, a zip archive of about 400 MB) is at "
         "https://research.zozo.com/data_release/open_bandit_dataset.zip; unpacked, it is read by the same "
-        "adapter (`hushstream.replay.logged.obd.load_obd`)."
+        "adapter (`hushstream.replay.logged.log.load_obd`)."
     ),
     folders=("open-bandit-small", "obd"),
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_obd"),
@@ -188,3 +194,25 @@ LASTFM = Dataset(
 )
 
 BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)
+
+
+DATASETS: Registry[Dataset] = Registry("dataset", "hushstream.datasets", Dataset, DatasetError)
+
+
+def known_datasets() -> dict[str, Dataset]:
+    """Return every dataset by name, sorted.
+
+    Raises:
+        DatasetError: two packages claim one name, or an entry point does not name a `Dataset`.
+    """
+    brought = (dataset for study in studies().values() for dataset in study.datasets)
+    return DATASETS.known({dataset.name: dataset for dataset in (*BUILTIN, *brought)})
+
+
+def find_dataset(name: str) -> Dataset:
+    """Return the dataset of this name.
+
+    Raises:
+        DatasetError: no dataset has this name; the message lists the known names.
+    """
+    return DATASETS.find(known_datasets(), name)

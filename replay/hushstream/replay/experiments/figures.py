@@ -1,18 +1,19 @@
-"""Draws the pictures of experiments from their rows; each has a caption that says where its figures come from."""
+"""Draws the curves of all experiments from their rows; each has a caption that says where its figures come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from itertools import cycle
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from hushstream.replay.experiments.findings import Description, Findings, promise
+from hushstream.privacy.promises.promise import NOT_PRIVATE
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Provenance, promise
 from hushstream.replay.experiments.rows import Row
-from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, GREY, PURPLE, RED, SKY, Drawing, Sheet, png
 
 LEAST_SEEDS = 3
 """The fewest seeds for a band: a 95 % interval over two seeds is wider than any picture."""
@@ -21,72 +22,41 @@ SETTING = "Setting"
 """The entry of `sources` with the settings of the whole experiment."""
 
 _MOST_DIGESTS = 32
+_MOST_TICKS = 10
+
+_PENS = tuple(
+    zip(
+        cycle((BLUE, RED, GREEN, PURPLE, AMBER, BLACK, SKY)),
+        cycle(("-", "--", "-.")),
+        ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">") * 4,
+    )
+)
+"""Colour, dashes and marker of each line; lines differ by marker, too, for readers without colour vision."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pen:
-    """The look of one line of a picture; lines differ by marker, too, for readers without colour vision."""
-
-    colour: str
-    dashes: str
-    marker: str
-
-
-Draw = Callable[[Sequence[Row], Sheet], None]
+def drawing(curve: Curve, experiment: Experiment, found: Findings) -> Drawing:
+    """Make the drawing of a curve from the findings."""
+    bands = ""
+    if len(found.seeds) >= LEAST_SEEDS:
+        bands = f"Bands are 95 % intervals over {len(found.seeds)} seeds."
+    lines = f"Drawn from {len(found.rows):,} rows, which are in {experiment.name}.csv."
+    name = f"{experiment.name}{curve.suffix}"
+    return Drawing(name, curve.title, bands, f"{bands} {lines}".strip(), partial(draw, curve, found.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One picture.
-
-    Attributes:
-        title: the title above it.
-        draw: draws it.
-        suffix: the end of its file's name, where an experiment has several.
-    """
-
-    title: str
-    draw: Draw
-    suffix: str = ""
+def render(curve: Curve, experiment: Experiment, found: Findings) -> bytes:
+    """A curve as PNG bytes, with the sources of its figures below; the same bytes for the same findings."""
+    return png(drawing(curve, experiment, found), [f"{name}: {text}" for name, text in sources(experiment, found)])
 
 
-def drawing(picture: Picture, findings: Findings) -> Drawing:
-    """Make the drawing of a picture from the findings."""
-    name = f"{findings.description.name}{picture.suffix}"
-    bands = _bands(findings)
-    lines = f"Drawn from {len(findings.rows):,} rows, which are in {findings.description.name}.csv."
-    return Drawing(name, picture.title, bands, f"{bands} {lines}".strip(), partial(picture.draw, findings.rows))
-
-
-def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path) -> list[Path]:
-    """Write ``NAME.png`` (or ``NAME-SUFFIX.png``) for each picture; the same bytes for the same findings."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = []
-    for picture in pictures:
-        path = folder / f"{findings.description.name}{picture.suffix}.png"
-        path.write_bytes(render(picture, findings))
-        paths.append(path)
-    return paths
-
-
-def render(picture: Picture, findings: Findings) -> bytes:
-    """A picture as PNG bytes, with the sources of its figures below."""
-    return png(drawing(picture, findings), caption(findings.description))
-
-
-def caption(description: Description) -> list[str]:
-    """Source, worlds, seeds, guarantees and digests, one fact a line."""
-    return [f"{name}: {text}" for name, text in sources(description)]
-
-
-def sources(description: Description) -> list[tuple[str, str]]:
-    """Where the figures come from, by name."""
-    facts = [("Source", f"{description.source}."), *(("World", f"{world}.") for world in description.worlds)]
-    if description.seeds:
-        facts.append(("Seeds", f"{_spans(description.seeds)}."))
-    facts += [(SETTING, text) for text in ([] if description.deployments else description.settings)]
-    facts += _promises(description)
-    digests = list(dict.fromkeys(known.digest[:8] for known in description.deployments))
+def sources(experiment: Experiment, found: Findings) -> list[tuple[str, str]]:
+    """Where the figures come from, by name: source, worlds, seeds, guarantees and digests."""
+    facts = [("Source", f"{experiment.source}."), *(("World", f"{world}.") for world in found.worlds)]
+    if found.seeds:
+        facts.append(("Seeds", f"{_spans(found.seeds)}."))
+    facts += [(SETTING, text) for text in ([] if found.deployments else found.settings)]
+    facts += _promises(found.deployments)
+    digests = list(dict.fromkeys(known.digest[:8] for known in found.deployments))
     if len(digests) > _MOST_DIGESTS:
         facts.append(("Deployments", f"{len(digests)}; configuration digests in column digest of the CSV."))
     elif digests:
@@ -94,16 +64,10 @@ def sources(description: Description) -> list[tuple[str, str]]:
     return facts
 
 
-def _bands(findings: Findings) -> str:
-    if len(findings.description.seeds) < LEAST_SEEDS:
-        return ""
-    return f"Bands are 95 % intervals over {len(findings.description.seeds)} seeds."
-
-
-def _promises(description: Description) -> list[tuple[str, str]]:
+def _promises(deployments: Sequence[Provenance]) -> list[tuple[str, str]]:
     """Each distinct guarantee once, after the names of the lines that have it."""
     lines: dict[str, dict[str, None]] = {}
-    for known in description.deployments:
+    for known in deployments:
         lines.setdefault(promise(known.guarantee), {})[known.label] = None
     return [(", ".join(labels), f"{text}.") for text, labels in lines.items()]
 
@@ -114,33 +78,116 @@ def _spans(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) else str(list(seeds))
 
 
-def ticks(axes: Axes, places: Sequence[float]) -> None:
-    """Put ticks at these places only, as many as are readable."""
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(places, [f"{int(place):,}" if float(place).is_integer() else f"{place:g}" for place in places])
-
-
-def plain_logarithm(axes: Axes) -> None:
-    """Make the vertical axis logarithmic, and write powers of ten in full, as mathematical text is off."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def line(
-    axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pen, label: str, every: int | None = None
-) -> None:
-    """Draw a line and its band over the column ``across``, from ``value``, ``value_low`` and ``value_high``.
-
-    The band is an interval over seeds; with fewer than `LEAST_SEEDS` seeds there is no band.
-    """
-    rows = sorted(rows, key=lambda row: float(row[across]))
-    if not rows:
+def draw(curve: Curve, rows: Sequence[Row], sheet: Sheet) -> None:
+    """Draw a curve: a panel for each value of its panel columns, and a line for each value of its line columns."""
+    wanted = [row for row in rows if all(row.get(name) == value for name, value in curve.where.items())]
+    named = {name: _line(wanted, curve, name) for name in _names(wanted, curve)}
+    if not curve.across:
+        _draw_bars(curve, named, sheet)
         return
-    places = [row[across] for row in rows]
-    if f"{value}_low" in rows[0] and min(row.get("seeds", LEAST_SEEDS) for row in rows) >= LEAST_SEEDS:
-        low, high = ([row[f"{value}_{end}"] for row in rows] for end in ("low", "high"))
-        axes.fill_between(places, low, high, color=pen.colour, alpha=0.13, linewidth=0)
-    values = [row[value] for row in rows]
-    axes.plot(places, values, pen.dashes, color=pen.colour, marker=pen.marker, markevery=every, label=label)
+    placed = [row for lines in named.values() for row in lines if _is_number(row.get(curve.across))]
+    keys = list(dict.fromkeys(_key(row, curve.panels) for row in wanted if row in placed))
+    panels = sheet.panels(len(keys), columns=2, height=300)
+    for axes, key in zip(panels, keys, strict=True):
+        for (name, lines), pen in zip(named.items(), _PENS, strict=False):
+            here = [row for row in lines if _key(row, curve.panels) == key or _key(row, curve.panels) not in keys]
+            _draw_line(axes, curve, here, name[0], _label(curve, name, lines), pen)
+        axes.set_title(", ".join(key))
+        axes.set_xlabel(curve.across.replace("_", " "))
+        _scales(axes, curve, placed)
+    sheet.label_left(panels, ", ".join(curve.values[:1] if len(curve.values) == 1 else ()).replace("_", " "))
+    sheet.legend(*panels)
+
+
+def _names(rows: Sequence[Row], curve: Curve) -> list[tuple[str, ...]]:
+    """The lines of a curve: a column that is drawn, and the values of the columns that tell lines apart."""
+    found = ((value, *_key(row, curve.by)) for value in curve.values for row in rows if value in row)
+    return list(dict.fromkeys(found))
+
+
+def _line(rows: Sequence[Row], curve: Curve, name: tuple[str, ...]) -> list[Row]:
+    return [row for row in rows if name[0] in row and _key(row, curve.by) == name[1:]]
+
+
+def _key(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
+    """The values of some columns as texts; a column that a row has not is left out."""
+    return tuple(_text(name, row[name]) for name in columns if row.get(name) not in (None, ""))
+
+
+def _text(column: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    name = column.replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value:,}" if isinstance(value, int) else f"{name} {value:g}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _label(curve: Curve, name: tuple[str, ...], rows: Sequence[Row]) -> str:
+    """The name of a line, with the warning that its rows have."""
+    parts = name[1:] if len(curve.values) == 1 and name[1:] else (name[0].replace("_", " "), *name[1:])
+    warned = warning(rows)
+    return f"{', '.join(parts)} ({warned})" if warned else ", ".join(parts)
+
+
+def warning(rows: Sequence[Row]) -> str:
+    """What a line must say of its rows where they are not private as stated, with the true epsilon where one holds."""
+    broken = [row for row in rows if NOT_PRIVATE in str(row.get("marks", ""))]
+    if not broken or any(row["delta"] >= 0.5 for row in broken):
+        return NOT_PRIVATE if broken else ""
+    least, most = (f"{pick(row['epsilon'] for row in broken):,.4g}" for pick in (min, max))
+    return f"{NOT_PRIVATE}: true epsilon {least}" + ("" if least == most else f" to {most}")
+
+
+def _draw_line(
+    axes: Axes, curve: Curve, rows: Sequence[Row], value: str, label: str, pen: tuple[str, str, str]
+) -> None:
+    """Draw a line and its band, which is an interval over seeds; with fewer than `LEAST_SEEDS` there is no band."""
+    colour, dashes, marker = pen
+    for row in rows:
+        if not _is_number(row.get(curve.across)):
+            axes.axhline(row[value], color=colour, linestyle=":", label=label)
+    placed = sorted((row for row in rows if _is_number(row.get(curve.across))), key=lambda row: row[curve.across])
+    if not placed:
+        return
+    places = [row[curve.across] for row in placed]
+    if f"{value}_low" in placed[0] and min(row.get("seeds", LEAST_SEEDS) for row in placed) >= LEAST_SEEDS:
+        low, high = ([row[f"{value}_{end}"] for row in placed] for end in ("low", "high"))
+        axes.fill_between(places, low, high, color=colour, alpha=0.13, linewidth=0)
+    every = max(1, len(places) // _MOST_TICKS)
+    axes.plot(places, [row[value] for row in placed], dashes, color=colour, marker=marker, markevery=every, label=label)
+
+
+def _scales(axes: Axes, curve: Curve, rows: Sequence[Row]) -> None:
+    """Set the logarithmic axes, and ticks at the places of the rows where these are few."""
+    if "x" in curve.log:
+        axes.set_xscale("log")
+    if "y" in curve.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator())
+        # Powers of ten are written in full, as mathematical text is off.
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    places = sorted({float(row[curve.across]) for row in rows})
+    if len(places) <= _MOST_TICKS:
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(places, [f"{int(one):,}" if one.is_integer() else f"{one:g}" for one in places])
+
+
+def _draw_bars(curve: Curve, named: Mapping[tuple[str, ...], Sequence[Row]], sheet: Sheet) -> None:
+    """Draw a bar for each row: a panel for each value of the panel columns, the bars named by the line columns."""
+    lines = ((name, row) for name, rows in named.items() for row in rows)
+    bars = [(_key(row, curve.panels), _label(curve, name, [row]), row[name[0]]) for name, row in lines]
+    keys = list(dict.fromkeys(key for key, _, _ in bars))
+    panels = sheet.named_rows(*([label for key, label, _ in bars if key == one] for one in keys))
+    for axes, one in zip(panels, keys, strict=True):
+        values = [value for key, _, value in bars if key == one]
+        colours = [BLUE if value >= 0 else RED for value in values]
+        axes.bar_label(axes.barh(range(len(values)), values, color=colours, height=0.6), fmt="%.3g", padding=4)
+        axes.axvline(0.0, color=GREY, linewidth=0.9)
+        axes.margins(x=0.15)
+        axes.set(title=", ".join(one), xlabel=", ".join(curve.values).replace("_", " "))

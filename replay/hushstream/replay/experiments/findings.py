@@ -1,14 +1,14 @@
-"""The findings of an experiment: rows, targets, and remarks for readers."""
+"""An experiment and its findings: rows, targets, and remarks for readers.
+
+Another package adds an experiment with an entry point of the group ``hushstream.experiments`` that names an
+`Experiment`.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Group
@@ -16,9 +16,63 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.rows import Row
+from hushstream.replay.experiments.rows import BenchRow, Row
+from hushstream.replay.study import Progress, Registry
+from hushstream.schemas.errors import HushstreamError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The picture of an experiment: which columns of its rows are drawn, and how.
+
+    A row without a number in the column ``across``, such as one without noise, is a level in the panel of its columns,
+    or in every panel where its columns have none.
+
+    Attributes:
+        title: the title above it.
+        values: the columns that are drawn, each with its band from ``NAME_low`` to ``NAME_high``.
+        across: the column of the horizontal axis; empty for one bar a row.
+        by: the columns that tell lines, or bars, apart.
+        panels: the columns that tell panels apart.
+        where: the values of the rows that are drawn.
+        log: the logarithmic axes: ``x``, ``y`` or both.
+        suffix: the end of its file's name, where an experiment has several.
+    """
+
+    title: str
+    values: tuple[str, ...]
+    across: str = ""
+    by: tuple[str, ...] = ()
+    panels: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+    log: str = ""
+    suffix: str = ""
+
+
+class ExperimentError(HushstreamError):
+    """An experiment is unknown, or is claimed twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The size of an experiment, and the place of its data.
+
+    Attributes:
+        quick: play a small version that takes seconds; targets that need a larger size are not evaluated.
+        data_dir: a local folder of datasets in place of the cache.
+        system: only this system, in experiments that have rows of several.
+    """
+
+    quick: bool = False
+    data_dir: str | None = None
+    system: str | None = None
+
+    @property
+    def world_options(self) -> dict[str, str]:
+        """The option of a world that names the folder; none without a folder."""
+        return {} if self.data_dir is None else {"data_dir": self.data_dir}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +90,62 @@ class Provenance:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a reader must know about an experiment.
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What an experiment found, and what a reader must know of it.
 
     Attributes:
-        name: name of the experiment.
-        title: its subject, in one line.
-        source: the paper's table or figure.
+        rows: flat rows, one for each line and point.
+        targets: figures with a target.
         worlds: the worlds and their variants, in words.
         seeds: each seed decides a world, the coins of its users, and the keys.
         settings: settings of the whole experiment, one sentence each.
         deployments: the private deployments, with guarantees and digests.
     """
 
-    name: str
-    title: str
-    source: str
+    rows: Sequence[Row]
+    targets: Sequence[BenchRow]
     worlds: tuple[str, ...]
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     settings: tuple[str, ...]
     deployments: tuple[Provenance, ...] = ()
 
-    def facts(self) -> list[str]:
-        """The facts for a terminal or a caption: source, worlds, seeds, settings, and the guarantee of each line."""
-        seeds = ", ".join(map(str, self.seeds)) or "none"
-        promises = dict.fromkeys(f"{known.label}: {promise(known.guarantee)}" for known in self.deployments)
-        return [
-            f"Source: {self.source}.",
-            *(f"World {world}." for world in self.worlds),
-            f"Seeds: {seeds}.",
-            *self.settings,
-            *(f"{text}." for text in promises),
-        ]
+    @property
+    def marks(self) -> list[str]:
+        """The warnings of all deployments and all rows, each once."""
+        known = [mark for one in self.deployments for mark in one.guarantee.marks]
+        of_rows = [mark for row in self.rows for mark in str(row.get("marks", "")).split("; ") if mark]
+        return list(dict.fromkeys([*known, *of_rows]))
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "source": self.source,
-            "worlds": list(self.worlds),
-            "seeds": list(self.seeds),
-            "settings": list(self.settings),
-            "deployments": [
-                {"label": known.label, "digest": known.digest, "guarantee": known.guarantee.as_json()}
-                for known in self.deployments
-            ],
-        }
+    @property
+    def reached(self) -> list[bool]:
+        """Whether each target that was evaluated is reached."""
+        return [row.reached for row in self.targets if row.reached is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A paper's table or figure.
+
+    Attributes:
+        name: its name on the command line.
+        title: what it shows, in one line.
+        source: the paper's table or figure.
+        run: plays it: (scale, progress) -> findings.
+        curves: its pictures.
+    """
+
+    name: str
+    title: str
+    source: str
+    run: Callable[[Scale, Progress | None], Findings]
+    curves: tuple[Curve, ...]
+
+
+EXPERIMENTS: Registry[Experiment] = Registry("experiment", "hushstream.experiments", Experiment, ExperimentError)
+
+JOINING_SEEDS = tuple(range(10))
+"""Seeds of what joining brings: intervals over ten of them tell a gain of a point from chance."""
 
 
 def promise(guarantee: Guarantee) -> str:
@@ -95,81 +157,44 @@ def promise(guarantee: Guarantee) -> str:
     lifetime = guarantee.lifetime
     if lifetime.units > 1:
         parts.append(f"epsilon {epsilon_text(lifetime.cost.epsilon_micro)} for {lifetime.units} slots")
-    return "; ".join([*parts, "null-slot relation", f"deployment {guarantee.deployment}"])
+    return "; ".join([*parts, "zero-out relation", f"deployment {guarantee.deployment}"])
 
 
 MEASURED = "measured on public datasets and simulations; no noise was added to the figures themselves"
 """The label of the figures of every experiment."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Findings:
-    """The results of an experiment.
-
-    Attributes:
-        description: what a reader must know.
-        rows: flat rows, one for each line and point.
-        targets: figures with a target.
-    """
-
-    description: Description
-    rows: list[Row]
-    targets: list[BenchRow]
-
-    def describe(self) -> dict[str, Any]:
-        """Source, world variants, seeds, guarantees and configuration digests."""
-        return self.description.as_json()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; NaN becomes null."""
-        return {
-            "description": self.describe(),
-            "rows": [{name: _plain(value) for name, value in row.items()} for row in self.rows],
-            "targets": [asdict(target) for target in self.targets],
-        }
-
-    def as_csv(self) -> str:
-        """The rows with every column that any of them has, and a last column with the label of the figures."""
-        names = [*dict.fromkeys(name for row in self.rows for name in row), "figures"]
-        target = io.StringIO()
-        writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "figures": MEASURED} for row in self.rows)
-        return target.getvalue()
-
-    def table(self) -> Group:
-        """The rows and targets for a terminal; of a line over time only the last row."""
-        return Group(_rows_table(self), targets_table(self.targets), Text("\n".join(self.description.facts())))
+def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
+    """Plain values; NaN becomes null."""
+    return {
+        "description": {
+            "name": experiment.name,
+            "title": experiment.title,
+            "source": experiment.source,
+            "worlds": list(found.worlds),
+            "seeds": list(found.seeds),
+            "settings": list(found.settings),
+            "deployments": [
+                {"label": known.label, "digest": known.digest, "guarantee": page_json(known.guarantee)}
+                for known in found.deployments
+            ],
+        },
+        "rows": [{name: _plain(value) for name, value in row.items()} for row in found.rows],
+        "targets": [asdict(target) for target in found.targets],
+    }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """Findings, and the files that they were written to."""
-
-    findings: Findings
-    files: tuple[Path, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The findings, and the files' names."""
-        return {**self.findings.as_json(), "files": [str(path) for path in self.files]}
-
-    def table(self) -> Group:
-        return self.findings.table()
-
-
-def write_findings(findings: Findings, folder: Path) -> list[Path]:
-    """Write ``NAME.csv``, ``NAME-targets.csv`` and ``NAME.json``; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = findings.description.name
-    rows, targets, whole = folder / f"{name}.csv", folder / f"{name}-targets.csv", folder / f"{name}.json"
-    rows.write_text(findings.as_csv(), encoding="utf-8")
-    target = io.StringIO()
-    writer = csv.DictWriter(target, list(BenchRow.__dataclass_fields__), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in findings.targets)
-    targets.write_text(target.getvalue(), encoding="utf-8")
-    whole.write_text(json.dumps(findings.as_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    return [rows, targets, whole]
+def table(experiment: Experiment, found: Findings) -> Group:
+    """Rows, targets and facts for a terminal; of a line over time only the last row."""
+    facts = [
+        *found.marks,
+        f"Source: {experiment.source}.",
+        *(f"World {world}." for world in found.worlds),
+        f"Seeds: {', '.join(map(str, found.seeds)) or 'none'}.",
+        *found.settings,
+        *dict.fromkeys(f"{known.label}: {promise(known.guarantee)}." for known in found.deployments),
+    ]
+    return Group(_rows_table(experiment, found.rows), targets_table(found.targets), Text("\n".join(facts)))
 
 
 _HIDDEN = frozenset(
@@ -190,18 +215,16 @@ _LINE = ("users", "T", "calibration", "algorithm")
 """The columns that identify a line of a figure over time."""
 
 
-def _rows_table(findings: Findings) -> Table:
-    names = [name for name in dict.fromkeys(name for row in findings.rows for name in row) if name not in _HIDDEN]
+def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
+    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _HIDDEN]
     shown = [name for name in names if not name.endswith(("_low", "_high"))]
-    table = Table(
-        *(Column(name, overflow="fold") for name in shown), title=f"{findings.description.title}\n({MEASURED})"
-    )
-    rows = _ends(findings.rows)
-    for row in rows:
-        table.add_row(*(_cell(row, name) for name in shown))
-    if len(rows) < len(findings.rows):
-        table.caption = f"at the end; {len(findings.rows):,} rows over time are in {findings.description.name}.csv"
-    return table
+    made = Table(*(Column(name, overflow="fold") for name in shown), title=f"{experiment.title}\n({MEASURED})")
+    last = _ends(rows)
+    for row in last:
+        made.add_row(*(_cell(row, name) for name in shown))
+    if len(last) < len(rows):
+        made.caption = f"at the end; {len(rows):,} rows over time are in {experiment.name}.csv"
+    return made
 
 
 def _ends(rows: Sequence[Row]) -> list[Row]:
@@ -222,13 +245,15 @@ def _cell(row: Row, name: str) -> str:
     return text if math.isnan(half) else f"{text} ± {half:.2g}"
 
 
+_SAID = {True: "yes", False: "no", None: ""}
+
+
 def targets_table(targets: Sequence[BenchRow]) -> Table:
     """The table of targets for a terminal."""
-    table = Table("name", "value", "unit", "target", "reached", title="Targets")
+    made = Table("name", "value", "unit", "target", "reached", title="Targets")
     for row in targets:
-        reached = {True: "yes", False: "no", None: ""}[row.reached]
-        table.add_row(row.name, f"{row.value:.4g}", row.unit, row.target, reached)
-    return table
+        made.add_row(row.name, f"{row.value:.4g}", row.unit, row.target, _SAID[row.reached])
+    return made
 
 
 def _plain(value: Any) -> Any:

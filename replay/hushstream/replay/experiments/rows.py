@@ -1,16 +1,24 @@
-"""Makes the columns on privacy and seeds that rows of all experiments have."""
+"""Makes the columns on privacy and seeds that rows of all experiments have.
+
+*Targets.* The rows of a benchmark's result: a figure each, some with a target; and the error of a measurement that
+failed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import Guarantee
+from hushstream.schemas.errors import HushstreamError
 
 Row = dict[str, Any]
 """A flat row: strings, numbers and booleans by column."""
@@ -50,3 +58,65 @@ def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:
         return mean, float("nan"), float("nan")
     half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
     return mean, mean - half, mean + half
+
+
+def columns(name: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
+    """Columns of one value a seed: its mean and 95 % interval."""
+    mean, low, high = over_seeds(np.array(values))
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def share(name: str, held: Sequence[bool]) -> Row:
+    """Columns of a share of trials: the share and its exact 95 % interval (Clopper and Pearson 1934)."""
+    found = binomtest(sum(held), len(held))
+    low, high = found.proportion_ci()
+    return {name: found.statistic, f"{name}_low": float(low), f"{name}_high": float(high)}
+
+
+def beside(column: str, **rows: Row) -> Row:
+    """One column of several rows with its interval, each under the name of its row."""
+    return {f"{name}{end}": row[f"{column}{end}"] for name, row in rows.items() for end in ("", "_low", "_high")}
+
+
+class BenchFailed(HushstreamError):
+    """A measurement failed; the message says which process ended, or which record did not arrive."""
+
+
+Progress = Callable[[str], None]
+"""Called with a text that names the current measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """A figure, and its target if it has one.
+
+    Attributes:
+        name: what was measured, with the size of the run.
+        value: the figure, a median over rounds unless the name says otherwise.
+        unit: the unit of ``value`` and of the number in ``target``.
+        target: the target in words ("at least 3.5"), or "" for a figure without one.
+        reached: whether the value meets the target; None without a target.
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: str = ""
+    reached: bool | None = None
+
+
+def figure(name: str, values: Sequence[float], unit: str) -> BenchRow:
+    """A row with the median of some rounds, without a target."""
+    return BenchRow(name, float(median(values)), unit)
+
+
+def at_least(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
+    """A row with the median of some rounds, which should be at least ``bound``."""
+    value = float(median(values))
+    return BenchRow(name, value, unit, f"at least {bound:g}", value >= bound)
+
+
+def at_most(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
+    """A row with the median of some rounds, which should be at most ``bound``."""
+    value = float(median(values))
+    return BenchRow(name, value, unit, f"at most {bound:g}", value <= bound)

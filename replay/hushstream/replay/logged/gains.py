@@ -1,130 +1,153 @@
-"""Estimates how much more policies would have earned than the logged one, with simultaneous intervals.
+"""Compares a policy with others on the log of one of them, and says whether to deploy it.
 
-Each row of the log gives two values: the reward that was earned, and a doubly robust estimate of a policy's reward.
-Their differences are paired, so the variance that both share does not widen the interval of the mean difference. Rows
-of one user depend on one another, so the users are the sample. The best of k policies is chosen partly by luck, so each
-interval has level 1 - 0.05 / k (Bonferroni).
+Each row of the log gives a doubly robust estimate of the reward of each policy. Differences of two policies are paired,
+so the variance that both share does not widen their interval. Rows of one user depend on one another, so the users are
+the sample. All baselines are compared at once, so each of k intervals has level 1 - 0.05 / k (Bonferroni): where no
+policy is better than any other, a gain is claimed in 5 of 100 logs at most.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.replay.logged.estimators import doubly_robust_terms
-from hushstream.replay.logged.evaluate import FEW_REWARDS, SMALL_SAMPLE
-from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.logged.evaluate import (
+    FEW_REWARDS,
+    SMALL_SAMPLE,
+    Interval,
+    doubly_robust_terms,
+    effective_rows,
+    likelihood_interval,
+)
 from hushstream.replay.logged.log import LoggedDataset
+from hushstream.replay.report.parts import Comparison, gain_kept
 
 Float64 = npt.NDArray[np.float64]
 
+LOGGING, SINGLE, OWN = "logging policy", "best single item", "own learning only"
+"""The baselines: the policy that wrote the log; the item that earned most on the rows of other users; users who learn
+without one another."""
+
+NEEDED = (LOGGING, SINGLE)
+"""The baselines that a policy has to beat."""
+
 _ALPHA = 0.05
 
+Finding = Literal["significantly better", "significantly worse", "no significant difference", "not known"]
+Advice = Literal["deploy", "do not deploy", "no gain shown", "no verdict"]
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """The additional reward per decision that a policy would have earned compared with the logged one.
 
-    Attributes:
-        policy: name of the policy.
-        value: its mean reward, doubly robust.
-        gain: ``value`` minus the logged mean reward.
-        interval: interval of the gain; the intervals of all policies hold together with 95 % confidence.
+def finding(interval: Interval | None) -> Finding:
+    """What the interval of a difference says; None where too few rows show it."""
+    if interval is None:
+        return "not known"
+    if interval.low > 0.0:
+        return "significantly better"
+    return "significantly worse" if interval.high < 0.0 else "no significant difference"
+
+
+def advice(intervals: Mapping[str, Interval | None]) -> Advice:
+    """Whether to deploy a policy, from the simultaneous intervals of its differences to the baselines `NEEDED`.
+
+    Deploy what is significantly better than each of them. One that is significantly worse than any is not deployed,
+    whatever is known of the other.
     """
-
-    policy: str
-    value: float
-    gain: float
-    interval: Interval
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval excludes a gain of 0."""
-        return self.interval.low > 0.0
+    findings = [finding(intervals.get(name)) for name in NEEDED]
+    if "significantly worse" in findings:
+        return "do not deploy"
+    if "not known" in findings:
+        return "no verdict"
+    return "no gain shown" if "no significant difference" in findings else "deploy"
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """All policies compared with the logged one.
+    """A policy compared with its baselines.
 
     Attributes:
-        logged: the logged policy's mean reward.
+        policy: the name of the policy.
         rows: rows on which all are evaluated.
-        evaluated: the policies that have enough rows, of several users, for an interval; best first.
-        left_out: for each other policy, its effective rows, and how many of its rows were rewarded.
-        kept: the reward of the first policy of the pair divided by that of the second, and its 95 % interval; None
-            where one of them was left out, or the second earns nothing.
+        rewards: mean rewards, doubly robust, of the policies that enough rows of several users show; and the mean of
+            the log as that of `LOGGING`.
+        differences: the policy's reward minus that of each baseline, with intervals that hold together with 95 %
+            confidence; None where one of both rewards is not known.
+        kept: the share of the gain over `OWN` that is kept of the gain without privacy; None where that is not known,
+            or not significantly above 0.
+        left: what a nonlinear policy earns beyond the one without privacy, with its 95 % interval; None where that is
+            not known.
+        left_out: for each policy without a reward, its effective sample size, and how many of its rows were rewarded.
     """
 
-    logged: float
+    policy: str
     rows: int
-    evaluated: tuple[Gain, ...]
+    rewards: Mapping[str, float]
+    differences: Mapping[str, tuple[float, Interval] | None]
+    kept: Comparison | None
+    left: tuple[float, Interval] | None
     left_out: Mapping[str, tuple[float, int]]
-    kept: tuple[float, Interval] | None
+
+    @property
+    def advice(self) -> Advice:
+        """Whether to deploy the policy."""
+        return advice({name: None if found is None else found[1] for name, found in self.differences.items()})
 
 
-def gains(log: LoggedDataset, policies: Mapping[str, Float64], expected: Float64, pair: tuple[str, str]) -> Gains:
-    """Compare policies with the one that wrote the log.
+def gains(
+    log: LoggedDataset,
+    policies: Mapping[str, Float64],
+    expected: Float64,
+    policy: str,
+    baselines: Mapping[str, str],
+    exact: str = "",
+    nonlinear: str = "",
+) -> Gains:
+    """Compare a policy with the one that wrote the log, and with others.
 
     Args:
         log: the rows on which policies are evaluated; must have propensities.
         policies: probabilities (n, K) of each policy.
         expected: (n, K) estimated rewards of every arm, out of fold.
-        pair: the policies whose rewards are compared in ``kept``.
+        policy: the policy that is compared.
+        baselines: by `SINGLE` and `OWN`, the names of the policies that it is compared with.
+        exact: the policy without privacy.
+        nonlinear: the policy of a nonlinear model without privacy.
     """
-    assert log.propensities is not None
-    users = np.unique(log.users, return_inverse=True)[1]
-    several = int(users.max()) > 0
+    users = log.user_numbers
     effective = {name: _effective(log, probabilities) for name, probabilities in policies.items()}
-    terms = {
-        name: doubly_robust_terms(probabilities, log.chosen, log.rewards, log.propensities, expected)
+    terms = {LOGGING: log.rewards} | {
+        name: doubly_robust_terms(log, probabilities, expected)
         for name, probabilities in policies.items()
-        if several and effective[name][0] >= SMALL_SAMPLE and effective[name][1] >= FEW_REWARDS
+        if users.any() and effective[name][0] >= SMALL_SAMPLE and effective[name][1] >= FEW_REWARDS
     }
-    distance = NormalDist().inv_cdf(1.0 - _ALPHA / 2 / max(1, len(terms)))
-    evaluated = [_gain(name, each, log.rewards, users, distance) for name, each in terms.items()]
+
+    def apart(one: str, other: str, alpha: float) -> tuple[float, Interval] | None:
+        if one not in terms or other not in terms:
+            return None
+        rows = terms[one] - terms[other]
+        return float(rows.mean()), likelihood_interval(rows, np.ones_like(rows), users, 1.0 - alpha)
+
+    others = {LOGGING: LOGGING, **baselines}
+    own = baselines.get(OWN, "")
+    kept = None
+    if {policy, exact, own} <= terms.keys():
+        kept = gain_kept(terms[policy], terms[exact], terms[own], users)
     return Gains(
-        logged=float(log.rewards.mean()),
+        policy=policy,
         rows=len(log),
-        evaluated=tuple(sorted(evaluated, key=lambda one: -one.value)),
+        rewards={name: float(one.mean()) for name, one in terms.items()},
+        differences={name: apart(policy, other, _ALPHA / len(others)) for name, other in others.items()},
+        kept=kept,
+        left=apart(nonlinear, exact, _ALPHA),
         left_out={name: rows for name, rows in effective.items() if name not in terms},
-        kept=_kept(terms, pair, users),
     )
 
 
 def _effective(log: LoggedDataset, probabilities: Float64) -> tuple[float, int]:
-    """The effective rows of a policy, and how many of its rows were rewarded."""
+    """The effective sample size of a policy, and how many of its rows were rewarded."""
     assert log.propensities is not None
     weights = probabilities[np.arange(len(log)), log.chosen] / log.propensities
-    total = float(weights.sum())
-    return (total**2 / float((weights**2).sum()) if total else 0.0), int(np.count_nonzero(weights * log.rewards))
-
-
-def _gain(name: str, terms: Float64, rewards: Float64, users: npt.NDArray[np.int64], distance: float) -> Gain:
-    mean = float((terms - rewards).mean())
-    within = distance * _error(terms - rewards - mean, users)
-    return Gain(name, float(terms.mean()), mean, Interval(mean - within, mean + within))
-
-
-def _kept(
-    terms: Mapping[str, Float64], pair: tuple[str, str], users: npt.NDArray[np.int64]
-) -> tuple[float, Interval] | None:
-    """The ratio of two means, by the delta method."""
-    above, below = (terms.get(name) for name in pair)
-    if above is None or below is None or below.mean() <= 0.0:
-        return None
-    ratio = float(above.mean() / below.mean())
-    within = NormalDist().inv_cdf(1.0 - _ALPHA / 2) * _error((above - ratio * below) / below.mean(), users)
-    return ratio, Interval(ratio - within, ratio + within)
-
-
-def _error(residuals: Float64, users: npt.NDArray[np.int64]) -> float:
-    """The standard error of a mean whose terms depend on one another within a user."""
-    count = int(users.max()) + 1
-    by_user = np.bincount(users, residuals, minlength=count)
-    return math.sqrt(count / (count - 1) * float((by_user**2).sum())) / len(residuals)
+    return effective_rows(weights), int(np.count_nonzero(weights * log.rewards))

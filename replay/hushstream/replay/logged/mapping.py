@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from hushstream.features.checks import FeatureError
 from hushstream.features.confirmation import without_marks
-from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.log import LogError
 from hushstream.schemas.errors import unreadable
@@ -84,13 +84,41 @@ class TableMapping:
         return tuple(dict.fromkeys([*self.context, *declared, *(column for column in single if column is not None)]))
 
 
-def load_mapping(path: str | Path, features: FeatureSchema | None = None) -> TableMapping:
-    """Read a mapping file (YAML); ``features`` are those that the deployment declares, if any.
+T = TypeVar("T")
+
+Reader = Callable[[str, str, Any], Any]
+"""(source, key, value) -> the value, checked."""
+
+
+def read_mapping(
+    given: Mapping[Any, Any] | str | Path,
+    made: type[T],
+    needed: Iterable[str],
+    readers: Mapping[str, Reader],
+    features: FeatureSchema | None = None,
+) -> T:
+    """Read the mapping of a table of any system: keys are the fields of a class, most of them names of columns.
+
+    Args:
+        given: the keys and values, or the path of a mapping file.
+        made: the class of the mapping.
+        needed: keys that must be there.
+        readers: reads values by key; a key without a reader is a text.
+        features: those that the deployment declares, if any.
 
     Raises:
-        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+        LogError: the file cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    return parse_mapping(read_keys(path), str(path), features)
+    source = source_of(given)
+    content = given if isinstance(given, Mapping) else read_keys(given)
+    require_keys(content, source, made, needed)
+    values = with_features(content, source, features)
+    return made(**{key: readers.get(key, text)(source, key, value) for key, value in values.items()})
+
+
+def source_of(given: object) -> str:
+    """The name of a mapping in messages: its file's, or what it is."""
+    return "mapping" if isinstance(given, Mapping) else str(given)
 
 
 def read_keys(path: str | Path) -> dict[Any, Any]:
@@ -139,29 +167,19 @@ def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: It
         raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
 
 
-def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> TableMapping:
-    """Check the keys and values of a mapping; ``features`` are those that the deployment declares, if any.
+def table_mapping(given: Mapping[Any, Any] | str | Path, features: FeatureSchema | None = None) -> TableMapping:
+    """Read the mapping of a log; ``features`` are those that the deployment declares, if any.
 
     Marks of a draft on values from rows are accepted here, as a mapping publishes nothing.
 
     Raises:
-        LogError: as `load_mapping`.
+        LogError: as `read_mapping`; or combinations of values that are not valid.
     """
+    content, source = given if isinstance(given, Mapping) else read_keys(given), source_of(given)
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    values = with_features(content, source, features)
-    declared = values.get("features") is not None
-    require_keys(values, source, TableMapping, _REQUIRED if declared else ("context", *_REQUIRED))
-    values["context"] = () if declared else _names(source, "context", values["context"])
-    values["arms"] = _arms(source, values["arms"])
-    for key, value in values.items():
-        if key == "uniform":
-            flag(source, key, value)
-        elif key in ("bounds", "categories"):
-            values[key] = _columns_with_values(source, key, value, values["context"])
-        elif key not in ("context", "arms", "features") and not (isinstance(value, str) and value):
-            raise LogError(f"{source}: {key}: expected a non-empty text, got {type(value).__name__}")
-    mapping = TableMapping(**values)
+    needed = _REQUIRED if features is not None or "features" in content else ("context", *_REQUIRED)
+    mapping = read_mapping(given, TableMapping, needed, _READERS, features)
     _check_features(source, mapping)
     if mapping.uniform and mapping.propensity is not None:
         raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
@@ -195,15 +213,9 @@ def with_features(content: Mapping[Any, Any], source: str, features: FeatureSche
     return values
 
 
-def _columns_with_values(source: str, key: str, value: object, context: tuple[str, ...]) -> dict[str, Any]:
-    """Check the entries of ``bounds`` or ``categories``, and return them."""
-    if not isinstance(value, dict):
-        raise LogError(f"{source}: {key}: expected columns with values, got {type(value).__name__}")
-    unknown = sorted(str(name) for name in value if name not in context)
-    if unknown:
-        raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
-    read = pair if key == "bounds" else _names
-    return {name: read(source, f"{key}.{name}", given) for name, given in value.items()}
+def declared(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
+    """Features, which `with_features` has checked."""
+    return value
 
 
 def text(source: str, key: str, value: object) -> str:
@@ -234,6 +246,10 @@ def pair(source: str, key: str, value: object) -> tuple[float, float]:
 
 def _check_features(source: str, mapping: TableMapping) -> None:
     """Require that all columns of the context are converted, or none is."""
+    for key in ("bounds", "categories"):
+        unknown = sorted(set(getattr(mapping, key)) - set(mapping.context))
+        if unknown:
+            raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
     both = sorted(set(mapping.bounds) & set(mapping.categories))
     if both:
         raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
@@ -245,19 +261,64 @@ def _check_features(source: str, mapping: TableMapping) -> None:
         )
 
 
-def _names(source: str, key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
-        raise LogError(f"{source}: {key}: expected a list of names")
-    if len(set(value)) != len(value):
-        raise LogError(f"{source}: {key}: a name occurs twice")
-    return tuple(value)
+def names(source: str, key: str, value: object) -> tuple[str, ...]:
+    """A value that must be a list of different names; YAML reads some as whole numbers."""
+    found = tuple(str(name) for name in value) if isinstance(value, list) else ()
+    if not found or "" in found or len(set(found)) != len(found):
+        raise LogError(f"{source}: {key}: expected a list of different names")
+    return found
 
 
-def _arms(source: str, value: object) -> int | tuple[str, ...]:
-    if isinstance(value, bool) or not isinstance(value, (int, list)):
-        raise LogError(f"{source}: arms: expected a number or a list of names, got {type(value).__name__}")
-    arms = value if isinstance(value, int) else _names(source, "arms", value)
-    count = arms if isinstance(arms, int) else len(arms)
-    if count < 2:
-        raise LogError(f"{source}: arms: expected at least 2, got {count}")
-    return arms
+def whole(least: int, most: int) -> Reader:
+    """Reads a whole number within bounds."""
+
+    def read(source: str, key: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise LogError(f"{source}: {key}: expected a whole number from {least} to {most}")
+        return value
+
+    return read
+
+
+def number(source: str, key: str, value: object) -> float:
+    """A value that must be a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise LogError(f"{source}: {key}: expected a finite number, got {type(value).__name__}")
+    return float(value)
+
+
+def count_or_names(least: int, most: int) -> Reader:
+    """Reads how many things there are, or the list of their names."""
+
+    def read(source: str, key: str, value: object) -> int | tuple[str, ...]:
+        found = names(source, key, value) if isinstance(value, list) else value
+        count = len(found) if isinstance(found, tuple) else found
+        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+            raise LogError(f"{source}: {key}: expected {least} to {most}, as a number or as a list of names")
+        return found if isinstance(found, tuple) else count
+
+    return read
+
+
+def each(read: Reader, least: int = 0) -> Reader:
+    """Reads a value for each of some names, of which there must be some number."""
+
+    def read_all(source: str, key: str, value: object) -> dict[str, Any]:
+        if not isinstance(value, dict) or len(value) < least:
+            raise LogError(f"{source}: {key}: expected names with values, got {type(value).__name__}")
+        return {str(name): read(source, f"{key}.{name}", one) for name, one in value.items()}
+
+    return read_all
+
+
+BOUNDS, CATEGORIES = each(pair), each(names)
+
+_LARGEST_ARMS = 2**31
+_READERS: Mapping[str, Reader] = {
+    "context": names,
+    "arms": count_or_names(2, _LARGEST_ARMS),
+    "uniform": flag,
+    "bounds": BOUNDS,
+    "categories": CATEGORIES,
+    "features": declared,
+}

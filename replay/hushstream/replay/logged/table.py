@@ -1,35 +1,224 @@
 """Reads users' own logs: CSV and Parquet tables with a mapping file, in pieces; it checks every value.
 
-The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow. Any other suffix is CSV in
-UTF-8, with or without a byte-order mark. An error names the row and the column, never the value.
+The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow; ``.jsonl``, ``.ndjson`` and
+``.json`` are JSON (`hushstream.replay.logged.table`). Any other suffix is CSV in UTF-8 or, with its byte-order
+mark, UTF-16; a first line ``sep=;``, as Excel writes it, names the delimiter. An error names the row and the column,
+never the value. Rows without an item are left out and counted: nothing was shown there.
+
+*Features.* Turns the features of a log into contexts of a learner: normalised histograms.
+
+Every feature gets an equal share 1/m of the histogram's mass. A number within public bounds [low, high] divides its
+share over two entries in proportion to u and 1 - u, with u = (x - low) / (high - low): with one entry alone, the
+normalisation would remove the size of the number. A number outside is taken as the nearest bound. A category puts its
+whole share on its own entry. Bounds and categories come from the mapping file and must be public: if they came from the
+rows, they would reveal something about them.
+
+*Frames.* Reads tables in memory: data frames of pandas, polars or any other library that narwhals supports.
+
+*JSON lines.* Reads JSON as a table: one object a line, or one array of objects. Nested objects become columns by one
+rule.
+
+An object within an object is flattened: ``{"user": {"id": 7}}`` has the column ``user_id``. Lists stay values, for tags
+and embeddings. A key that a row lacks is a missing value there. Numbers, booleans and null keep their type.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.replay.logged.declared import visits_of
-from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
-from hushstream.replay.logged.frames import FRAME, Table, columns_of, is_file, name_of, pieces
-from hushstream.replay.logged.log import LogError, LoggedDataset
-from hushstream.replay.logged.mapping import INTERNAL, TableMapping, load_mapping
+from hushstream.replay.logged.log import LEAST_PROPENSITY, LogError, LoggedDataset
+from hushstream.replay.logged.mapping import INTERNAL, TableMapping, table_mapping
 from hushstream.replay.logged.values import (
     Place,
+    absent,
     arm_numbers,
     category_numbers,
     eligible_arms,
     integers,
+    marks_nothing,
     numbers,
-    texts,
+    rewards,
     times_ms,
+    users,
+    visits_of,
 )
+
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json", ".dsjson")
+_HEAD_ROWS = 1_000
+"""A table has the columns of so many first rows."""
+_DSJSON = frozenset({"_label_cost", "_label_probability"})
+
+
+def json_columns(path: Path) -> list[str]:
+    """The columns of the first 1,000 rows, in the order in which they occur.
+
+    Raises:
+        LogError: the file cannot be read, is no JSON of this form, or is the DSJSON of Vowpal Wabbit.
+    """
+    names, rows = dict[str, None](), 0
+    for _, row in islice(json_rows(path), _HEAD_ROWS):
+        names |= dict.fromkeys(row)
+        rows += 1
+    if rows == 1:
+        raise LogError(
+            f"{path}: expected an object for each row, got one in all; write JSON lines (pandas: "
+            "to_json(orient='records', lines=True)), or an array of objects"
+        )
+    return list(names)
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each row with its name in errors; see `json_columns`."""
+    for name, value in _lines(path):
+        if not isinstance(value, dict):
+            raise LogError(f"{path}, {name}: expected a JSON object, got {type(value).__name__}")
+        if value.keys() >= _DSJSON:
+            raise LogError(
+                f"{path}, {name}: this is Vowpal Wabbit's DSJSON, which lists all actions of a decision; write one "
+                "object a decision, with the action shown, its probability, the reward and the features of the visit"
+            )
+        flat = list(_flat(value, ""))
+        row = dict(flat)
+        if len(row) < len(flat):
+            twice = next(key for key, count in Counter(key for key, _ in flat).items() if count > 1)
+            raise LogError(f"{path}, {name}: expected keys that differ when flattened, got {twice} twice: rename one")
+        yield name, row
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            if next((one for one in iter(lambda: stream.read(1), "") if not one.isspace()), "") == "[":
+                stream.seek(0)
+                yield from ((f"row {place}", value) for place, value in enumerate(json.load(stream), 1))
+                return
+            stream.seek(0)
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield f"line {number}", _parsed(path, number, line)
+    except UnicodeDecodeError:
+        raise LogError(f"{path}: expected JSON in UTF-8, got other bytes") from None
+    except json.JSONDecodeError as error:
+        raise LogError(f"{path}, line {error.lineno}: expected JSON, got something else") from None
+
+
+def _parsed(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        raise LogError(f"{path}, line {number}: expected one JSON object, got something else") from None
+
+
+def _flat(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    for key, entry in value.items():
+        if isinstance(entry, dict):
+            yield from _flat(entry, f"{before}{key}_")
+        else:
+            yield before + key, entry
+
+
+Table: TypeAlias = Any
+"""The path of a file, or a data frame."""
+
+FRAME = "data frame"
+"""The name of a data frame in reports and errors."""
+
+
+def is_file(table: Table) -> bool:
+    """Whether a table is a path; otherwise it is a data frame.
+
+    Raises:
+        LogError: it is neither.
+    """
+    if isinstance(table, str | Path):
+        return True
+    import narwhals as frames
+
+    if not frames.dependencies.is_into_dataframe(table):
+        raise LogError(f"table: expected a path or a data frame, got {type(table).__name__}")
+    return False
+
+
+def name_of(table: Table) -> str:
+    """The name of a table in reports and errors."""
+    return str(table) if is_file(table) else FRAME
+
+
+def columns_of(frame: Any) -> list[str]:
+    """The names of a data frame's columns."""
+    import narwhals as frames
+
+    return list(frames.from_native(frame, eager_only=True).columns)
+
+
+def pieces(frame: Any, columns: Sequence[str], rows: int) -> Iterator[dict[str, Sequence[Any]]]:
+    """Yield columns of a data frame as Python values, at most ``rows`` rows at a time; a missing value is None."""
+    import narwhals as frames
+
+    chosen = frames.from_native(frame, eager_only=True).select(list(columns))
+    for first in range(0, len(chosen), rows):
+        part = chosen[first : first + rows]
+        yield {name: _frame_values(part[name]) for name in columns}
+
+
+def _frame_values(column: Any) -> list[Any]:
+    missing = column.is_null().to_list()
+    return [None if gone else _plain(value) for value, gone in zip(column.to_list(), missing, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+HISTOGRAM_TOLERANCE = 1e-3
+"""The tolerance for the sum of a row around 1, the same as that of the learners (float32 rounding)."""
+
+
+def bounded_entries(values: npt.NDArray[np.float64], low: float, high: float) -> npt.NDArray[np.float64]:
+    """Two entries (n, 2) that sum to 1 for numbers (n,) with public bounds ``low < high``."""
+    share = (np.clip(values, low, high) - low) / (high - low)
+    return np.stack([share, 1.0 - share], axis=1)
+
+
+def category_entries(values: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
+    """One entry (n, count) of 1 for each category number (n,) in 0 .. count - 1."""
+    entries = np.zeros((len(values), count))
+    entries[np.arange(len(values)), values] = 1.0
+    return entries
+
+
+def histogram(features: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float32]:
+    """Join the entries of m features, each (n, width) with rows that sum to 1, into histograms (n, d)."""
+    return (np.concatenate(features, axis=1) / len(features)).astype(np.float32)
+
+
+def require_histograms(log: LoggedDataset) -> None:
+    """Refuse a log with contexts that the learners would refuse.
+
+    Raises:
+        LogError: an entry is below 0, or a row does not sum to 1; the message names the row, and says what to put into
+            the mapping.
+    """
+    sums = log.contexts.sum(axis=1, dtype=np.float64)
+    wrong = np.flatnonzero((log.contexts.min(axis=1) < 0) | (np.abs(sums - 1.0) > HISTOGRAM_TOLERANCE))
+    if wrong.size:
+        raise LogError(
+            f"{log.name}: row {wrong[0] + 1}: expected a context of entries of at least 0 that sum to 1, got another; "
+            f"give `bounds` for numbers and `categories` for names in the mapping"
+        )
+
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 _CHUNK_ROWS = 65536
@@ -68,7 +257,7 @@ def stream_table(
     """Yield a table in parts of at most ``chunk_rows`` rows; memory does not grow with the file.
 
     Args:
-        table: the path of a CSV or Parquet file, or a data frame.
+        table: the path of a CSV, Parquet or JSON file, or a data frame.
         mapping: a mapping, or the path of a mapping file.
         chunk_rows: the most rows of a part.
 
@@ -77,14 +266,16 @@ def stream_table(
             reached.
     """
     if not isinstance(mapping, TableMapping):
-        mapping = load_mapping(mapping)
+        mapping = table_mapping(mapping)
     name = name_of(table)
     for chunk in read_chunks(table, mapping, chunk_rows):
-        yield _checked(name, mapping, chunk)
+        shown, left_out = _where_an_item_was_shown(chunk, mapping)
+        if shown.row_names:
+            yield replace(_checked(name, mapping, shown), left_out=left_out)
 
 
 def columns_in(path: Path, delimiter: str = ",") -> list[str]:
-    """The names of the columns of a CSV or Parquet file.
+    """The names of the columns of a CSV, Parquet or JSON file.
 
     Raises:
         LogError: there is no such file, or its content is not in its format.
@@ -92,17 +283,83 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
     _require_file(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         with _parquet_file(path) as file:
-            return list(file.schema_arrow.names)
+            return list(_leaves(file.schema_arrow))
+    if path.suffix.lower() in JSON_SUFFIXES:
+        return json_columns(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            return next(csv.reader(stream, delimiter=delimiter), [])
-    except (UnicodeDecodeError, csv.Error):
-        raise LogError(f"{path}: expected CSV in UTF-8 with a header") from None
+        with opened(path) as stream:
+            return [cell.strip() for cell in next(csv.reader(stream, delimiter=delimiter), [])]
+    except (UnicodeError, csv.Error):
+        raise LogError(f"{path}: {NOT_UTF8}") from None
+
+
+NOT_UTF8 = "expected CSV with a header in UTF-8; if Excel wrote it, save it as `CSV UTF-8`"
+_LONGEST_HEAD = 1 << 16
+_VOWPAL = re.compile(r"(?:shared|-?[\d.]+(?::-?[\d.]+){0,2})? *(?:-?[\d.]+ *)?\|")
+"""How a line of Vowpal Wabbit begins: a label, if there is one, and the first namespace."""
+_PACKED = {
+    b"\x1f\x8b": "a gzip archive: unpack it (gunzip)",
+    b"PK": "a workbook or a zip archive: save it as CSV UTF-8",
+}
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF_32 = b"\xff\xfe\0\0"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[str]]:
+    """Open a CSV file behind its byte-order mark and Excel's line ``sep=;``, if it has them.
+
+    Raises:
+        LogError: there is no such file, or it is of another format.
+    """
+    _require_file(path)
+    with path.open("rb") as raw:
+        start = raw.read(4)
+        if start == _UTF_32:
+            raise UnicodeError("UTF-32")
+        encoding = "utf-16" if start[:2] in _BYTE_ORDER_MARKS else "utf-8-sig"
+    with path.open(encoding=encoding, newline="") as stream:
+        if delimiter_line(stream) is None:
+            stream.seek(0)
+        begin = stream.tell()
+        _require_header(path, stream.readline(_LONGEST_HEAD))
+        stream.seek(begin)
+        yield stream
+
+
+def delimiter_line(stream: IO[str]) -> str | None:
+    """The delimiter that a first line ``sep=;`` names; None where the first line is another."""
+    line = stream.readline(16).rstrip("\r\n").strip('"')
+    return line[4:] if line.startswith("sep=") and len(line) == 5 else None
+
+
+def _require_header(path: Path, line: str) -> None:
+    """Refuse a first line of another format than CSV.
+
+    Raises:
+        LogError: it is one.
+    """
+    if line.lstrip().startswith(("{", "[")):
+        raise LogError(f"{path}: expected CSV with a header, got JSON: name the file .jsonl")
+    if _VOWPAL.match(line):
+        raise LogError(
+            f"{path}: expected CSV with a header, got Vowpal Wabbit's text format; write one row a decision, with the "
+            "action shown, its probability, the reward and the features of the visit as columns"
+        )
+
+
+def once(names: Sequence[str]) -> list[str]:
+    """The names of columns that a header has once: which of two is meant nobody can say."""
+    return [name for name in names if list(names).count(name) == 1]
 
 
 def _require_file(path: Path) -> None:
     if not path.is_file():
         raise LogError(f"{path}: expected a file, got {'a folder' if path.is_dir() else 'none'}")
+    with path.open("rb") as raw:
+        start = raw.read(2)
+    if start in _PACKED:
+        raise LogError(f"{path}: expected CSV, Parquet or JSON lines, got {_PACKED[start]}")
 
 
 def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
@@ -124,8 +381,18 @@ def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawC
         return _read_frame(table, mapping, chunk_rows)
     path = Path(table)
     _require_file(path)
-    read = _read_parquet if path.suffix.lower() in PARQUET_SUFFIXES else _read_csv
+    suffix = path.suffix.lower()
+    read = _read_parquet if suffix in PARQUET_SUFFIXES else _read_json if suffix in JSON_SUFFIXES else _read_csv
     return read(path, mapping, chunk_rows)
+
+
+def _read_json(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+    _places(path, json_columns(path), mapping)
+    rows, first_row = json_rows(path), 0
+    while part := list(islice(rows, chunk_rows)):
+        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for _, row in part] for name in mapping.columns}
+        yield RawChunk(first_row, [name for name, _ in part], columns)
+        first_row += len(part)
 
 
 def _read_frame(frame: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
@@ -139,6 +406,23 @@ def _read_frame(frame: Table, mapping: TableColumns, chunk_rows: int) -> Iterato
 
 def _row_names(first_row: int, rows: int) -> list[str]:
     return [f"row {first_row + index + 1}" for index in range(rows)]
+
+
+def _where_an_item_was_shown(chunk: RawChunk, mapping: TableMapping) -> tuple[RawChunk, int]:
+    """The rows with an item in them, and the number of all others."""
+    kept = [place for place, item in enumerate(chunk.columns[mapping.arm]) if not _no_item(item, mapping.arms)]
+    left_out = len(chunk.row_names) - len(kept)
+    if not left_out:
+        return chunk, 0
+    columns: dict[str, Sequence[Any]] = {
+        name: [values[place] for place in kept] for name, values in chunk.columns.items()
+    }
+    return RawChunk(chunk.first_row, [chunk.row_names[place] for place in kept], columns), left_out
+
+
+def _no_item(value: Any, arms: int | tuple[str, ...]) -> bool:
+    """Whether no item was shown: a missing value, or its usual marker where no arm has this name."""
+    return absent(value) or (marks_nothing(value) and not (isinstance(arms, tuple) and value in arms))
 
 
 def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDataset:
@@ -156,11 +440,11 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         if outside.size:
             raise LogError(f"{table}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones")
     if mapping.uniform:
-        propensities: npt.NDArray[np.float64] | None = 1.0 / (
+        stated: npt.NDArray[np.float64] | None = 1.0 / (
             np.full(rows, mapping.arm_count) if eligible is None else eligible.sum(axis=1)
         )
     else:
-        propensities = _propensities(*column(mapping.propensity)) if mapping.propensity else None
+        stated = propensities(*column(mapping.propensity)) if mapping.propensity else None
     visits, contexts = (
         (None, _contexts(mapping, chunk.columns, place))
         if mapping.features is None
@@ -169,7 +453,7 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     return LoggedDataset(
         name=Path(table).name,
         arms=mapping.arm_count,
-        users=texts(*column(mapping.user)) if mapping.user else numbers_from.astype(str),
+        users=users(*column(mapping.user)) if mapping.user else numbers_from.astype(str),
         timestamps_ms=(
             times_ms(*column(mapping.timestamp), unit=mapping.timestamp_unit)
             if mapping.timestamp
@@ -177,8 +461,8 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         ),
         contexts=contexts,
         chosen=chosen,
-        rewards=numbers(*column(mapping.reward), least=0.0, most=1.0),
-        propensities=propensities,
+        rewards=rewards(*column(mapping.reward)),
+        propensities=stated,
         eligible=eligible,
         positions=integers(*column(mapping.position)) if mapping.position else None,
         internal=mapping.data == INTERNAL,
@@ -203,25 +487,33 @@ def _contexts(mapping: TableMapping, columns: dict[str, Sequence[Any]], place: P
     return np.concatenate(entries, axis=1).astype(np.float32)
 
 
-def _propensities(values: Sequence[Any], name: str, place: tuple[str, Sequence[str]]) -> npt.NDArray[np.float64]:
-    return numbers(values, name, place, least=float(np.nextafter(0.0, 1.0)), most=1.0, form="a number in (0, 1]")
+def propensities(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.float64]:
+    """Convert to probabilities, (n,) float64.
+
+    Raises:
+        LogError: a value is missing, or none.
+    """
+    form = (
+        f"a probability from {LEAST_PROPENSITY:g} to 1 such as 0.25, without a decimal comma or a percent sign (the "
+        "logging policy's own; leave out a row without one)"
+    )
+    return numbers(values, name, place, least=LEAST_PROPENSITY, most=1.0, form=form)
 
 
 def _read_csv(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
-        # utf-8-sig drops a byte-order mark, which would otherwise become part of the first column's name.
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with opened(path) as stream:
             yield from _csv_chunks(
                 path, csv.reader(stream, delimiter=mapping.delimiter, strict=True), mapping, chunk_rows
             )
-    except UnicodeDecodeError as error:
-        raise LogError(f"{path}: expected UTF-8, got other bytes") from error
+    except UnicodeError as error:
+        raise LogError(f"{path}: {NOT_UTF8}") from error
 
 
 def _csv_chunks(path: Path, reader: Any, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
-        header = next(reader, None)
-        if header is None:
+        header = [cell.strip() for cell in next(reader, [])]
+        if not header:
             return
         places = _places(path, header, mapping)
         first_row, rows, names = 0, [], []
@@ -229,7 +521,10 @@ def _csv_chunks(path: Path, reader: Any, mapping: TableColumns, chunk_rows: int)
             if not row:
                 continue
             if len(row) != len(header):
-                raise LogError(f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}")
+                raise LogError(
+                    f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}; begin the file "
+                    "with its header, end no line with a delimiter, and quote texts that contain one"
+                )
             rows.append(row)
             names.append(f"line {reader.line_num}")
             if len(rows) == chunk_rows:
@@ -251,7 +546,7 @@ def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> d
         raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(header)}")
     twice = [column for column in mapping.columns if list(header).count(column) > 1]
     if twice:
-        raise LogError(f"{path}: column {', '.join(twice)} occurs more than once")
+        raise LogError(f"{path}: column {', '.join(map(repr, dict.fromkeys(twice)))} occurs more than once: rename one")
     return {column: list(header).index(column) for column in mapping.columns}
 
 
@@ -269,12 +564,73 @@ def _parquet_file(path: Path) -> Any:
 
 def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     with _parquet_file(path) as file:
-        _places(path, file.schema_arrow.names, mapping)
-        first_row = 0
-        for batch in file.iter_batches(batch_size=chunk_rows, columns=list(mapping.columns)):
+        leaves = _leaves(file.schema_arrow)
+        _places(path, list(leaves), mapping)
+        first_row, wanted = 0, list(dict.fromkeys(leaves[name][0] for name in mapping.columns))
+        for batch in file.iter_batches(batch_size=chunk_rows, columns=wanted):
             if not batch.num_rows:
                 continue
             names = _row_names(first_row, batch.num_rows)
-            columns = {name: batch.column(name).to_pylist() for name in mapping.columns}
+            columns: dict[str, Sequence[Any]] = {
+                name: _values(path, name, _leaf(batch, leaves[name])) for name in mapping.columns
+            }
             yield RawChunk(first_row, names, columns)
             first_row += batch.num_rows
+
+
+def _leaves(schema: Any) -> dict[str, tuple[str, ...]]:
+    """The columns of a Parquet file with their paths: a struct is flattened as an object of JSON is."""
+    import pyarrow
+
+    found: dict[str, tuple[str, ...]] = {}
+
+    def walk(fields: Any, above: tuple[str, ...]) -> None:
+        for one in fields:
+            place = (*above, one.name)
+            if pyarrow.types.is_struct(one.type):
+                walk([one.type.field(number) for number in range(one.type.num_fields)], place)
+            else:
+                found["_".join(place)] = place
+
+    walk(schema, ())
+    return found
+
+
+def _leaf(batch: Any, place: tuple[str, ...]) -> Any:
+    import pyarrow.compute
+
+    column = batch.column(place[0])
+    return pyarrow.compute.struct_field(column, list(place[1:])) if len(place) > 1 else column
+
+
+def _text_of(content: bytes) -> str:
+    """The text in bytes of a fixed size; in hexadecimal if they hold none, as those of a UUID."""
+    try:
+        text = content.rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        return content.hex()
+    return text if text.isprintable() else content.hex()
+
+
+def _values(path: Path, name: str, column: Any) -> list[Any]:
+    """Python values of a column: times to the microsecond, bytes as texts.
+
+    Raises:
+        LogError: bytes that are no text in UTF-8.
+    """
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if pyarrow.types.is_fixed_size_binary(kind):
+        return [None if one is None else _text_of(one) for one in column.to_pylist()]
+    if pyarrow.types.is_timestamp(kind):
+        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
+    elif pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):
+        try:
+            column = column.cast(pyarrow.string())
+        except pyarrow.ArrowInvalid:
+            raise LogError(f"{path}, column {name}: expected texts in UTF-8, got other bytes") from None
+    values: list[Any] = column.to_pylist()
+    return values

@@ -1,21 +1,38 @@
-"""Converts and checks one column of a table; an error names the row of the first wrong value, and does not show it."""
+"""Converts and checks one column of a table; an error names the row of the first wrong value, and does not show it.
+
+*Declared features.* Turns columns of a table into values of declared features, as applications send them, and into
+contexts of a learner.
+
+A cell of CSV is a text. Numbers are parsed from it; true, false, yes and no are booleans; tags are joined by ``|`` or
+``;``. An empty cell, None and NaN are missing values; so is a usual marker, such as NA, n/a or \\N, where a number, a
+time or a boolean is expected (as a category, NA may be a country). Lists, such as those of an embedding, come from
+Parquet, JSON or data frames.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any
+from unicodedata import normalize
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.features.checks import LONGEST_TEXT, FeatureError
+from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import TableMapping
 
 Place = tuple[str, Sequence[str]]
 """The name of the file, and the name of each row of the current piece, for errors."""
 
+_UTC = re.compile(r" ?(?:UTC|GMT)$", re.IGNORECASE)
 _MILLISECONDS = {"s": 1000.0, "ms": 1.0}
+_LATEST_MS = datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1000.0
 
 
 def numbers(
@@ -34,8 +51,23 @@ def numbers(
         _refuse(values, name, place, form, float)
     wrong = np.flatnonzero(~(np.isfinite(result) & (result >= least) & (result <= most)))
     if wrong.size:
-        raise _error(place, int(wrong[0]), name, form, "another number")
+        raise _error(place, int(wrong[0]), name, form, "nothing" if np.isnan(result[wrong[0]]) else "another number")
     return result
+
+
+def rewards(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.float64]:
+    """Convert to rewards in [0, 1], (n,) float64; true and yes are 1, false and no are 0.
+
+    Raises:
+        LogError: a value is missing, or neither.
+    """
+    truths = [truth_of(value) for value in values]
+    plain = [value if truth is None else float(truth) for value, truth in zip(values, truths, strict=True)]
+    form = (
+        "a reward from 0 to 1, true or false (write 0 where nothing came of it; of others take the lowest away, then "
+        "divide by the largest)"
+    )
+    return numbers(plain, name, place, least=0.0, most=1.0, form=form)
 
 
 def integers(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.int64]:
@@ -52,15 +84,35 @@ def integers(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.i
 
 
 def texts(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.str_]:
-    """Convert to non-empty texts, (n,); integers are written in decimal.
+    """Convert to names, (n,), none of them empty; see `id_of`.
 
     Raises:
-        LogError: a value is missing or empty.
+        LogError: a value is missing or empty, or neither a text nor a number.
     """
+    named = _names(values, name, place)
+    if "" in named:
+        raise _error(place, named.index(""), name, "a text", "nothing")
+    return np.array(named, dtype=np.str_)
+
+
+def users(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.str_]:
+    """Convert to names of users, (n,); who has none in a row is another user, named as the row.
+
+    Raises:
+        LogError: a value is neither a text nor a number.
+    """
+    _, row_names = place
+    named = _names(values, name, place)
+    return np.array(
+        [row if marks_nothing(one) else one for one, row in zip(named, row_names, strict=True)], dtype=np.str_
+    )
+
+
+def _names(values: Sequence[Any], name: str, place: Place) -> list[str]:
     for index, value in enumerate(values):
-        if value is None or value == "":
-            raise _error(place, index, name, "a text", "nothing")
-    return np.array([str(value) for value in values], dtype=np.str_)
+        if isinstance(value, bytes | bool) or not (absent(value) or isinstance(value, str | int | float | UUID)):
+            raise _error(place, index, name, "a text or a whole number as a name", _kind(value))
+    return ["" if absent(value) else id_of(value) for value in values]
 
 
 def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> npt.NDArray[np.int64]:
@@ -71,17 +123,24 @@ def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> np
     Raises:
         LogError: a value is missing or is no time in this unit.
     """
-    if any(isinstance(value, datetime) for value in values):
+    if any(isinstance(value, date) for value in values):
         return np.array([_instant(value, index, name, place) for index, value in enumerate(values)])
     if unit != "iso":
-        count = numbers(values, name, place, least=-(2.0**52), most=2.0**52, form=f"a time in {unit}")
+        most = _LATEST_MS / _MILLISECONDS[unit]
+        form = f"a time in {unit} since 1970, before the year 2100 (nanoseconds: divide them first)"
+        count = numbers(values, name, place, least=-most, most=most, form=form)
         return np.round(count * _MILLISECONDS[unit]).astype(np.int64)
     parsed = np.empty(len(values), dtype=np.int64)
     for index, value in enumerate(values):
         try:
-            parsed[index] = _instant(datetime.fromisoformat(value), index, name, place)
+            written = str(value) if isinstance(value, int) else value
+            parsed[index] = _instant(datetime.fromisoformat(_UTC.sub("+00:00", written)), index, name, place)
         except (TypeError, ValueError) as error:
-            raise _error(place, index, name, "an ISO 8601 time", _kind(value)) from error
+            form = (
+                "an ISO 8601 time such as 2026-03-28T22:00:00Z (28.03.2026 and 03/28/2026 are not read, nor names of "
+                "zones but UTC; join a date and a time of day in one column)"
+            )
+            raise _error(place, index, name, form, _kind(value)) from error
     return parsed
 
 
@@ -98,10 +157,25 @@ def arm_numbers(values: Sequence[Any], name: str, place: Place, mapping: TableMa
             raise _error(place, int(wrong[0]), name, f"an arm in 0..{mapping.arms - 1}", "another number")
         return result
     number_of = {arm: number for number, arm in enumerate(mapping.arms)}
-    found = [number_of.get(str(value), -1) for value in values]
+    found = [number_of.get(one, -1) for one in _names(values, name, place)]
     if -1 in found:
         raise _error(place, found.index(-1), name, f"one of the {len(number_of)} arms of the mapping", "another")
     return np.array(found, dtype=np.int64)
+
+
+def id_of(value: Any) -> str:
+    """The name of an item or a user: a whole number of any type without a fraction, as data frames write 7 as 7.0.
+
+    Blanks around a text do not count, and accents are one character each (Unicode's form NFC).
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = _plain(str(value))
+    return text[:-2] if _WHOLE.fullmatch(text) else text
+
+
+def _plain(text: str) -> str:
+    return normalize("NFC", text).strip()
 
 
 def category_numbers(values: Sequence[Any], name: str, place: Place, known: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -135,6 +209,8 @@ def eligible_arms(values: Sequence[Any], name: str, place: Place, mapping: Table
 
 
 def _instant(value: Any, index: int, name: str, place: Place) -> int:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if not isinstance(value, datetime):
         raise _error(place, index, name, "a time", _kind(value))
     aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
@@ -159,3 +235,139 @@ def _kind(value: Any) -> str:
 def _error(place: Place, index: int, name: str, expected: str, got: str) -> LogError:
     path, row_names = place
     return LogError(f"{path}, {row_names[index]}, column {name}: expected {expected}, got {got}")
+
+
+TAG_SEPARATORS = ("|", ";")
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False, "y": True, "n": False, "t": True, "f": False}
+_MARKER = re.compile(
+    r'#?n/?a|<na>|nat|n\.a\.|nan|null|none|nil|missing|unknown|undefined|\\n|\?|--?|[–—]|\.|""|[-+]?inf(?:inity)?'
+    r"|#(?:n/v|div/0|value|ref|num|name)[!?]?",
+    re.IGNORECASE,
+)
+"""What tools write for a missing value."""
+_WHOLE = re.compile(r"\d+\.0", re.ASCII)
+_TOO_LONG = "\x00"
+
+
+class WrongValue(ValueError):
+    """A cell holds no value of its feature's kind; the message says what was expected."""
+
+
+def visits_of(
+    schema: FeatureSchema, columns: Mapping[str, Sequence[Any]], place: tuple[str, Sequence[str]]
+) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
+    """The values of each row by name, (n,), and their contexts: the cells of all blocks side by side, (n, cells).
+
+    Args:
+        schema: the declared features.
+        columns: raw values by name; (n,) each.
+        place: the name of the table and those of its rows, for errors.
+
+    Raises:
+        LogError: a value does not fit its feature; the message names the row and the column.
+    """
+    table, row_names = place
+    read = {name: READERS[schema.features[name].kind] for name in schema.layout.names or ()}
+    visits, rows = np.empty(len(row_names), dtype=np.object_), []
+    for row, row_name in enumerate(row_names):
+        values = {}
+        for name, reader in read.items():
+            try:
+                values[name] = reader(columns[name][row])
+            except WrongValue as error:
+                raise LogError(f"{table}, {row_name}, column {name}: expected {error}, got another value") from None
+        try:
+            rows.append(schema.encode(values).row)
+        except FeatureError as error:
+            raise LogError(f"{table}, {row_name}, column {error}") from None
+        visits[row] = values
+    blocks = schema.blocks(schema.read(b"".join(rows)))
+    seen = np.zeros((len(rows), schema.cells), dtype=np.float32)
+    np.add.at(seen, (np.arange(len(rows))[:, None], blocks.cells), blocks.values)
+    return visits, seen
+
+
+def absent(value: Any) -> bool:
+    """Whether a cell is a missing value."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def marks_nothing(value: Any) -> bool:
+    """Whether a cell is a missing value where no text is expected: it is absent, or a usual marker."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return absent(value) or (isinstance(value, str) and _MARKER.fullmatch(value.strip()) is not None)
+
+
+def truth_of(value: Any) -> bool | None:
+    """The boolean that a cell holds; None if it holds none."""
+    return value if isinstance(value, bool) else _TRUTH.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def _boolean(value: Any) -> bool | None:
+    found = truth_of(value)
+    if found is None and not marks_nothing(value):
+        raise WrongValue("true or false")
+    return found
+
+
+def _number(value: Any) -> float | None:
+    if marks_nothing(value):
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise WrongValue("a number such as 1234.5, without commas or a currency") from None
+    if not math.isfinite(found):
+        raise WrongValue("a finite number")
+    return found
+
+
+def _number_or_text(value: Any) -> float | str | None:
+    try:
+        return _number(value)
+    except WrongValue:
+        if isinstance(value, str):
+            return value
+        raise
+
+
+def _text(value: Any) -> str | None:
+    return None if absent(value) else _cut(_plain(str(value))) or None
+
+
+def _tags(value: Any) -> list[str] | None:
+    if absent(value):
+        return None
+    if not isinstance(value, str):
+        return [_cut(_plain(str(tag))) for tag in value]
+    separator = next((one for one in TAG_SEPARATORS if one in value), TAG_SEPARATORS[0])
+    return [_cut(tag) for one in value.split(separator) if (tag := _plain(one))]
+
+
+def _list(value: Any) -> list[Any] | None:
+    if absent(value):
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        raise WrongValue("a list of numbers (Parquet, JSON or a data frame)")
+    return list(value)
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "category": _text,
+    "number": _number,
+    "boolean": _boolean,
+    "time_of_day": _number_or_text,
+    "day_of_week": _number_or_text,
+    "tags": _tags,
+    "embedding": _list,
+    "histogram": _list,
+}
+"""The function that reads a cell, by the kind of its feature; it raises `WrongValue`."""
+
+
+def _cut(text: str) -> str:
+    """The text, or, if it is too long for any vocabulary, another text that is in no vocabulary."""
+    return text if len(text.encode()) <= LONGEST_TEXT else _TOO_LONG

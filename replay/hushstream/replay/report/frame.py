@@ -16,8 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from hushstream.privacy.promises.sentence import percent
-from hushstream.replay.report.palette import css_variables
-from hushstream.replay.report.sheet import Drawing, svg
+from hushstream.replay.report.sheet import Drawing, css_variables, svg
 
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
 

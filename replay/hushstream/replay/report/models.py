@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import percent
 from hushstream.replay.report.frame import Cell, Page, Pictures, Section, Table, Tile, html
-from hushstream.replay.report.palette import AMBER, BLUE, GREEN, GREY
-from hushstream.replay.report.sheet import Drawing, Sheet
+from hushstream.replay.report.sheet import AMBER, BLUE, GREEN, GREY, Drawing, Sheet
 
 _KIND = "Released model"
 _MOST = 24

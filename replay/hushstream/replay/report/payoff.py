@@ -2,20 +2,26 @@
 
 A study says what it compares (`Payoff.what`, `Payoff.baseline`), gives both values for every user, node or record, and
 says what to do where the private result loses. This module makes the sentences, the interval and the verdict.
+
+*Plans.* The picture of a plan: the share of the non-private gain against time, with its range.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.report.values import BadResult
+from hushstream.engine.declare.plan import Plan
+from hushstream.privacy.amounts import count_text
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.report.sheet import BLUE, INK, Drawing, Sheet, png
+from hushstream.replay.result import BadResult
 
 Verdict = Literal["pays", "does not pay", "too close to call"]
 
@@ -131,8 +137,8 @@ class Payoff:
             "does not pay": "It does not pay",
             "too close to call": "Too close to call whether it pays",
         }[self.verdict]
-        advice = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
-        return f"{begins}: {figures}{advice}"
+        otherwise = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
+        return f"{begins}: {figures}{otherwise}"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; bounds are null where there is no interval."""
@@ -151,6 +157,52 @@ class Payoff:
         }
 
 
-def reached(what: str, privacy: StatedGuarantee) -> str:
+def reached(what: str, privacy: Guarantee) -> str:
     """The first sentence of a report: the result, and its guarantee for one person."""
-    return f"{what}, {privacy.phrase}."
+    return f"{what}, {privacy.phrase()}."
+
+
+def plan_picture(plan: Plan, deployment: str) -> bytes:
+    """A plan as PNG bytes, with its assumptions below; equal plans give equal bytes.
+
+    Raises:
+        BadResult: the plan has no figures against time.
+    """
+    if not plan.points:
+        raise BadResult(f"plan: expected a system with figures against time for a picture, got {plan.system}")
+    shown = Drawing(
+        "plan",
+        f"{deployment}: share of {plan.gain} against time",
+        plan.verdict,
+        plan.verdict,
+        partial(_draw, plan),
+    )
+    facts = (plan.verdict, *(f"Assumed: {one}." for one in plan.assumed), *(_paid(plan)))
+    return png(shown, facts)
+
+
+def _paid(plan: Plan) -> tuple[str, ...]:
+    """The guarantee of one person at the end of the plan, as text."""
+    last = plan.as_json()["lives"][-1]
+    if last["prices"] is None:
+        return (f"No {plan.paid} of anybody is released within {count_text(last['days'], 'day')}.",)
+    return (f"One person after {count_text(last['days'], 'day')}: {last['prices']}.",)
+
+
+def _draw(plan: Plan, sheet: Sheet) -> None:
+    (axes,) = sheet.panels(1, height=300)
+    known = [(point.day, point.share) for point in plan.points if point.share is not None]
+    days = [day for day, _ in known]
+    axes.fill_between(
+        days, [share.low for _, share in known], [share.high for _, share in known], color=BLUE, alpha=0.18, linewidth=0
+    )
+    axes.plot(days, [share.middle for _, share in known], color=BLUE, marker="o", label="expected, and range")
+    if plan.first_day is not None and plan.first_day[1] is not None:
+        axes.axvline(plan.first_day[1], color=INK, linestyle="--", linewidth=0.9, label="first day better")
+    axes.set(
+        xlabel="Day",
+        ylabel="Share of the gain",
+        ylim=(0, max([1.02, *(1.02 * share.high for _, share in known)])),
+        xlim=(0, days[-1] if days else 1),
+    )
+    sheet.legend(axes)

@@ -1,49 +1,177 @@
-"""The report of a replayed run, in one form for every system: document, table, view, page and folder.
+"""The result of a replayed run, and its report, in one form for every system.
 
-A system gives the result of its run (`Replayed`) and the parts to show of it (`Shown`). This module makes all files and
-printed text from these parts. They show exact figures on content: these exist for public data only (PRIVACY.md, rule
-11), or carry a warning.
+A system's run returns a `RunResult`: rows that compare it with doing without the system, one curve, and the guarantee.
+This module makes every file and all printed text from it: nothing here asks which system it was. The figures are exact
+figures on content: these exist for public data only (PRIVACY.md, rule 11), or carry a warning.
+
+*Folder.* Writes the files of a report into their folder.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Literal, NamedTuple
 
+from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.privacy.promises.page import page_json
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.report import frame
-from hushstream.replay.report.counts import counts_json
-from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
-from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
+from hushstream.replay.report.parts import (
+    EXACT,
+    RoleCheck,
+    closing,
+    counts_json,
+    guarantee_tile,
+    number,
+    provenance,
+    provenance_lines,
+    require_classed,
+    slot_public,
+    verify_json,
+    verify_text,
+    verify_tile,
+    with_meanings,
+)
 from hushstream.replay.report.payoff import Payoff, reached
-from hushstream.replay.report.printed import answers, facts_grid, warnings
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee, verify_json
-from hushstream.replay.report.sheet import Drawing, png
-from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.values import BadResult
-from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
-from hushstream.replay.views import Headline, View
+from hushstream.replay.report.sheet import BLACK, BLUE, GREY, RED, Drawing, Sheet, png
+from hushstream.replay.result import BadResult, Headline, ReportNotWritten, View
 
-_TENTHS = 10
+RESULTS, PAGE = "results.json", "index.html"
+RELEASED = "released figures and public counts, none of them exact"
+"""The label of a run that shows no figure of content."""
+
+
+class Column(NamedTuple):
+    """A column of figures.
+
+    Attributes:
+        name: its key in files; with blanks in place of underscores its heading.
+        form: how readers see its values, as `format` takes it.
+    """
+
+    name: str
+    form: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The name for readers."""
+        return "± (95 %)" if self.name == "ci95" else self.name.replace("_", " ")
+
+    def text(self, value: Any) -> str:
+        """A value for readers; a percent sign has a blank before it."""
+        return format(value, self.form).replace("%", " %") if self.form else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows:
+    """What a run is compared with, row by row; the first column names the rows.
+
+    Attributes:
+        caption: what the figures are, in sentences.
+        columns: what each row has.
+        rows: a value for each column.
+    """
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        """The row of this name, by column."""
+        return next(row for row in self.plain if row[self.columns[0].name] == name)
+
+    @property
+    def plain(self) -> list[dict[str, Any]]:
+        """Every row by column."""
+        return [{column.name: value for column, value in zip(self.columns, row, strict=True)} for row in self.rows]
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        """Every row as readers see it."""
+        return [tuple(column.text(value) for column, value in zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed(ABC):
+class RunCurve:
+    """The one curve of a run.
+
+    Attributes:
+        name: the name of its files.
+        title: what it shows.
+        caption: how to read it, in sentences.
+        what: the vertical axis.
+        across: the horizontal axis, as what is counted along it.
+        at: (n,) the places along it, rising.
+        lines: (n,) values by the name of the line: the run's own first, then what it is compared with.
+        half_widths: (n,) half-widths of the 95 % intervals, of the lines that have them.
+        form: whether a value is the mean of all up to its place, their sum, or that of its place alone.
+    """
+
+    name: str
+    title: str
+    caption: str
+    what: str
+    across: str
+    at: tuple[int, ...] = ()
+    lines: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    half_widths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    form: Literal["mean", "sum", "alone"] = "mean"
+
+    def __post_init__(self) -> None:
+        """Refuse a curve that no run gives.
+
+        Raises:
+            BadResult: its places do not rise, or a line has not a value for each.
+        """
+        if any(later <= earlier for earlier, later in pairwise(self.at)):
+            raise BadResult(f"{self.name}: expected a curve that rises in {self.across}, got places that do not")
+        if any(len(values) != len(self.at) for values in (*self.lines.values(), *self.half_widths.values())):
+            raise BadResult(f"{self.name}: expected {len(self.at)} values of each line, got other numbers")
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """Every point of every line, with its half-width where the line has them."""
+        return [
+            {"line": name, "at": at, "value": value}
+            | ({"ci95": self.half_widths[name][place]} if name in self.half_widths else {})
+            for name, values in self.lines.items()
+            for place, (at, value) in enumerate(zip(self.at, values, strict=True))
+        ]
+
+    def mean(self, line: str, after: int, to: int) -> float:
+        """The mean of a line over what lies after one point, by its index, and up to another; -1: from the start."""
+        values, at = self.lines[line], (*self.at, 0)
+        if self.form == "alone":
+            return sum(values[after + 1 : to + 1]) / (to - after)
+        before = values[after] if after >= 0 else 0.0
+        if self.form == "sum":
+            return (values[to] - before) / (at[to] - at[after])
+        return (at[to] * values[to] - at[after] * before) / (at[to] - at[after])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
     """The result of a run of any system.
 
     Attributes:
+        system: the system's name.
+        title: what was run, in one line.
         dataset: name of the world, with its variant.
         runner: "direct" or "stream".
-        seed: seed of world, noise and keys.
+        seed: seed of world, noise and keys; None where keys are random.
         deployment: name of the deployment.
         config_digest: 32 hexadecimal digits.
         privacy: the guarantee.
@@ -51,175 +179,161 @@ class Replayed(ABC):
         throughput: seconds, answers a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
-        comparison: the ratio of the run's figure to its baseline's, with its interval; None where there is no such
-            ratio.
+        facts: settings and single figures by name, in words.
+        reached: the result in words, without its guarantee; empty where the run shows none.
+        headline: the main figure with its interval; None where there is none.
         payoff: the comparison with doing without the system.
+        rows: what is compared.
+        curve: the result over the run.
+        remarks: further sentences for readers.
+        warnings: warnings beside those of the guarantee.
+        unprotected: why the figures of a row or line are not private, by its name.
+        beside: guarantees of deployments that were played beside the one of this result, by name.
+        public: whether the data is public; a live run (False) shows no exact figure on content.
     """
 
+    system: str
+    title: str
     dataset: str
     runner: str
-    seed: int
+    seed: int | None
     deployment: str
     config_digest: str
-    privacy: StatedGuarantee
+    privacy: Guarantee
     counts: Mapping[str, int]
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
-    comparison: Comparison | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    reached: str = ""
+    headline: Headline | None = None
     payoff: Payoff | None = None
+    rows: RunRows
+    curve: RunCurve
+    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unprotected: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, Guarantee] = field(default_factory=dict)
+    public: bool = True
 
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """One line that says what was run."""
+    def __post_init__(self) -> None:
+        """Refuse a count without a class, and exact figures on content in a live run.
 
-    @property
-    @abstractmethod
-    def reached(self) -> str:
-        """The result in words, without its guarantee."""
+        Raises:
+            BadResult: names the field, what it accepts and what it got.
+        """
+        require_classed(self.counts)
+        if self.public:
+            return
+        shown = "the dataset must be marked public to show it"
+        exact = {"rows": self.rows.rows, "curve": self.curve.at, "headline": self.headline, "payoff": self.payoff}
+        found = [name for name, value in exact.items() if value]
+        if found:
+            raise BadResult(f"{', '.join(found)}: expected no exact figure on content in a live run; {shown}")
+        private = sorted(set(self.counts) - set(slot_public(self.counts)))
+        if private:
+            raise BadResult(f"counts: expected slot-public counts in a live run, got {', '.join(private)}; {shown}")
 
     @property
     def answers(self) -> tuple[str, ...]:
         """The first lines of every report: the private result, and whether it pays."""
-        first = reached(self.reached, self.privacy)
-        return (first,) if self.payoff is None else (first, self.payoff.sentence)
+        first = (reached(self.reached, self.privacy),) if self.reached else ()
+        return (*first, *(() if self.payoff is None else (self.payoff.sentence,)))
 
     @property
     def marks(self) -> tuple[str, ...]:
         """The warnings that every output of the run carries."""
-        return self.privacy.marks
+        return (*self.warnings, *self.privacy.marks)
+
+    @property
+    def label(self) -> str:
+        """What the figures of the run are; those that are not private by their names, with the reason."""
+        if not self.public:
+            return RELEASED
+        shown = (f"{name}: {why}" for name, why in self.unprotected.items() if name in self.curve.lines)
+        return "; ".join([EXACT, *shown])
+
+    def label_of(self, name: str) -> str:
+        """What the figures of a row or line are, for a reader who has that one alone."""
+        why = (self.unprotected[name],) if name in self.unprotected else ()
+        return "; ".join([*self.marks, *why, EXACT])
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Warnings and guarantees of the deployments that were played beside it, a sentence each."""
+        return tuple(
+            f"{'; '.join(one.marks)}: deployment {name}. {one.sentence()}" for name, one in self.beside.items()
+        )
 
 
-ResultT = TypeVar("ResultT", bound=Replayed)
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A table of figures by column, for the terminal or for a file.
-
-    Attributes:
-        names: names of the columns; the first column names the rows.
-        rows: rows with one value for each column.
-        file: the file's name; "" where there is none.
-    """
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    file: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown(Generic[ResultT]):
-    """The parts of a run's result that are shown.
-
-    Attributes:
-        result: the whole result.
-        system: name of the system.
-        settings: settings of the run, for ``results.json``.
-        figures: figures of the run, for ``results.json``.
-        compared: the table on the terminal.
-        facts: lines below that table, by name, between the guarantee and the configuration.
-        headline: the main figure; None where there is none.
-        rows: rows of the data frame.
-        view_facts: lines of the view between the guarantee and what was verified.
-        drawing: the picture.
-        picture_marks: warnings below the picture in its file.
-        curve: the table of the CSV file.
-        figure: the main figure of the page; "" where there is none.
-        outcome: the meaning of that figure, in sentences.
-        first_tiles, further_tiles: figures of the page before and after the guarantee.
-        sections: sections of the page before those that every page has.
-    """
-
-    result: ResultT
-    system: str
-    settings: Mapping[str, Any]
-    figures: Mapping[str, Any]
-    compared: Columns
-    facts: Sequence[tuple[str, str]]
-    headline: Headline | None
-    rows: Sequence[Mapping[str, Any]]
-    view_facts: Sequence[str] = ()
-    drawing: Drawing
-    picture_marks: Sequence[str] = ()
-    curve: Columns
-    figure: str
-    outcome: tuple[str, ...]
-    first_tiles: Sequence[frame.Tile] = ()
-    further_tiles: Sequence[frame.Tile] = ()
-    sections: Sequence[frame.Section]
-
-
-def forms(present: Callable[[Any], Shown[Any]]) -> dict[str, Any]:
-    """The forms of a report for the fields of a `Study`; ``present`` makes the parts of a result."""
-
-    def of(form: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda result, *more: form(present(result), *more)
-
-    return {"document": of(document), "table": of(table), "view": of(view), "report": of(write)}
-
-
-def document(shown: Shown[Any]) -> dict[str, Any]:
+def document(result: RunResult) -> dict[str, Any]:
     """Plain values under stable keys."""
-    result = shown.result
+    settings = ("system", "title", "dataset", "public", "runner", "seed", "deployment", "config_digest", "remarks")
     return {
-        "system": shown.system,
-        "title": result.title,
+        **{name: getattr(result, name) for name in (*settings, "throughput", "environment")},
         "answers": list(result.answers),
         "payoff": None if result.payoff is None else result.payoff.as_json(),
-        "dataset": result.dataset,
-        "runner": result.runner,
-        "seed": result.seed,
-        "deployment": result.deployment,
-        "config_digest": result.config_digest,
-        **shown.settings,
-        "privacy": {**result.privacy.values, "text": list(result.privacy.lines)},
+        "headline": None if result.headline is None else result.headline.as_json(),
+        "privacy": page_json(result.privacy),
+        "beside": {name: {"marks": list(one.marks), **page_json(one)} for name, one in result.beside.items()},
         "marks": list(result.marks),
-        **shown.figures,
-        "comparison": None if result.comparison is None else result.comparison.as_json(),
+        "facts": {name.replace(" ", "_"): value for name, value in result.facts.items()},
+        "figures": result.label,
+        "rows": result.rows.plain,
+        "curve": result.curve.points,
         **counts_json(result.counts),
-        "throughput": dict(result.throughput),
         "verify": verify_json(result.verify),
-        "environment": dict(result.environment),
     }
 
 
-def table(shown: Shown[Any]) -> RenderableType:
+def table(result: RunResult) -> RenderableType:
     """What a terminal shows at the end of a run."""
-    result, compared = shown.result, shown.compared
-    found = Table(title=Text(result.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for place, name in enumerate(compared.names):
-        found.add_column(name, justify="right" if place else "left")
-    for row in compared.rows:
-        found.add_row(*row)
-    facts = facts_grid(
-        (
-            ("guarantee", result.privacy.summary),
-            *shown.facts,
-            ("configuration", result.config_digest),
-            ("verify", verify_text(result.verify)),
-        )
+    title = Text(result.title)
+    found = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for place, column in enumerate(result.rows.columns):
+        found.add_column(column.heading, justify="right" if place else "left")
+    for row in result.rows.texts:
+        found.add_row(*map(Text, row))
+    facts = Table.grid(padding=(0, 1))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, text in (
+        *provenance(result, result.label),
+        *(("beside it", one) for one in result.outside),
+        *_facts(result),
+        ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
+        ("verify", verify_text(result.verify)),
+    ):
+        facts.add_row(name.lower(), Text(text))
+    return Group(
+        *(Text(line, style="bold") for line in result.answers),
+        Text(result.privacy.sentence()),
+        *(Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.marks),
+        found if result.rows.rows else title,
+        *map(Text, result.remarks),
+        facts,
     )
-    return Group(*answers(result.answers), Text(result.privacy.sentence), *warnings(result.marks), found, facts)
 
 
-def view(shown: Shown[Any]) -> View:
-    """A few lines, a data frame and a picture."""
-    result = shown.result
+def view(result: RunResult) -> View:
+    """A few lines, data frames and a picture."""
+    curve = [{**point, "figures": result.label_of(point["line"])} for point in result.curve.points]
+    rows = [{**row, "figures": result.label_of(row[result.rows.columns[0].name])} for row in result.rows.plain]
     return View(
         title=result.title,
         answers=result.answers,
-        headline=shown.headline,
-        facts=(result.privacy.summary, *shown.view_facts, f"verify: {verify_text(result.verify)}"),
+        headline=result.headline,
+        facts=(result.privacy.summary, f"verify: {verify_text(result.verify)}"),
         marks=result.marks,
-        rows=shown.rows,
-        pictures={shown.drawing.name: partial(_picture, shown)},
+        frames={"rows": rows, "curve": curve},
+        pictures={result.curve.name: partial(_picture, result)} if result.curve.at else {},
     )
 
 
-def write(shown: Shown[Any], directory: Path | str) -> list[Path]:
-    """Write ``results.json``, the curve, the picture and ``index.html`` into a folder.
+def write(result: RunResult, directory: Path | str) -> list[Path]:
+    """Write ``results.json``, rows and curve as CSV, the picture and ``index.html`` into a folder.
+
+    A run without rows or a curve has neither its file nor the picture; those of an earlier run are removed.
 
     Returns:
         The paths written, the page last.
@@ -227,80 +341,150 @@ def write(shown: Shown[Any], directory: Path | str) -> list[Path]:
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    curve = shown.curve
-    content = {
-        RESULTS: json_bytes(document(shown)),
-        curve.file: figures_csv(curve.names, curve.rows, [EXACT] * len(curve.rows)),
-        f"{shown.drawing.name}.png": _picture(shown),
-    }
-    return write_files(directory, content | {PAGE: page(shown, tuple(content)).encode()})
+    curve, picture = f"{result.curve.name}.csv", f"{result.curve.name}.png"
+    shown = view(result)
+    content = {RESULTS: json_bytes(document(result))}
+    files = {"rows.csv": shown.frames["rows"], curve: shown.frames["curve"]}
+    content |= {file: csv_bytes(rows) for file, rows in files.items() if rows}
+    content |= {f"{name}.png": draw() for name, draw in shown.pictures.items()}
+    content[PAGE] = page(result, tuple(content)).encode()
+    return write_files(directory, content, ("rows.csv", curve, picture))
 
 
-def page(shown: Shown[Any], names: tuple[str, ...]) -> str:
+def page(result: RunResult, names: tuple[str, ...]) -> str:
     """The page, with the other files of its folder by name."""
-    result = shown.result
+    headline, caption = result.headline, f"{result.rows.caption} These are {EXACT}."
+    compared = frame.Table(
+        caption,
+        tuple(column.heading.capitalize() for column in result.rows.columns),
+        tuple(tuple(map(frame.Cell, row)) for row in result.rows.texts),
+    )
+    sections = (
+        frame.Section("compared", "Compared", (*([compared] if result.rows.rows else []), frame.Words(result.outside))),
+        frame.Section("plots", result.curve.title, (frame.Pictures((drawing(result),)),)),
+        frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
+    )
+    shown = (result.rows.rows or result.outside, result.curve.at, result.facts)
     return frame.html(
         frame.Page(
             kind="hushstream replay",
             title=result.title,
             answers=result.answers,
-            sentence=result.privacy.sentence,
+            sentence=result.privacy.sentence(),
             marks=with_meanings(result.marks),
-            figure=shown.figure,
-            outcome=shown.outcome,
-            tiles=(
-                *shown.first_tiles,
-                guarantee_tile(result.privacy),
-                *shown.further_tiles,
-                *verify_tile(result.verify),
-            ),
-            sections=(*shown.sections, *closing(result)),
-            provenance=provenance(result),
+            figure="" if headline is None else headline.figure,
+            outcome=(*(() if headline is None else (f"{headline}.",)), *result.remarks),
+            tiles=(*_beginning_and_end(result.curve), guarantee_tile(result.privacy), *verify_tile(result.verify)),
+            sections=(*(one for one, there in zip(sections, shown, strict=True) if there), *closing(result)),
+            provenance=provenance(result, result.label),
             files=names,
         )
     )
 
 
-def _picture(shown: Shown[Any]) -> bytes:
-    result = shown.result
-    return png(shown.drawing, [*provenance_lines(result), *shown.picture_marks])
+def _facts(result: RunResult) -> list[tuple[str, str]]:
+    return [(name, value if isinstance(value, str) else number(value)) for name, value in result.facts.items()]
 
 
-# Parts that several systems use.
+def _beginning_and_end(curve: RunCurve) -> list[frame.Tile]:
+    """A tile with the run's own line over the line it is compared with, first and last, which a mean would hide.
+
+    First and last are a tenth of the points each, or one point of a short curve.
+    """
+    if len(curve.at) < 2 or len(curve.lines) < 2:
+        return []
+    own, other = list(curve.lines)[:2]
+    first, before, last = len(curve.at) // 10, len(curve.at) - 1 - max(1, len(curve.at) // 10), len(curve.at) - 1
+    shares = [_share(curve, own, other, *ends) for ends in ((-1, first), (before, last))]
+    since = curve.at[last] - curve.at[before]
+    note = f"{own} over {other}, in the first {curve.at[first]:,} {curve.across}, and in the last {since:,}"
+    return [frame.Tile("From beginning to end", " to ".join(shares), note)]
 
 
-def ratio(what: str, found: Comparison | None) -> Headline | None:
-    """The headline of a comparison; None without a comparison."""
-    return None if found is None else Headline(what, found.ratio, found.low, found.high)
+def _share(curve: RunCurve, own: str, other: str, after: int, to: int) -> str:
+    below = curve.mean(other, after, to)
+    return f"{100 * curve.mean(own, after, to) / below:.0f} %" if below else "–"
 
 
-def speed(result: Replayed, what: str) -> tuple[str, str]:
-    """The answers per second as a line of text."""
-    return "speed", f"{result.throughput['decisions_per_second']:,.0f} {what}/s"
+_PENS = ((BLUE, "-", "o"), (GREY, "--", "s"), (RED, "-.", "^"), (BLACK, ":", "D"))
+_MOST_MARKERS = 30
 
 
-def figures_table(caption: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> frame.Table:
-    """Make a table of a page from texts."""
-    return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))
+def drawing(result: RunResult) -> Drawing:
+    """The picture of the curve; the run's own line names its guarantee."""
+    curve = result.curve
+    ends = "; ".join(f"at {curve.at[index]:,}: {_values(curve, index)}" for index in ((0, -1) if curve.at else ()))
+    return Drawing(
+        curve.name,
+        curve.title,
+        f"{curve.caption} These are {EXACT}.",
+        f"{curve.what} over {curve.across}, {ends}.",
+        partial(_draw, curve, result.privacy.phrase()),
+    )
 
 
-def picture_section(title: str, drawing: Drawing, *more: frame.Block) -> frame.Section:
-    """The section of a page that holds the picture."""
-    return frame.Section("plots", title, (frame.Pictures((drawing,)), *more))
+def _values(curve: RunCurve, index: int) -> str:
+    halves = {name: f" ± {found[index]:.3f}" for name, found in curve.half_widths.items()}
+    return ", ".join(f"{name} {values[index]:.3f}{halves.get(name, '')}" for name, values in curve.lines.items())
 
 
-def beginning_and_end(rows: Sequence[Any]) -> tuple[Any, Any, Any] | None:
-    """The rows at the end of a curve's first tenth, before its last tenth, and at its end; None for a short curve."""
-    if len(rows) < _TENTHS:
-        return None
-    return rows[len(rows) // 10], rows[-1 - len(rows) // 10], rows[-1]
+def _draw(curve: RunCurve, guarantee: str, sheet: Sheet) -> None:
+    (axes,) = sheet.panels(height=340)
+    for place, ((name, values), (colour, dashes, marker)) in enumerate(zip(curve.lines.items(), _PENS, strict=False)):
+        label = name if place else f"{name}: {guarantee}"
+        marker = marker if len(curve.at) <= _MOST_MARKERS else ""
+        axes.plot(curve.at, values, dashes, color=colour, marker=marker, label=label, linewidth=2)
+        if name in curve.half_widths:
+            low, high = (
+                [value + sign * half for value, half in zip(values, curve.half_widths[name], strict=True)]
+                for sign in (-1, 1)
+            )
+            axes.fill_between(curve.at, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.set(xlabel=curve.across[:1].upper() + curve.across[1:], ylabel=curve.what)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    sheet.legend(axes)
 
 
-def require_rising(what: str, counted: str, places: Sequence[int]) -> None:
-    """Refuse a curve that is empty or does not rise, as no run gives one.
+def _picture(result: RunResult) -> bytes:
+    return png(drawing(result), [*provenance_lines(result, result.label), *result.warnings])
+
+
+# Folder.
+
+
+def write_files(directory: Path | str, content: Mapping[str, bytes], owned: Sequence[str] = ()) -> list[Path]:
+    """Write files into a folder, and remove those of an earlier report that ``owned`` names and ``content`` lacks.
 
     Raises:
-        BadResult: the curve has no rows, or does not rise.
+        ReportNotWritten: the folder cannot be written.
     """
-    if not places or any(later <= earlier for earlier, later in pairwise(places)):
-        raise BadResult(f"{what}: expected a curve that rises in {counted}, got {len(places)} rows that do not")
+    folder = Path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in set(owned) - set(content):
+            (folder / name).unlink(missing_ok=True)
+        for name, data in content.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
+    return [folder / name for name in content]
+
+
+def json_bytes(content: Mapping[str, Any]) -> bytes:
+    """A document as the bytes of a JSON file.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def csv_bytes(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows as the bytes of a CSV file, with every column that any of them has."""
+    found = list(rows)
+    target = io.StringIO()
+    names = list(dict.fromkeys(name for row in found for name in row))
+    writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return target.getvalue().encode()

@@ -2,18 +2,59 @@
 
 It keeps the order of the protocol (first the journal, then the release) and moves bytes, nothing else. From the same
 log it publishes what a worker on a broker publishes.
+
+*Memory.* A log in memory, in place of a broker's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from hushstream.engine.declare.conversation import DECISIONS
-from hushstream.engine.machine import Machine, waiting
-from hushstream.engine.records import InputRecord, InputSlice, OffChain, Step
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.engine.declare.declaration import DECISIONS
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.schemas.codec import CodecError
+
+
+class MemoryLog:
+    """Append-only partitions of (offset, log time, value), by logical topic name."""
+
+    def __init__(self, clock_ms: Callable[[], int] | None = None) -> None:
+        """Start empty; log time comes from ``clock_ms``, or counts one millisecond an append."""
+        self._partitions: dict[TopicPartition, list[InputRecord]] = {}
+        self._clock_ms = clock_ms
+        self._appended = 0
+
+    def append(self, topic: str, partition: int, value: bytes) -> int:
+        """Append one record; returns its offset."""
+        self._appended += 1
+        now = self._appended if self._clock_ms is None else self._clock_ms()
+        records = self._partitions.setdefault((topic, partition), [])
+        records.append(InputRecord(len(records), now, value))
+        return len(records) - 1
+
+    def load(self, topic: str, partition: int, records: list[InputRecord]) -> None:
+        """Load a whole partition that was exported; its offsets must count from 0 without a gap.
+
+        Where log time is counted, it continues after the latest time loaded.
+        """
+        self._partitions[topic, partition] = list(records)
+        self._appended = max(self._appended + len(records), max((r.timestamp_ms for r in records), default=0))
+
+    def end(self, topic: str, partition: int) -> int:
+        """The offset that the next record will get."""
+        return len(self._partitions.get((topic, partition), ()))
+
+    def slice(self, topic: str, partition: int, low: int, high: int | None = None) -> InputSlice:
+        """The records with ``low <= offset < high`` (to the end by default)."""
+        records = self._partitions.get((topic, partition), [])
+        top = len(records) if high is None else high
+        return InputSlice(topic, partition, low, top, records[low:top])
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, list[InputRecord]]]:
+        """Every partition that holds a record."""
+        return iter(self._partitions.items())
 
 
 class DirectDriver:
@@ -72,11 +113,11 @@ class DirectDriver:
 
         Nobody else writes into a log in memory. Returns whether the machine can go on.
         """
-        waits = waiting(machine)
-        if waits is None or (awaited := waits.awaited) is None:
+        awaited = machine.awaited
+        if awaited is None:
             return False
         end = self._log.end(*awaited.source)
-        waits.ends_at(self._log.end(*machine.inputs[0]), end)
+        machine.ends_at(self._log.end(*machine.inputs[0]), end)
         return awaited.offset >= end
 
     def _release(self, machine: Machine, step: Step) -> None:
@@ -99,7 +140,7 @@ class DirectEventLog:
             log: the log.
             driver: drives the machines over that log.
             partitions: the number of partitions of the topic with applications' requests.
-            answers: the topic with the answers to applications (`hushstream.engine.declare.conversation`); None without
+            answers: the topic with the answers to applications (`hushstream.engine.declare.declaration`); None without
                 one.
         """
         self._log = log

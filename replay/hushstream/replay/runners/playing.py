@@ -15,12 +15,10 @@ from typing import Generic, Literal, Self, TypeVar, get_args
 from hushstream.agents.security import Cluster, read_security
 from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.agents.worker.roles import all_machines
-from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System, request_partitions
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System, conversation_of, request_partitions
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas.errors import HushstreamError
 
@@ -153,7 +151,7 @@ async def play_parties(
         WorkerDied: a process of the stream ended while it was needed.
         HushstreamError: the player raised it, there is no broker, or topics hold records of an earlier run.
     """
-    if system.outside:
+    if system.device_service is not None:
         raise HushstreamError(
             "kind: expected hosted, as a replay sends its requests to learner workers; got edge, which has "
             "none (the shuffler releases the same in both)"

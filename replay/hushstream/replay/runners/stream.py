@@ -1,38 +1,107 @@
 """The stream runner: it starts an embedded broker (or uses any Kafka) and one worker process per role, on this machine.
 
 The processes are those that a team deploys: ``hushstream broker`` and ``hushstream worker ROLE``.
+
+*Ports.* Picks a free port on loopback, for a process that is started next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import errno
+import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from hushstream.agents.security import Security, read_security
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import copy_async
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.log_copy import LogCopy, copy_async
 from hushstream.ops.topics import apply_async
-from hushstream.replay.runners.ports import free_port
 from hushstream.schemas.errors import HushstreamError
 
-BROKER_START_SECONDS = 20.0
+HOST = "127.0.0.1"
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LEAST, _EPHEMERAL_ELSEWHERE = 10_000, 32_768
+_TRIES = 200
+_GIVEN: set[int] = set()
+"""The ports that this process has given away: nothing listens on one until its process has started."""
+
+
+def free_port() -> int:
+    """Return a port that no process listens on now, another at each call.
+
+    It lies below the ephemeral ports. The operating system may give an ephemeral port to any outgoing connection before
+    the process listens; the process could not listen then.
+
+    Raises:
+        OSError: all ports that were tried are in use.
+    """
+    for _ in range(_TRIES):
+        port = _LEAST + secrets.randbelow(_first_ephemeral() - _LEAST)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port
+    raise OSError(f"expected a free port on 127.0.0.1 from {_LEAST} on, got {_TRIES} that are in use")
+
+
+def _first_ephemeral() -> int:
+    """The first ephemeral port of this system; a default where it is unknown or leaves too few ports below."""
+    if not _EPHEMERAL.exists():
+        return _EPHEMERAL_ELSEWHERE
+    first = int(_EPHEMERAL.read_text(encoding="utf-8").split()[0])
+    return first if first > 2 * _LEAST else _EPHEMERAL_ELSEWHERE
+
+
+def require_free(flag: str, port: int) -> None:
+    """Refuse a port on which another program listens.
+
+    Raises:
+        HushstreamError: it is in use; the message names the flag that moves it.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise not_free(flag, port, error) from None
+
+
+def not_free(flag: str, port: int, error: OSError) -> Exception:
+    """The refusal of a port that another program has; any other error as it is."""
+    if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+        return error
+    return HushstreamError(
+        f"{flag}: expected a free port on {HOST}, got {port}, which is not available ({error.strerror}); name another "
+        "one, or 0 for any"
+    )
+
+
+BROKER_START_SECONDS = 60.0
 STOP_SECONDS = 15.0
+BROKER, GATEWAY = "broker", "gateway"
+_PR_SET_PDEATHSIG = 1
+_LOOK_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
+_STEADY_SECONDS = 60.0
+"""A process that has run for so long starts again at once when it ends."""
 SETTLE_SECONDS = 0.5
 SETTLE_POLLS = 40
 
@@ -48,6 +117,11 @@ class StreamPlace:
         resume: go on with topics that hold records of an earlier run; refused otherwise.
         security: file with the SASL and TLS settings of the given Kafka, for this process and for the workers.
         worker_options: further arguments of every ``hushstream worker``.
+        data: folder in which the embedded broker keeps its topics; None: in memory.
+        broker_port: port of the embedded broker; 0: any free one.
+        marks: folder for the release marks of all workers; None: with their state.
+        gateway: settings of a gateway to the deployment (`hushstream.gateway.settings`); None: no gateway.
+        logs: folder for what the processes say; None: the deployment's.
     """
 
     folder: Path
@@ -56,6 +130,11 @@ class StreamPlace:
     resume: bool = False
     security: Path | None = None
     worker_options: tuple[str, ...] = ()
+    data: Path | None = None
+    broker_port: int = 0
+    marks: Path | None = None
+    gateway: Mapping[str, Any] | None = None
+    logs: Path | None = None
 
 
 class WorkerDied(HushstreamError):
@@ -73,7 +152,10 @@ class StreamSession:
         self._bootstrap = place.bootstrap or ""
         self._security = Security() if place.bootstrap is None else read_security(place.security)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, list[str]] = {}
+        self._log_starts: dict[str, int] = {}
         self._zone_ports: dict[str, int] = {}
+        self._public_ports: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         """Start the broker (unless one was given), create the topics, start a worker per role."""
@@ -83,6 +165,8 @@ class StreamSession:
             await self._make_topics()
             for role in self._system.role_names:
                 self._start_worker(role)
+            if self._place.gateway is not None:
+                self._start_gateway(self._place.gateway)
         except BaseException:
             await self._stop()
             raise
@@ -146,7 +230,52 @@ class StreamSession:
         process = self._processes.pop(role)
         process.kill()
         await asyncio.to_thread(process.wait)
-        self._start_worker(role)
+        self._spawn(role, self._commands[role])
+
+    async def supervise(self, say: Callable[[str], None]) -> None:
+        """Return never; start again whatever ends, after a pause that doubles each time until it has run for long.
+
+        Args:
+            say: told which process ended, why, and when it is started again.
+        """
+        due: dict[str, float] = {}
+        pauses: dict[str, float] = {}
+        began = dict.fromkeys(self._processes, time.monotonic())
+        while True:
+            now = time.monotonic()
+            for name, process in list(self._processes.items()):
+                if process.poll() is None:
+                    if now - began[name] > _STEADY_SECONDS:
+                        pauses.pop(name, None)
+                elif name not in due:
+                    pauses[name] = min(_LONGEST_PAUSE_SECONDS, 2 * pauses.get(name, _FIRST_PAUSE_SECONDS / 2))
+                    due[name] = now + pauses[name]
+                    why = f"{name} ended with code {process.returncode}: {self._last_words(name)}"
+                    say(f"{why}; it is started again in {pauses[name]:g} s")
+                elif now >= due[name]:
+                    del due[name]
+                    began[name] = now
+                    self._spawn(name, self._commands[name])
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def waited_for(self) -> list[str]:
+        """The processes that are not at work yet: a worker has no partition, or the gateway does not answer."""
+        return [name for name in self._processes if name != BROKER and not self._at_work(name)]
+
+    def metrics_ports(self) -> Mapping[str, tuple[int, int]]:
+        """The ports of each process's public and zone-private metrics."""
+        return {name: (port, self._zone_ports[name]) for name, port in self._public_ports.items()}
+
+    def pids(self) -> Mapping[str, int]:
+        """The number of each process."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def _at_work(self, name: str) -> bool:
+        if name == GATEWAY:
+            return self._place.gateway is not None and answers(int(self._place.gateway["port"]))
+        with self._log_path(name).open("rb") as log:
+            log.seek(self._log_starts[name])
+            return b": at journal record " in log.read()
 
     def connection(self) -> Connection:
         """The connection of the operator's tools to the deployment."""
@@ -155,11 +284,12 @@ class StreamSession:
     async def _start_broker(self) -> str:
         ready = self._place.folder / "broker.ready"
         ready.unlink(missing_ok=True)
-        self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
+        arguments = ["-m", "hushstream.broker", "--port", str(self._place.broker_port), "--ready-file", str(ready)]
+        self._spawn(BROKER, arguments + ([] if self._place.data is None else ["--data", str(self._place.data)]))
         deadline = time.monotonic() + BROKER_START_SECONDS
         while not ready.exists() or not ready.read_text(encoding="utf-8").strip():
-            if self._processes["broker"].poll() is not None or time.monotonic() > deadline:
-                raise WorkerDied(f"broker did not start: {self._last_words('broker')}")
+            if self._processes[BROKER].poll() is not None or time.monotonic() > deadline:
+                raise WorkerDied(f"broker did not start: {self._last_words(BROKER)}")
             await asyncio.sleep(0.05)
         return ready.read_text(encoding="utf-8").strip()
 
@@ -172,19 +302,32 @@ class StreamSession:
             )
 
     def _start_worker(self, role: str) -> None:
-        self._zone_ports[role] = free_port()
-        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._place.folder)]
-        arguments += ["--bootstrap", self._bootstrap]
+        arguments = []
         if self._place.seed is not None:
             arguments += ["--seed", str(self._place.seed)]
+        if self._place.marks is not None:
+            arguments += ["--paid-marks", str(self._place.marks / role)]
+        self._start(role, [*arguments, *self._place.worker_options])
+
+    def _start_gateway(self, settings: Mapping[str, Any]) -> None:
+        file = self._place.folder / "gateway.yaml"
+        file.write_text(json.dumps(dict(settings)), encoding="utf-8")
+        self._start(GATEWAY, ["--gateway", str(file)])
+
+    def _start(self, name: str, options: list[str]) -> None:
+        arguments = ["-m", "hushstream.cli", "worker", name, "--deployment", str(self._place.folder)]
+        arguments += ["--bootstrap", self._bootstrap]
         if self._place.security is not None:
             arguments += ["--security", str(self._place.security)]
-        arguments += ["--zone-metrics-port", str(self._zone_ports[role]), *self._place.worker_options]
-        self._spawn(role, arguments)
+        self._public_ports[name], self._zone_ports[name] = free_port(), free_port()
+        arguments += ["--metrics-port", str(self._public_ports[name])]
+        self._spawn(name, [*arguments, "--zone-metrics-port", str(self._zone_ports[name]), *options])
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        with self._log_path(name).open("wb") as log:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+        self._commands[name] = arguments
+        with self._log_path(name).open("ab") as log:
+            self._log_starts[name] = log.tell()
             # Each process gets a session of its own, so that Ctrl-C does not reach it: `_stop` ends all of them, the
             # broker last.
             self._processes[name] = subprocess.Popen(
@@ -193,27 +336,60 @@ class StreamSession:
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
 
     async def _stop(self) -> None:
-        for name in reversed(list(self._processes)):
-            process = self._processes[name]
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+        """End all processes; the broker last, because workers commit to it when they end."""
+        await self._end([name for name in self._processes if name != BROKER])
+        await self._end([BROKER] if BROKER in self._processes else [])
+
+    async def _end(self, names: list[str]) -> None:
+        for name in reversed(names):
+            if self._processes[name].poll() is None:
+                self._processes[name].send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
-        for process in self._processes.values():
+        for name in names:
             try:
-                await asyncio.to_thread(process.wait, max(0.1, deadline - time.monotonic()))
+                await asyncio.to_thread(self._processes[name].wait, max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                process.kill()
-                await asyncio.to_thread(process.wait)
+                self._processes[name].kill()
+                await asyncio.to_thread(self._processes[name].wait)
 
     def _log_path(self, name: str) -> Path:
-        return self._place.folder / f"{name}.log"
+        return (self._place.logs or self._place.folder) / f"{name}.log"
 
     def _last_words(self, name: str) -> str:
         lines = self._log_path(name).read_text(errors="replace", encoding="utf-8").strip().splitlines()
         return lines[-1] if lines else "it wrote nothing"
+
+
+async def first_of(*parts: Coroutine[Any, Any, Any]) -> None:
+    """Run all coroutines until one ends, and raise what it raises."""
+    tasks = [asyncio.create_task(one) for one in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that started it ends, however that ends (Linux alone)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def answers(port: int) -> bool:
+    """Whether a gateway on this machine answers requests."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 def _scrape_events(port: int) -> Counter[str]:

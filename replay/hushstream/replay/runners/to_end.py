@@ -2,6 +2,8 @@
 
 A running loop cannot be entered again, and a patch of asyncio that allows this would change the order of other
 callbacks. So the coroutine gets a loop in a thread of its own if a loop is running, and the caller waits.
+
+*Many runs.* Plays many runs, in as many processes as there are processors.
 """
 
 from __future__ import annotations
@@ -10,10 +12,23 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import FIRST_COMPLETED, Future
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor
+from dataclasses import replace
+from itertools import count
+from multiprocessing import get_context
 from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.client.client import Client
+from hushstream.replay.study import Progress
+from hushstream.schemas.errors import HushstreamError
 
 T = TypeVar("T")
 
@@ -85,3 +100,96 @@ class _Beside(Generic[T]):
         assert task is not None
         self._started.set_result((asyncio.get_running_loop(), task))
         return await self._make()
+
+
+MODEL_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
+
+
+async def await_version(
+    client: Client, users: dict[int, str], context: NDArray[np.float32], phase: int, answer_seconds: float
+) -> None:
+    """Request decisions as a user of each partition, and show none of them, until one comes from the new model.
+
+    Args:
+        client: of the deployment.
+        users: a user's name for each partition.
+        context: the context of these requests.
+        phase: the model of the phase has a higher version than this.
+        answer_seconds: how long one answer may take.
+
+    Raises:
+        HushstreamError: the model did not come within `MODEL_TIMEOUT_SECONDS`.
+    """
+    for partition, user in users.items():
+        deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
+        for poll in count():
+            event = f"probe:{phase}:{partition}:{poll}"
+            decision = await client.decide(event, user, context, timeout=answer_seconds)
+            if decision.model_version > phase:
+                break
+            if time.perf_counter() > deadline:
+                raise HushstreamError(
+                    f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                    f"none; are all roles running?"
+                )
+            await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
+
+
+R = TypeVar("R")
+
+
+def play_all(
+    play: Callable[[T], R],
+    tasks: Iterable[T],
+    what: str,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> dict[T, R]:
+    """Play every task once; the results do not depend on the number of processes.
+
+    Args:
+        play: a function at the top level of a module, so that another process can import it.
+        tasks: hashable tasks; equal ones are played once.
+        what: what is being done, for ``progress``.
+        progress: called with (runs done, runs in all, what).
+        processes: the largest number of processes; None for one per processor.
+    """
+    wanted = list(dict.fromkeys(tasks))
+    count = min(len(wanted), processes or os.cpu_count() or 1)
+    done: dict[T, R] = {}
+
+    def take(task: T, result: R) -> None:
+        done[task] = result
+        if progress is not None:
+            progress(len(done), len(wanted), what)
+
+    if count <= 1:
+        with threadpool_limits(limits=1):
+            for task in wanted:
+                take(task, play(task))
+        return done
+    # Fresh interpreters: a forked one would share locks with threads of this process.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        for task, result in zip(wanted, pool.map(play, wanted), strict=True):
+            take(task, result)
+    return done
+
+
+def play_seeds(
+    play: Callable[[Any], R], tasks: Iterable[Any], seeds: Sequence[int], what: str, progress: Progress | None = None
+) -> dict[Any, list[R]]:
+    """Play every task under each seed; return the results of a task in the order of the seeds.
+
+    Args:
+        play, what, progress: as in `play_all`.
+        tasks: hashable dataclasses with a field ``seed``.
+        seeds: each seed decides a world, the coins of its users, and the keys.
+    """
+    under = {task: [replace(task, seed=seed) for seed in seeds] for task in tasks}
+    found = play_all(play, (one for each in under.values() for one in each), what, progress)
+    return {task: [found[one] for one in each] for task, each in under.items()}
+
+
+def _one_thread() -> None:
+    threadpool_limits(limits=1)

@@ -36,8 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
-from hushstream.replay.worlds.draws import Draws
-from hushstream.replay.worlds.histograms import on_grid
+from hushstream.replay.worlds.draws import Draws, on_grid
 from hushstream.replay.worlds.multilabel import MultiLabelWorld, deal
 from hushstream.replay.worlds.world import WorldError, require_number
 from hushstream.schemas.errors import unreadable

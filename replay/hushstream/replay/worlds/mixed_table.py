@@ -1,6 +1,9 @@
 """Worlds of users with declared features: a mixed table of eight features, and embeddings alone.
 
 Everything that is drawn depends only on seed, user and round, so users may come in any order and number.
+
+*Tagged documents.* Documents as users: words are tags and labels are items. An item is clicked if the document has this
+label.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from hushstream.features.schema import FeatureSchema, Rows, declare
+from hushstream.replay.datasets.store import locate
 from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.multilabel import read_corpus, split_labels
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -33,7 +38,6 @@ DECLARATION: Mapping[str, Mapping[str, Any]] = {
 }
 """The features of the mixed table."""
 
-_BASE_RATE = 0.08
 _LEVELS = 6
 _PAIRED = ("country", "device", "channel", "age", "spend", "tenure", "hour")
 _NUMBERS = ("age", "spend", "tenure")
@@ -91,12 +95,18 @@ class MixedTable:
         arms: K items.
         strength: root of the sum of squares of the eight features' strengths.
         pair_strength: standard deviation of a cell of a pair.
+        item_spread: scale of the items' own effects.
+        heavy: whether these have a heavy tail (Student's t with 2 degrees of freedom) in place of a normal one.
+        rate: share of visits in which a random item is clicked.
     """
 
     seed: int
     arms: int = 10
     strength: float = 0.6
     pair_strength: float = 0.175
+    item_spread: float = 0.25
+    heavy: bool = False
+    rate: float = 0.08
     name: str = field(default="mixed table", init=False)
 
     @cached_property
@@ -107,7 +117,7 @@ class MixedTable:
     @property
     def click_rate(self) -> float:
         """The click rate as an operator would declare it."""
-        return 0.09
+        return self.rate + 0.01
 
     def visits(self, users: Int64, round_index: int) -> Visits:
         """See `FeatureWorld`."""
@@ -117,18 +127,18 @@ class MixedTable:
     def true_values(self, users: Int64) -> TrueValues:
         """The true values behind a visit of each of these users, to evaluate a forecast with."""
         seen = self._seen(users, 0)
-        return TrueValues(self._rows(seen), self._odds(users, seen), _BASE_RATE)
+        return TrueValues(self._rows(seen), self._odds(users, seen), self.rate)
 
     @cached_property
     def _base(self) -> float:
-        """The log-odds at which a random item is clicked in 8 % of visits."""
+        """The log-odds at which a random item is clicked in ``rate`` of visits."""
         users = np.arange(2_000, dtype=np.int64) + (1 << 31)
         odds = self._odds(users, self._seen(users, 0))
         low, high = -10.0, 5.0
         for _ in range(50):
             middle = (low + high) / 2
             low, high = (
-                (middle, high) if float((1 / (1 + np.exp(-middle - odds))).mean()) < _BASE_RATE else (low, middle)
+                (middle, high) if float((1 / (1 + np.exp(-middle - odds))).mean()) < self.rate else (low, middle)
             )
         return low
 
@@ -185,7 +195,9 @@ class MixedTable:
         for name in (*_NUMBERS, "hour"):
             waves = np.ones(self.arms) if name == "hour" else draw.uniform(0.4, 1.2, self.arms)
             found[name] = (by_name[name] * np.sqrt(2.0), waves, draw.uniform(0.0, 1.0, self.arms))
-        found["items"] = draw.normal(0.0, 0.25, self.arms)
+        found["items"] = self.item_spread * (
+            draw.standard_t(2.0, self.arms) if self.heavy else draw.normal(0.0, 1.0, self.arms)
+        )
         every = [(left, right) for place, left in enumerate(_PAIRED) for right in _PAIRED[place + 1 :]]
         chosen = [every[place] for place in draw.choice(len(every), 4, replace=False)]
         cells = (_LEVELS, _LEVELS, self.arms)
@@ -308,3 +320,65 @@ def _level(name: str, seen: NDArray[Any]) -> Int64:
     # A missing value acts like the last sixth.
     places = np.where(np.isnan(share), _LEVELS - 1, share * _LEVELS)
     return np.asarray(np.minimum(places, _LEVELS - 1), dtype=np.int64)
+
+
+MOST_WORDS = 64
+_SAID_TWICE = 0.2
+"""Redundancy of the words of one report: many words occur together, so a word's sums contain effects of others."""
+_LEARNED_FROM = 0.7
+_FIRST_NEW_USER = 1 << 30
+
+
+@dataclass(frozen=True)
+class TaggedDocuments:
+    """TMC2007 with its 500 words as tags. A user shows another document at each visit.
+
+    Attributes:
+        seed: seed of the split and of who shows which document.
+        arms: K, the most frequent labels.
+        data_dir: see `locate`.
+    """
+
+    seed: int
+    arms: int = 22
+    data_dir: str | None = None
+    name: str = "TMC2007, words as tags"
+
+    @cached_property
+    def schema(self) -> FeatureSchema:
+        """The schema of the words."""
+        vocabulary = [f"word-{number:03d}" for number in range(self._documents[0].shape[1])]
+        words = {"kind": "tags", "vocabulary": vocabulary, "most": MOST_WORDS, "redundancy": _SAID_TWICE}
+        return declare({"words": words})
+
+    @property
+    def click_rate(self) -> float:
+        """The click rate as an operator would declare it."""
+        return 0.2
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """See `FeatureWorld`; users from 2^30 on show documents that no contributor shows."""
+        words, labels = self._documents
+        order = Draws(self.seed, "split").generator().permutation(len(words))
+        parts = np.split(order, [int(_LEARNED_FROM * len(words))])
+        drawn = Draws(self.seed, "document").uniforms(users, round_index, 1)[:, 0]
+        new = users >= _FIRST_NEW_USER
+        sizes = np.where(new, len(parts[1]), len(parts[0]))
+        place = (drawn * sizes).astype(np.int64)
+        chosen = np.where(new, parts[1][np.minimum(place, len(parts[1]) - 1)], parts[0][place])
+        return Visits(self._rows[chosen], labels[chosen].astype(np.float64))
+
+    @cached_property
+    def _documents(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        words, labels, _ = split_labels(read_corpus(locate("tmc2007", self.data_dir)))
+        frequent = np.argsort(-labels.sum(axis=0), kind="stable")[: self.arms]
+        return words, labels[:, np.sort(frequent)]
+
+    @cached_property
+    def _rows(self) -> Rows:
+        words = self._documents[0]
+        # A row holds a limited number of words; as for any tags, the first ones are kept.
+        kept = words & (np.cumsum(words, axis=1) <= MOST_WORDS)
+        rows = np.zeros(len(words), self.schema.layout)
+        rows["words"] = np.packbits(kept, axis=1, bitorder="little")
+        return rows

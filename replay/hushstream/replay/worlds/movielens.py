@@ -34,8 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
-from hushstream.replay.worlds.draws import Draws, IntArray
-from hushstream.replay.worlds.histograms import on_grid
+from hushstream.replay.worlds.draws import Draws, IntArray, on_grid
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 ARMS_BY = ("groups", "genres")

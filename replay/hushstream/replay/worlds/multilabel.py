@@ -35,8 +35,7 @@ import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.worlds.arff import BinaryTable, DenseTable, read_dense, read_sparse_binary
-from hushstream.replay.worlds.draws import Draws, IntArray
-from hushstream.replay.worlds.histograms import on_grid
+from hushstream.replay.worlds.draws import Draws, IntArray, on_grid
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 LABEL_PREFIX = "class"

@@ -1,4 +1,4 @@
-"""A small shop whose visitors are described by named features: the world of the demo and of the quickstart.
+"""A small shop whose visitors are described by named features: the world of the demo.
 
 The preferences are simple: an interest has its item, two countries like sunglasses, mornings like coffee, readers are
 older and listeners younger. In addition every item has its own effect in every country, and every visitor has a taste

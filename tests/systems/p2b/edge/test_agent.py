@@ -1,19 +1,26 @@
-"""`EdgeAgent` alone, as a device or an application holds it."""
+"""`EdgeAgent` alone, as a device or an application holds it, with its deadlines."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hushstream.engine.configuration import FeedbackConfig
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import pack, unpack
-from hushstream.systems.p2b.edge.agent import EdgeAgent, is_normalised, normalised
-from hushstream.systems.p2b.edge.terms import HISTOGRAM_TOLERANCE, OlderState
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.agent import HISTOGRAM_TOLERANCE, EdgeAgent, OlderState, is_normalised, normalised
+from hushstream.systems.p2b.edge.policies import SharedModels
+from hushstream.systems.p2b.edge.users import Deadlines, _waits
+from hushstream.systems.p2b.slots import pack, unpack
 
 CHECK = """
 import sys
@@ -33,14 +40,16 @@ def test_it_imports_numpy_and_stages_and_nothing_else():
     third_party, ours, schemas = found.stdout.splitlines()
     assert third_party == "numpy"
     assert set(ours.split(",")) == {
-        "systems.p2b.contribution",
+        "engine",
+        "features",
+        "systems.p2b.slots",
         "systems.p2b.edge",
         "feedback",
         "learners",
         "privacy",
         "schemas",
     }
-    assert schemas == "hushstream.schemas.errors"
+    assert schemas == "hushstream.schemas.errors,hushstream.schemas.rows"
 
 
 @pytest.fixture
@@ -93,14 +102,14 @@ def test_a_restored_agent_goes_on_as_if_nothing_had_happened(make, rigs):
                 agent.rewarded(f"e{number}", choice.arm, 1.0)
             choices.append(choice)
         assert choices[0] == choices[1]
-        broken = EdgeAgent.load(broken.terms, broken._key, broken.dump())
+        broken = EdgeAgent.load(broken.terms, broken.key, broken.dump())
         assert broken.dump() == straight.dump()
 
 
 def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
     """The same code: what the operator hosts and what a device runs cannot drift apart."""
     rig = rigs.LearnerRig()
-    alone = EdgeAgent(rig.system.edge_terms(), rig.machine.user_key("ann"), "private")
+    alone = EdgeAgent(rig.system.edge_terms(), rig.machine.agents.user_key("ann"), "private")
     for number in range(3):
         arm = rig.decide(f"e{number}", "ann", rigs.point(number))
         choice = alone.decide(f"e{number}", rigs.point(number), rig.now_ms)
@@ -244,7 +253,7 @@ def test_no_arm_outside_the_eligible_ones_is_chosen_and_ties_give_their_propensi
     eligible = np.array([False, True, False, True, False])
     choice = agent.decide("e1", rigs.point(0), 0, eligible)
     assert eligible[choice.arm]
-    assert choice.propensity == 0.5
+    assert choice.billionths == 500_000_000
     with pytest.raises(HushstreamError):
         agent.decide("e2", rigs.point(0), 0, np.zeros(5, bool))
 
@@ -273,7 +282,7 @@ def test_a_reward_after_the_slot_was_taken_is_learned_but_never_reported(make, r
 
 def test_the_agent_prints_nothing_of_its_key(make):
     agent = make()
-    assert agent._key._material.hex()[:16] not in repr(agent) + str(agent.dump())
+    assert agent.key._material.hex()[:16] not in repr(agent) + str(agent.dump())
 
 
 @given(
@@ -285,3 +294,133 @@ def test_one_row_is_a_histogram_where_an_array_of_it_is(row: list[float], beyond
     far = np.abs(np.abs(contexts.sum(axis=1, dtype=np.float64) - 1.0) - HISTOGRAM_TOLERANCE) > 1e-12
     for context, good, told in zip(contexts.tolist(), normalised(contexts), far, strict=True):
         assert is_normalised(context) == good or not told
+
+
+WAIT_MS = 5_000
+CONTEXT = np.array([0.5, 0.5], np.float32)
+
+
+def _agent() -> EdgeAgent:
+    config = P2BConfig(
+        "deadlines",
+        3,
+        ContextConfig(2),
+        expected_slots=10,
+        encoder=EncoderConfig(codes=2),
+        feedback=FeedbackConfig(attribution_window_seconds=WAIT_MS / 1000),
+    )
+    system = P2BSystem.of(config, np.array([[65536, 0], [0, 65536]], np.int64))
+    return EdgeAgent(system.edge_terms(), seeded_key(0, "edge"), "private")
+
+
+def _decide(deadlines: Deadlines, agent: EdgeAgent, event_id: str, log_time_ms: int) -> None:
+    agent.decide(event_id, CONTEXT, log_time_ms)
+    deadlines.add(log_time_ms + WAIT_MS, agent, event_id)
+
+
+def _passed(deadlines: Deadlines, now_ms: int) -> list[str]:
+    return [event_id for _, event_id in deadlines.passed(now_ms)]
+
+
+def test_what_waits_ends_at_its_deadline_and_not_before() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    _decide(deadlines, agent, "first", 0)
+    _decide(deadlines, agent, "second", 10)
+    assert _passed(deadlines, WAIT_MS - 1) == []
+    assert _passed(deadlines, WAIT_MS) == ["first"]
+    assert _passed(deadlines, WAIT_MS + 10) == ["second"]
+
+
+def test_what_was_rewarded_in_time_does_not_end() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    _decide(deadlines, agent, "rewarded", 0)
+    _decide(deadlines, agent, "waiting", 0)
+    agent.rewarded("rewarded", 1, 1.0)
+    assert _passed(deadlines, WAIT_MS) == ["waiting"]
+
+
+def test_an_event_decided_a_second_time_has_its_second_deadline() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    _decide(deadlines, agent, "again", 0)
+    agent.rewarded("again", 1, 1.0)
+    _decide(deadlines, agent, "again", WAIT_MS)
+    assert _passed(deadlines, WAIT_MS) == []
+    assert _passed(deadlines, 2 * WAIT_MS) == ["again"]
+
+
+def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    _decide(deadlines, agent, "waiting", 0)
+    most = 0
+    for number in range(20_000):
+        _decide(deadlines, agent, f"event-{number}", number // 10)
+        agent.rewarded(f"event-{number}", number % 3, 0.0)
+        most = max(most, len(deadlines))
+    assert most <= 4096 + 256
+    assert _passed(deadlines, WAIT_MS) == ["waiting"]
+
+
+def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = 0
+
+    def waits(*entry: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return _waits(*entry)
+
+    monkeypatch.setattr("hushstream.systems.p2b.edge.users._waits", waits)
+    deadlines, agent = Deadlines(), _agent()
+    wait, most, longest = 3000, 0, 0
+    for number in range(8 * wait):
+        before = looked
+        _decide(deadlines, agent, f"event-{number}", 0)
+        longest = max(longest, looked - before)
+        if number >= wait:
+            agent.rewarded(f"event-{number - wait}", 1, 0.0)
+        most = max(most, len(deadlines))
+    assert most <= 3 * wait + 512
+    assert longest == 512
+    assert _passed(deadlines, WAIT_MS) == [f"event-{number}" for number in range(7 * wait, 8 * wait)]
+
+
+def test_whatever_is_rewarded_meanwhile_the_rest_ends_in_order() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    rng = random.Random(5)
+    waiting: dict[str, int] = {}
+    ended: list[str] = []
+    for number in range(15_000):
+        now = number // 2
+        _decide(deadlines, agent, f"event-{number}", now)
+        waiting[f"event-{number}"] = now + WAIT_MS
+        if rng.random() < 0.6:
+            rewarded = f"event-{number - rng.randrange(min(number + 1, 6000))}"
+            if waiting.pop(rewarded, None) is not None:
+                agent.rewarded(rewarded, 1, 0.0)
+    for now in range(0, 8000, 700):
+        expected = [event_id for event_id, deadline in waiting.items() if deadline <= WAIT_MS + now]
+        found = _passed(deadlines, WAIT_MS + now)
+        assert found == expected
+        ended += found
+        for event_id in found:
+            del waiting[event_id]
+    assert len(ended) > 4096
+    assert not waiting
+
+
+def test_a_version_stays_while_a_user_stands_on_it_and_no_longer():
+    models = SharedModels(("cold", "private"), "cold")
+    models.adopt("private", 1, "first")
+    assert models.retain("private").version == models.retain("private").version == 1
+    models.adopt("private", 2, "second")
+    models.drop("private", 1)
+    assert models.retained("private", 1) == "first"
+    again = SharedModels(("cold", "private"), "cold")
+    again.restore(models.dump(str.encode), bytes.decode)
+    assert again.dump(str.encode) == models.dump(str.encode)
+    assert (again.retained("private", 1), again.newest("private").state) == ("first", "second")
+    again.drop("private", 1)
+    with pytest.raises(HushstreamError, match="a version of 'private' that a user started from, got 1"):
+        again.retained("private", 1)
+    assert [item["version"] for item in again.dump(str.encode)] == [0, 2]

@@ -1,7 +1,7 @@
 """What a release does is the same whatever it holds: no line, no call and no array's size follows content.
 
 How long it takes is then content's in nothing but what caches make of the addresses. No time is measured here:
-``hushstream bench`` does that (`hushstream.replay.bench.stream.release_times`).
+the rows ``time-of-...`` of ``hushstream audit --all`` do that.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b.contribution import slots
-from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.guarantee import form
-from hushstream.systems.p2b.machines import release as p2b_release
-from hushstream.systems.p2b.shuffler import sums
+from hushstream.systems.p2b import deployment as form
+from hushstream.systems.p2b import shuffler as sums
+from hushstream.systems.p2b import slots
+from hushstream.systems.p2b.machines import shuffler as p2b_release
+from hushstream.systems.p2b.slots import Report
 
 STAGES = ("engine", "systems", "counting")
 """The packages that handle content on its way into a release. Noise is drawn below them, and is not content."""

@@ -15,19 +15,18 @@ from hushstream.agents.worker.deployment import load, parse_config, prepare
 from hushstream.engine.catalogue import Catalogue, ItemChange
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
-from hushstream.ops.statement.statement import OperatorFacts, statement_of
+from hushstream.ops.statement import OperatorFacts, statement_of
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.deployment import P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.machines.release import terms_of
-from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
-from hushstream.systems.p2b.reports.model_export import export_model
+from hushstream.systems.p2b.edge.policies import FeaturePolicy
+from hushstream.systems.p2b.machines.shuffler import terms_of
+from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.reports import export_model
 
 FEATURES = {
     "country": {"kind": "category", "vocabulary": ["de", "fr", "se"]},
@@ -48,7 +47,7 @@ def released(
 ) -> list[bytes]:
     """Versions of a model, as the aggregator publishes them; items and cells differ.
 
-    ``entries``: of each window, where items have names.
+    ``entries``: of each window; without them, those of items that are named by numbers.
     """
     layout, draw = system.linear.layout, np.random.default_rng(seed)
     aggregator, crowds = rigs.AggregatorRig(system), []
@@ -65,9 +64,8 @@ def released(
             "ones": clicked.astype("<i8").tobytes(),
             "zeros": (shown - clicked).astype("<i8").tobytes(),
         }
-        if entries:
-            row_entries = np.array(entries[window], "<i4")
-            said |= {"catalogue": int(row_entries.max()), "entries": row_entries.tobytes()}
+        row_entries = np.array(entries[window] if entries else range(1, layout.arms + 1), "<i4")
+        said |= {"catalogue": int(row_entries.max()), "entries": row_entries.tobytes(), "features": b""}
         crowds.append(codec.encode(system.form.crowd_record, said))
     made = aggregator.give(crowds)
     assert not made.reasons
@@ -94,7 +92,7 @@ def decisions(system: P2BSystem) -> list[int]:
 
 def test_new_users_are_shown_what_the_model_says_and_cold_ones_are_not_touched(exported: ExportedModel) -> None:
     started = system_of("second", start=exported)
-    assert decisions(started) == [exported.decide(visit) for visit in VISITS]
+    assert decisions(started) == [int(exported.decide(visit)) for visit in VISITS]
     assert len(set(decisions(started))) > 1, "it prefers different items for different visits"
     policy = started.policy()
     cold = system_of("second").policy().shared("cold").state.model.table
@@ -125,12 +123,12 @@ def test_where_windows_fade_what_it_began_with_fades_with_them(rigs: Any, export
 def test_what_it_exports_is_taken_up_again_and_what_was_paid_adds_up(rigs: Any, exported: ExportedModel) -> None:
     second = system_of("second", start=exported)
     again = ExportedModel.read(export_model(second, released(rigs, second, 1, seed=9)).as_npz())
-    one = system_of("first").promises.together
+    one = system_of("first").guarantee().together
     assert exported.paid == one
     assert again.paid == one + one
     third = system_of("third", start=again)
     assert third.paid == one + one + one
-    assert decisions(third) == [again.decide(visit) for visit in VISITS]
+    assert decisions(third) == [int(again.decide(visit)) for visit in VISITS]
 
 
 CONFIG = {
@@ -181,10 +179,6 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: E
             prepared(tmp_path, json.dumps(values))
     for config, said in (
         ({"items": {"capacity": 2}}, r"at most 2 items \(capacity\), got 4"),
-        (
-            {"items": {"capacity": ITEMS, "named": True}},
-            "by id, as items have names here, got 'one of items by number'",
-        ),
         ({"features": {"country": FEATURES["country"]}}, r"declares \(country\), got one of age, country, declared"),
         ({"features": {"dimension": 4}, "release": {}}, "a model of release.form: codes, got 'features'"),
     ):
@@ -324,13 +318,18 @@ def test_named_items_fade_as_windows_do(rigs: Any, by_name: ExportedFeatures, su
 
 
 def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path: Path, by_name: ExportedFeatures) -> None:
-    with pytest.raises(
-        ConfigurationError, match="numbered from 0, as items have no names here, got 'one of other items'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"items 0, 1, 2, \.\.\., which are the items here, got 'one of other"):
         prepared(tmp_path, by_name.as_json().decode())
     system = prepared(tmp_path, by_name.as_json().decode(), items={"capacity": ITEMS, "named": True})
     (fact,) = system.before
     assert "It knows 3 items by id; others begin as new ones." in fact.text
+
+
+def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_are_named_by_numbers(
+    tmp_path: Path, exported: ExportedModel
+) -> None:
+    system = prepared(tmp_path, exported.as_json().decode(), items={"capacity": ITEMS, "named": True})
+    assert system.requests.catalogue.known == ("0", "1", "2", "3")
 
 
 # Codes.
@@ -376,7 +375,7 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on:
         with pytest.raises(HushstreamError, match="expected an exported model, got another"):
             ExportedModel.read(forged.as_npz())
     turned = replace(start, items=start.items[::-1])
-    with pytest.raises(ConfigurationError, match="numbered from 0"):
+    with pytest.raises(ConfigurationError, match="the items 0, 1, 2"):
         P2BSystem.of(config, first.encoder.lattice, start=turned)
     ridge = np.ones(start.gram.shape[1:]) if learned_on == "onehot" else np.eye(start.gram.shape[1])
     np.testing.assert_allclose(both.arrays[0][:-1], own.arrays[0][:-1] + start.gram - start.ridge * ridge)
@@ -391,7 +390,7 @@ def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(ri
     ]
     start = export_model(first, values)
     second = P2BSystem.of(replace(first.config, deployment="second"), first.encoder.lattice, start=start)
-    assert second.paid == first.promises.together + second.promises.together
+    assert second.paid == first.guarantee().together + second.guarantee().together
     lattice, config = first.encoder.lattice, first.config
     centroid = replace(config, encoder=replace(config.encoder, features="centroid"))
     for changed, centroids, said in (
@@ -419,8 +418,11 @@ def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_lear
         "expected_slots": 40,
     }
     inputs = {"start": ("model.json", start.as_json().decode())}
+    with pytest.raises(ConfigurationError, match=r"privacy: {tainted: \[start\]}"):  # its key came from a seed
+        prepare(tmp_path / "second", parse_config(config), inputs)
+    config["privacy"] = {"tainted": ["start"]}
     made = prepare(tmp_path / "second", parse_config(config), inputs)
     assert np.array_equal(made.core.encoder.lattice, first.encoder.lattice)
     assert load(tmp_path / "second").digest == made.digest
     with pytest.raises(ConfigurationError, match=r"a model of release\.form: features, got 'codes'"):
-        prepare(tmp_path / "third", parse_config(CONFIG), inputs)
+        prepare(tmp_path / "third", parse_config({**CONFIG, "privacy": {"tainted": ["start"]}}), inputs)

@@ -1,19 +1,42 @@
-"""What a released model says of itself: planted preferences are found, with how sure it is, from the record alone."""
+"""Released models: what they show, the file that decides as they do, and the forecast beside the simulation."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hushstream.engine.catalogue import Catalogue, ItemChange
+from hushstream.engine.declare.plan import Audience
 from hushstream.features.schema import declare
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.studies.p2b.features import SAMPLE, check_forecasts, drawn_case
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
-from hushstream.systems.p2b.contribution.feature_slots import pack_reports
-from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem, decode_model
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.forecast import (
+    ForecastError,
+    Sample,
+    Spreads,
+    UserBehaviour,
+    best_reward,
+    cold_reward,
+    forecast_codes,
+    forecast_features,
+    slot_share,
+)
+from hushstream.systems.p2b.guarantee import noise_variance
+from hushstream.systems.p2b.machines.shuffler import terms_of
+from hushstream.systems.p2b.models import ExportedModel
+from hushstream.systems.p2b.plan import Forecaster, assumed_spreads
+from hushstream.systems.p2b.reports import export_model
+from hushstream.systems.p2b.slots import Report, layout_of, pack, pack_reports
 from hushstream.systems.p2b.system import declare as declared_system
 
 ARMS, SLOTS = 3, 3_000
@@ -51,7 +74,7 @@ def visits(system: P2BSystem, liked: int, seed: int) -> list[bytes]:
     rows = layout.schema.encode_columns(columns).rows
     clicked = draw.random(SLOTS) < np.where(french & (arms == liked), 0.5, 0.1)
     units = layout.units_of(layout.schema.blocks(rows))
-    return pack_reports(layout, arms.astype(np.int64), clicked.astype(np.int64), 0, units)
+    return pack_reports(layout, arms.astype(np.int64), clicked.astype(np.int64), ARMS, units)
 
 
 def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs: Any) -> None:
@@ -61,11 +84,12 @@ def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs: Any) -> N
     found = view.read([model], None, {}).as_json()
     best = {segment["cell"]: segment for segment in found["segments"]}
     french = next(one for cell, one in best.items() if "fr" in cell)
-    assert french["item"] == 2
+    assert french["item"] == "2"
     assert french["sure"] > 0.99
     # Linear around the mean rate, as learners take it: less than the half that is planted.
     assert 0.3 < french["reward"] < 0.5
-    assert found["items"][2]["reward"] < 0.3
+    # Of all visitors it pleases .3.
+    assert found["items"][2]["reward"] < french["reward"]
     assert found["observations"] == pytest.approx(SLOTS, rel=0.05)
     text = view.read([model], None, {}).as_text()
     assert text.startswith("REPRODUCIBLE, NOT PRIVATE\nVersion 1, ")
@@ -90,8 +114,8 @@ def test_two_versions_differ_where_tastes_do(rigs: Any) -> None:
     older, newer = view.read(models, 1, {}), view.read(models, None, {})
     assert (older.version, newer.version) == (1, 2)
     change = view.change(older, newer).as_json()
-    assert change["moved"][0]["item"] in (1, 2)
-    assert {row["item"]: row["by"] for row in change["moved"]}[1] > 0
+    assert change["moved"][0]["item"] in ("1", "2")
+    assert {row["item"]: row["by"] for row in change["moved"]}["1"] > 0
     assert view.change(older, older).as_json()["changed"] == []
     with pytest.raises(HushstreamError, match="version 3"):
         view.read(models, 3, {})
@@ -112,7 +136,7 @@ def test_codes_are_shown_as_features_are(rigs: Any) -> None:
     clicked = draw.random(SLOTS) < np.where(arms == 1, 0.6, 0.1)
     contents = [pack(Report(int(c), int(a), int(r))) for c, a, r in zip(codes, arms, clicked, strict=True)]
     found = declared_system(system).models.read(released(rigs, system, contents), None, {})
-    assert [segment.item.item for segment in found.segments()] == [1] * system.codes
+    assert [segment.item.item for segment in found.segments()] == ["1"] * system.codes
     assert found.own[1] == pytest.approx(0.6, abs=0.06)
     assert 0 < found.noise["a cell (code, item)"] < 0.5
 
@@ -128,3 +152,255 @@ def test_a_record_of_somebody_else_among_the_models_hides_none(rigs: Any) -> Non
     released_models = released(rigs, system, visits(system, 2, 7))
     shown = view.read(released_models, None, {}).as_json()
     assert view.read([b"garbage", *released_models, b"", released_models[0][:-1]], None, {}).as_json() == shown
+
+
+EXPORTED_ARMS = 4
+EXPORTED_FEATURES = {
+    "country": {"kind": "category", "vocabulary": ["de", "fr", "se"]},
+    "age": {"kind": "number", "range": [16, 96], "nodes": 4},
+    "likes": {"kind": "tags", "vocabulary": ["books", "games", "toys"], "most": 2},
+    "taste": {"kind": "embedding", "dimension": 3},
+    "mix": {"kind": "histogram", "bins": 4},
+    "hour": {"kind": "time_of_day"},
+    "day": {"kind": "day_of_week"},
+    "member": {"kind": "boolean"},
+    "both": {"kind": "cross", "of": ["country", "member"]},
+}
+"""Every kind."""
+
+
+def system_of(named: bool = False) -> P2BSystem:
+    context = ContextConfig(declared=declare(EXPORTED_FEATURES))
+    release = ReleaseConfig(form="features", sums="fresh")
+    return P2BSystem.declared(P2BConfig("shop", EXPORTED_ARMS, context, 20_000, release=release, named_items=named))
+
+
+def released_records(rigs, system: P2BSystem, entries: Sequence[int] = range(1, EXPORTED_ARMS + 1)) -> list[bytes]:
+    """Two versions of a model, as the aggregator publishes them, in which items and cells differ."""
+    layout, draw = system.linear.layout, np.random.default_rng(5)
+    aggregator = rigs.AggregatorRig(system)
+    crowds = []
+    for window in range(2):
+        shown = draw.integers(200, 600, (EXPORTED_ARMS, layout.cells)) * rigs.cell_budgets(layout)
+        clicked = (draw.uniform(0.05, 0.6, shown.shape) * shown).astype(np.int64)
+        rows = {"catalogue": max(entries), "entries": np.array(entries, "<i4").tobytes(), "features": b""}
+        own = {"window_id": bytes([window]) * 16, "slots": 1_000, "variance": 1e6, "private_as_stated": True}
+        sums = {"ones": clicked.astype("<i8").tobytes(), "zeros": (shown - clicked).astype("<i8").tobytes()}
+        said = {**terms_of(system).crowd, **system.price_fields, **own, **sums, **rows}
+        crowds.append(codec.encode(system.form.crowd_record, said))
+    made = aggregator.give(crowds)
+    assert not made.reasons
+    return [step.journal for step in made.steps if step.journal is not None]
+
+
+def context(draw: np.random.Generator) -> dict[str, object]:
+    return {
+        "country": draw.choice(["de", "fr", "se", "it"]).item(),
+        "age": float(draw.uniform(10, 110)),
+        "likes": [["books"], ["games", "toys"], []][draw.integers(3)],
+        "taste": (draw.uniform(-1, 1, 3) / 3).tolist(),
+        "mix": np.array([0.25, 0.25, 0.5, 0.0])[draw.permutation(4)].tolist(),
+        "hour": float(draw.uniform(0, 24)),
+        "day": int(draw.integers(1, 8)),
+        "member": bool(draw.integers(2)),
+    }
+
+
+@pytest.mark.parametrize("form", ["as_json", "as_npz"])
+def test_a_file_decides_as_an_agent_does_who_was_never_seen(rigs, form):
+    """One in a million contexts may tie but for rounding; of 200 seeded ones none does."""
+    system = system_of()
+    records = released_records(rigs, system)
+    model = ExportedModel.read(getattr(export_model(system, records), form)())
+    _, fields = codec.decode(records[-1])
+    terms, draw = system.edge_terms(), np.random.default_rng(9)
+    terms.policy.adopt("private", 2, *decode_model(system, fields).arrays)
+    decided = set()
+    for number in range(200):
+        values = context(draw)
+        agent = EdgeAgent(terms, seeded_key(number, "edge").derive("user", "ann"), "private")
+        row = np.frombuffer(system.linear.layout.schema.encode(values).row, np.uint8)
+        assert model.decide(values) == str(agent.decide_new("event", row, 0).arm)
+        decided.add(model.decide(values))
+    assert len(decided) > 1
+    assert model.decide(values, eligible=["2"]) == "2"
+    assert (model.rewards(values) < model.scores(values)).all()
+
+
+def test_it_says_where_it_comes_from_and_what_was_paid(rigs):
+    system = system_of()
+    records = released_records(rigs, system)
+    older = export_model(system, records, 1)
+    assert (older.about["version"], export_model(system, records).about["version"]) == (1, 2)
+    assert older.about["deployment"] == "shop"
+    assert older.about["epsilon"] == 1.0
+    assert older.about["config_digest"] == system.digest.hex()
+    assert len(older.golden) == 12
+    assert len({tuple(golden.scores) for golden in older.golden}) > 6
+
+
+def test_items_with_names_are_those_that_stood_in_its_rows(rigs):
+    system = system_of(named=True)
+    catalogue = Catalogue(system.catalogue_rules)
+    for number, item in enumerate(("boots", "hat", "scarf"), 1):
+        catalogue.take(ItemChange(item, number, True), 0)
+    records = released_records(rigs, system, (1, 2, 3, 0))
+    model = ExportedModel.read(export_model(system, records, None, catalogue).as_json())
+    assert model.items == ("boots", "hat", "scarf")
+    assert model.decide({"country": "de"}, eligible=["hat"]) == "hat"
+    with pytest.raises(HushstreamError, match="expected an item of the model"):
+        model.decide({}, eligible=["gloves"])
+
+
+def test_a_file_of_which_a_golden_decision_does_not_come_out_is_refused(rigs):
+    system = system_of()
+    values = json.loads(export_model(system, released_records(rigs, system)).as_json())
+    bent = [[*values["means"][0][:1], *[one + 1e-3 for one in values["means"][0][1:]]], *values["means"][1:]]
+    other = [{**values["golden"][3], "item": str((int(values["golden"][3]["item"]) + 1) % EXPORTED_ARMS)}]
+    for change, expected in (({"means": bent}, "the scores of golden decision"), ({"golden": other}, "decision 0")):
+        with pytest.raises(HushstreamError, match=expected):
+            ExportedModel.read(json.dumps({**values, **change}).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"PK not an archive", b"[1]", b'{"format": "another"}'])
+def test_what_is_no_model_is_refused(content):
+    with pytest.raises(HushstreamError, match="model file: expected an exported model"):
+        ExportedModel.read(content)
+
+
+@pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
+def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs, learned_on):
+    system = rigs.make_system(encoder={"features": learned_on})
+    steps = rigs.AggregatorRig(system).give(rigs.crowd_values(system, 3)).steps
+    records = [step.journal for step in steps if step.journal is not None]
+    model = ExportedModel.read(export_model(system, records).as_npz())
+    terms = system.edge_terms()
+    terms.policy.adopt("private", 3, *decode_model(system, codec.decode(records[-1])[1]).arrays)
+    for number in range(40):
+        parts = np.random.default_rng(number).multinomial(10, np.full(system.config.context.dimension, 0.25))
+        context = (parts / 10).astype(np.float32)
+        agent = EdgeAgent(terms, seeded_key(number, "edge").derive("user", "ann"), "private")
+        scores = model.scores(context.tolist())
+        assert scores[agent.decide_new("event", context, 0).arm] == pytest.approx(scores.max(), abs=1e-6)
+        assert (model.rewards(context.tolist()) <= scores).all()
+    assert len(model.golden) == 12
+
+
+def test_a_change_that_no_golden_decision_shows_is_told_by_the_digest(rigs):
+    system = system_of()
+    values = json.loads(export_model(system, released_records(rigs, system)).as_json())
+    paid = {**values["about"]["paid"], "which": {**values["about"]["paid"]["which"], "epsilon_micro": 0}}
+    for change in ({"paid": paid}, {"slots": 1.0}, {"deployment": "another"}):
+        with pytest.raises(HushstreamError, match=f"expected content with the digest {values['digest']}, got "):
+            ExportedModel.read(json.dumps({**values, "about": {**values["about"], **change}}).encode())
+
+
+SCHEMA = declare(
+    {"country": {"kind": "category", "vocabulary": ["de", "fr"]}, "age": {"kind": "number", "range": [0, 9]}}
+)
+SPREADS = Spreads(0.25, {"country": 0.2, "age": 0.2}, 0.3, 0.08)
+HABITS = UserBehaviour(10, 10, 10, 0.8)
+
+
+@pytest.mark.slow
+def test_with_true_spreads_the_gain_is_within_fifteen_percent_of_the_whole_simulation():
+    """A seeded sample of `hushstream experiment p2b-forecast`: two worlds, none of which anything was fitted on."""
+    (found,) = check_forecasts([SAMPLE], processes=1)
+    assert abs(found.forecast / found.gain - 1) < 0.15
+    assert found.low <= found.gain <= found.high
+
+
+@pytest.mark.slow
+def test_the_range_of_assumed_spreads_holds_the_gain_of_drawn_worlds():
+    """Four of the forty of `hushstream experiment p2b-forecast`, with heavy tails, strong pairs and rates of .02 to .4.
+    All effects smaller and larger by 1.41, the range before, misses three of them."""
+    found = check_forecasts([drawn_case(seed) for seed in (2_000, 2_008, 2_010, 2_011)], processes=1)
+    assert [one.case.seeds for one in found if not one.in_assumed] == []
+
+
+def config(**changed):
+    release = changed.pop("release", ReleaseConfig(form="features", window_slots=1_000, sums="fresh"))
+    return P2BConfig("shop", 10, ContextConfig(declared=SCHEMA), 20_000, release=release, click_rate=0.08, **changed)
+
+
+def test_more_slots_and_less_noise_never_bring_less():
+    layout = layout_of(SCHEMA, 10, 1, 1.0, 20_000)
+    gains = [
+        forecast_features(layout, SPREADS, HABITS, Sample(slots, 10 * slots, variance)).gain
+        for slots, variance in ((500, 1e9), (500, 1e7), (5_000, 1e7), (50_000, 1e7), (50_000, 0.0))
+    ]
+    assert gains == sorted(gains)
+    assert gains[0] < 0.2 * gains[-1]
+
+
+def test_the_best_of_many_items_is_worth_more_than_the_best_of_few():
+    """Where rates are small, log E e^(C M) - C^2/2 over C, to C: E M - C (1 - var M) / 2 (Harter 1961: .564, 1.539)."""
+    small = Spreads(0.1, {}, 0.0, 1e-4)
+    few, many = (math.log(best_reward(small, arms, 0.01) / 1e-4) / 0.1 for arms in (2, 10))
+    assert few == pytest.approx(0.5642 - 0.05 * (1 - 0.6817), abs=0.005)
+    assert many == pytest.approx(1.5388 - 0.05 * (1 - 0.3443), abs=0.005)
+    assert best_reward(small, 10, 0.0) == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_a_model_that_sees_all_is_as_good_as_the_best_item():
+    draw = np.random.default_rng(5)
+    odds = draw.standard_normal((200_000, 10)) * SPREADS.whole
+    chances = 1 / (1 + np.exp(-(odds - 2.6)))
+    rate = float(chances.mean())
+    seen = best_reward(Spreads(SPREADS.whole, {}, 0.0, rate), 10, SPREADS.whole**2)
+    assert seen == pytest.approx(float(chances.max(axis=1).mean()), rel=0.01)
+
+
+def test_slots_prefer_clicks_as_the_warm_start_takes_them_to():
+    cold = cold_reward(SPREADS, HABITS, 10)
+    assert slot_share(SPREADS, HABITS) == pytest.approx(0.8 * (1 - (1 - cold) ** 10))
+    assert slot_share(SPREADS, UserBehaviour(10, 10, 10, None)) == cold
+
+
+def test_cold_learners_with_nothing_to_tell_apart_earn_the_rate():
+    assert cold_reward(Spreads(0, {}, 0, 0.08), HABITS, 10) == pytest.approx(0.08)
+    assert cold_reward(SPREADS, HABITS, 10) > 0.08
+
+
+def test_noise_of_windows_adds_up_as_the_release_says():
+    fresh = config()
+    assert noise_variance(fresh, 10) == pytest.approx(10 * noise_variance(fresh, 1))
+    one = Forecaster(fresh, Audience(20_000, 12), assumed_spreads(fresh)).at(365)
+    large = config(release=ReleaseConfig(form="features", window_slots=20_000, sums="fresh"))
+    whole = Forecaster(large, Audience(20_000, 12), assumed_spreads(large)).at(365)
+    assert one.gain < whole.gain
+
+
+def test_nothing_is_gained_before_a_window_has_closed():
+    ahead = Forecaster(config(), Audience(20_000, 12), assumed_spreads(config()))
+    assert ahead.windows(25) == 0
+    assert ahead.at(25).gain == 0
+    assert ahead.windows(27) >= 1
+    # 667 users a day, whose tenth visit comes 25 days after they do.
+    assert ahead.slots(40) == pytest.approx(20_000 / 30 * 15)
+
+
+def test_users_with_several_slots_in_their_life_give_as_many():
+    several = config(slot=SlotConfig(5, 2))
+    ahead = Forecaster(several, Audience(300, 10, 30), assumed_spreads(several))
+    assert ahead.slots(40) == pytest.approx(10 * (40 - 15) + 10 * (40 - 30))
+    assert ahead.slots(365) == 2 * 300
+
+
+def test_codes_see_less_with_fewer_codes_and_with_more_noise():
+    spreads, behaviour = Spreads(0.25, {"context": 0.6}, 0.3, 0.08), UserBehaviour(10, 10, 10, None, 0.43)
+
+    def gain(codes, variance):
+        return forecast_codes(10, codes, spreads, behaviour, Sample(20_000, 200_000, variance)).gain
+
+    assert gain(4, 0.0) < gain(32, 0.0)
+    assert gain(32, 100.0) < gain(32, 2.0) < gain(32, 0.0)
+
+
+def test_impossible_spreads_are_refused():
+    with pytest.raises(ForecastError, match="spreads of at least 0"):
+        Spreads(-0.1, {}, 0.0, 0.1)
+    with pytest.raises(ForecastError, match="none of age"):
+        forecast_features(
+            layout_of(SCHEMA, 10, 1, 1.0, 100), Spreads(0.1, {"country": 0.1}, 0.1, 0.1), HABITS, Sample(1, 1, 1)
+        )

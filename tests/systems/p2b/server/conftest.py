@@ -9,11 +9,9 @@ import pytest
 
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.population import Population
-from hushstream.systems.p2b.contribution.encoder import Encoder
-from hushstream.systems.p2b.contribution.fitting import fit_grid
-from hushstream.systems.p2b.contribution.grid import grid_points
+from hushstream.systems.p2b.codebook import Encoder, fit_grid, grid_points
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums
-from hushstream.systems.p2b.shuffler.sums import Domain, Reports, noised, slot_sums
+from hushstream.systems.p2b.shuffler import Domain, Reports, noised, slot_sums
 
 DIMENSION = ARMS = ROUNDS = 10
 

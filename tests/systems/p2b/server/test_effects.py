@@ -11,14 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushstream.features.schema import declare
-from hushstream.systems.p2b.contribution.feature_layout import layout_of
-from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
-from hushstream.systems.p2b.server import effects as module
-from hushstream.systems.p2b.server.effects import effects
-from hushstream.systems.p2b.server.elementary import exp, log, logistic, logit, total
-from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
-from hushstream.systems.p2b.shuffler.linear_sums import linear_sums
+from hushstream.systems.p2b.server import estimate as module
+from hushstream.systems.p2b.server.estimate import (
+    AggregationError,
+    cold_start,
+    effects,
+    exp,
+    log,
+    logistic,
+    logit,
+    total,
+    warm_start,
+)
+from hushstream.systems.p2b.shuffler import linear_sums
+from hushstream.systems.p2b.slots import layout_of, pack_reports, unpack_reports
 
 SCHEMA = declare(
     {
@@ -191,7 +197,7 @@ def test_stated_variances_are_those_of_repeated_noise():
         noise = np.rint(rng.laplace(0, scale, (2, *sums.ones[:, across].shape))).astype(np.int64)
         ones, zeros = sums.ones[:, across] + noise[0], sums.zeros[:, across] + noise[1]
         raw, spread = module._cell_effects(
-            module._Totals(ones / budget, zeros / budget, np.full(len(ones), variance)),
+            module.Totals(ones / budget, zeros / budget, np.full(len(ones), variance)),
             ones,
             zeros,
             budget,

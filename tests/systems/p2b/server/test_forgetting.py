@@ -14,14 +14,12 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, PartitionConfig, ReleaseConfig
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import layout_of_slots, noise_variance, release_guarantee, window_tree_of
-from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
-from hushstream.systems.p2b.machines.running import RunningSums
-from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.forgetting import fade_of_crowds, fade_of_windows, remembered
-from hushstream.systems.p2b.server.item_totals import ItemTotals
-from hushstream.systems.p2b.server.totals import CrowdTotals
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee import layout_of_slots, noise_variance, release_guarantee, window_tree_of
+from hushstream.systems.p2b.machines.aggregator import FeatureTotals
+from hushstream.systems.p2b.machines.shuffler import RunningSums
+from hushstream.systems.p2b.server.estimate import AggregationError
+from hushstream.systems.p2b.server.totals import CrowdTotals, ItemTotals, fade_of_crowds, fade_of_windows, remembered
 
 SCHEMA = declare({"country": {"kind": "category", "vocabulary": ["de", "fr"]}})
 HALF = 0.5 ** (1 / 3)
@@ -168,8 +166,9 @@ def crowd(system: P2BSystem, share: float) -> dict[str, object]:
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
         shown[:, block.first_cell] = 100 * budget
     clicked = (share * shown).astype(np.int64)
+    rows = system.window_rules().item_rows._asdict()
     sums = {"ones": clicked.tobytes(), "zeros": (shown - clicked).tobytes()}
-    return {**system.form.domain, **sums, "variance": 10.0, "slots": 300, "private_as_stated": True}
+    return {**system.form.domain, **rows, **sums, "variance": 10.0, "slots": 300, "private_as_stated": True}
 
 
 def test_a_model_that_forgets_believes_the_newest_windows():

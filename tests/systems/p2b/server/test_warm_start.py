@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b.guarantee.summed import auto_codes
-from hushstream.systems.p2b.server.estimate import model_from_sums
-from hushstream.systems.p2b.server.exact import ExactSums
+from hushstream.systems.p2b.guarantee import auto_codes
+from hushstream.systems.p2b.server.estimate import ExactSums, model_from_sums
 
 WORLDS = range(10)
 EPSILON_MID = float(np.log(2))

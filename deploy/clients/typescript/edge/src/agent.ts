@@ -40,13 +40,16 @@ export interface Allowance {
   /** If slots are renewed: the first decision of the newest slot (-1: none yet); `renewsMs`: when the next slot may begin. */
   readonly first: number;
   readonly renewsMs: number;
+  /** What the slots that fell due cost, and the life first agreed to (0: none yet); see `Agreed.priceFrom`. */
+  readonly paid: number;
+  readonly life: number;
 }
 
-export const UNSPENT: Allowance = { decided: 0, due: 0, sent: 0, period: 0, used: 0, first: -1, renewsMs: 0 };
+export const UNSPENT: Allowance = { decided: 0, due: 0, sent: 0, period: 0, used: 0, first: -1, renewsMs: 0, paid: 0, life: 0 };
 
 /** Whether `one` has spent at least as much as `other`. */
 export function covers(one: Allowance, other: Allowance): boolean {
-  const slots = one.decided >= other.decided && one.due >= other.due && one.sent >= other.sent;
+  const slots = one.decided >= other.decided && one.due >= other.due && one.sent >= other.sent && one.paid >= other.paid;
   const renewed = one.first >= other.first && one.renewsMs >= other.renewsMs;
   return slots && renewed && (one.period > other.period || (one.period === other.period && one.used >= other.used));
 }
@@ -62,6 +65,8 @@ export function most(one: Allowance, other: Allowance): Allowance {
     used: newer.used,
     first: Math.max(one.first, other.first),
     renewsMs: Math.max(one.renewsMs, other.renewsMs),
+    paid: Math.max(one.paid, other.paid),
+    life: one.life || other.life,
   };
 }
 
@@ -84,7 +89,7 @@ export interface Answered {
   readonly deadlineMs: number;
 }
 
-/** One padded slot before it is sealed. */
+/** One fixed-size report before it is sealed. */
 export interface Slot {
   readonly reportId: Uint8Array;
   readonly content: Uint8Array;
@@ -132,7 +137,7 @@ export class EdgeAgent {
     this.shared = shared ?? { version: 0, model: agreement.cold };
     this.#kernel = new SparseUCB(agreement.layout.arms);
     this.#waits = new TwoCandidates(agreement.terms.click_chance, key);
-    this.#spent = { ...spent };
+    this.#spent = { ...spent, life: spent.life || agreement.priceFrom(0) };
   }
 
   /** Make an agent that continues from a state of `state`. */
@@ -295,7 +300,8 @@ export class EdgeAgent {
     if (interaction === null) return packSlot(layout, null);
     const units = layout.unitsOf(layout.schema.blocks(interaction.row));
     const level = Math.trunc(interaction.reward * layout.levels);
-    return packSlot(layout, { arm: interaction.arm, level, catalogue: 0, units });
+    // The items are those that the configuration names, so their catalogue has the version that it begins with.
+    return packSlot(layout, { arm: interaction.arm, level, catalogue: layout.arms, units });
   }
 
   #learn(decision: OpenDecision, arm: number, reward: number): void {
@@ -336,6 +342,7 @@ export class EdgeAgent {
       return false;
     }
     this.#spent.due = due + 1;
+    this.#spent.paid += this.#agreement.slotMicro;
     if (renewMs !== null) this.#spent.renewsMs = nowMs + renewMs;
     return true;
   }

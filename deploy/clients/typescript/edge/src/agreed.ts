@@ -61,22 +61,28 @@ export abstract class Agreed<Slot extends SlotSize = SlotSize> {
     [this.deployment, this.promise, this.slot] = [file.deployment, file.promise, file.slot];
   }
 
+  /**
+   * What the slots of a life cost from number `slot` on, computed from the settings: the stated price is not believed.
+   * In millionths of what adds up over slots: of epsilon, or of rho if the noise is Gaussian.
+   */
+  abstract priceFrom(slot: number): number;
+
+  /**
+   * Refuse an agreement that states other epsilons than its settings have, in millionths, or smaller deltas; or settings
+   * that give no price: slots under them would count as nothing, or give back what was paid.
+   */
+  protected requireStated(zeroOut: number, which: number, slack: number, delta: bigint, exchanged = delta): void {
+    const { epsilon_micro: one, exchange_epsilon_micro: other, delta_units: least, exchange_delta_units: more } = this.promise;
+    expect(zeroOut >= 1, "settings by which slots cost something");
+    const near = Math.abs(one - zeroOut) <= slack && Math.abs(other - which) <= slack;
+    expect(near && BigInt(least) >= delta && BigInt(more) >= exchanged, "the price of its settings");
+  }
+
   /** Refuse slots whose content does not have this size. */
   protected requireContent(size: number): void {
     const { content_bytes: content, body_bytes: body } = this.slot;
     expect(content === size && body === size + BODY_ROOM, `slots of ${size} bytes in bodies of ${size + BODY_ROOM}`);
   }
-}
-
-/** Whether another agreement costs more than this one in any of its figures; such an agreement is always refused. */
-export function isWeaker(than: PromiseFigures, other: PromiseFigures): boolean {
-  return (
-    other.epsilon_micro > than.epsilon_micro ||
-    other.exchange_epsilon_micro > than.exchange_epsilon_micro ||
-    BigInt(other.delta_units) > BigInt(than.delta_units) ||
-    BigInt(other.exchange_delta_units) > BigInt(than.exchange_delta_units) ||
-    other.lifetime_slots > than.lifetime_slots
-  );
 }
 
 function bytes(text: string, size: number): Uint8Array {

@@ -2,7 +2,7 @@
  * Elementary functions with a fixed order of operations, so that every engine gives the same bits.
  *
  * `Math.log` differs in the last bit between engines, and ECMAScript allows it. Each operation used here is fixed by
- * IEEE 754. `log` is that of `hushstream.systems.p2b.server.elementary`; `sum` adds as numpy does.
+ * IEEE 754. `log` is that of `hushstream.systems.p2b.server.estimate`; `sum` adds as numpy does.
  */
 
 /** ln 2 to 32 bits: its multiples by exponents are exact (as in FreeBSD's msun). */

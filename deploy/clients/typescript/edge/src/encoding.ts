@@ -1,4 +1,4 @@
-/** A value that `encode` accepts, as in `hushstream.privacy.encoding`. */
+/** A value that `encode` accepts, as in `hushstream.privacy.keys`. */
 export type Part = Uint8Array | string | number;
 
 /**
@@ -15,7 +15,7 @@ export function encode(...parts: readonly Part[]): Uint8Array {
   );
 }
 
-/** A whole number as `hushstream.privacy.encoding` writes it: bit_length // 8 + 1 bytes, big-endian. */
+/** A whole number as `hushstream.privacy.keys` writes it: bit_length // 8 + 1 bytes, big-endian. */
 function wholeBytes(value: number): Uint8Array {
   const digits = value.toString(2).length;
   const size = value === 0 ? 1 : Math.floor(digits / 8) + 1;

@@ -13,7 +13,7 @@ export interface SlotUnits {
   readonly units: Int32Array;
 }
 
-/** The public layout of a slot and of the sums; as `hushstream.systems.p2b.contribution.feature_layout`. */
+/** The public layout of a slot and of the sums; as `hushstream.systems.p2b.slots`. */
 export class FeatureLayout {
   readonly schema: FeatureSchema;
   /** P: number of cells of one arm, with that of the constant. */

@@ -2,7 +2,7 @@ import { EdgeError } from "./errors.js";
 import { UNITS, type FeatureLayout, type SlotUnits } from "./layout.js";
 
 /*
- * The private content of a slot: a report or null, alike in size (`hushstream.systems.p2b.contribution.feature_slots`).
+ * The private content of a slot: a report or null, alike in size (`hushstream.systems.p2b.slots`).
  * Little-endian: version, kind, level (uint16), arm (uint32), catalogue (uint32), a cell (uint16) a place, then units
  * (int16) a place.
  */

@@ -412,6 +412,32 @@ test("a clock that is set back gives no new quota, and another agreement begins 
   }
 });
 
+test("the quota counts before a slot is due, while it waits, and when it has left", async () => {
+  const { clock, open } = await placed({ agreement: { terms: { contexts_per_period: 16 } } });
+  const device = await open();
+  await live(device, 12, { name: "before" });
+  assert.equal(device.status.due, 1);
+  await live(device, 2, { name: "due" });
+  assert.equal(device.status.decided, 14);
+  clock.now = (await device.sync()).nextMs;
+  assert.equal((await device.sync()).handedIn, 1);
+  await live(device, 4, { name: "sent" });
+  assert.equal(device.status.decided, 16);
+});
+
+test("every slot, and every seal of it, has a key of its own", async () => {
+  const { gateway, clock, open } = await placed({ agreement: { terms: { lifetime_slots: 3 } } });
+  const device = await open();
+  await live(device, 40);
+  clock.now += 600 * MINUTE;
+  assert.equal((await device.sync()).handedIn, 3);
+  const keys = gateway.slots.map(({ body }) => hex(body.slice(41, 73)));
+  const message = { content: new Uint8Array(4), info: new Uint8Array(4) };
+  const recipient = new Uint8Array(32).fill(9);
+  for (let number = 0; number < 2; number += 1) keys.push(hex((await seal(recipient, message)).slice(0, 32)));
+  assert.equal(new Set(keys).size, 5);
+});
+
 test("a state that is cleared while its slot is on its way is not written back", async () => {
   for (const answer of [null, 503, 204, { status: 422, code: "stale-period", date: 1_900_000_000_000 }]) {
     const { gateway, store, clock, open } = await placed();
@@ -527,7 +553,7 @@ test("a newer model is accepted; an older one, and all that is not as agreed, is
   await refused({ version: 3, issued_ms: 1 });
   await refused({ expires_ms: clock.now });
   await refused({ epsilon_micro: 1_000_001 });
-  await refused({ delta_units: "1" });
+  await refused({ delta_units: String(2n ** 37n + 1n) });
   await refused({ configuration: "00".repeat(16) });
   await refused({ deployment: "other" });
   await refused({ layout: "00".repeat(16) });
@@ -596,16 +622,33 @@ test("another agreement is refused unless it is requested, and a weaker one alwa
   const { store, mark, open, gateway, clock } = await placed();
   await live(await open(), 10);
   const other = (await agreed({}, "other")).file;
-  await assert.rejects(open({ agreement: other }), Refused);
-  for (const more of [
-    { epsilon_micro: 1_000_001 },
-    { exchange_epsilon_micro: 2_000_001 },
-    { delta_units: "1" },
-    { exchange_delta_units: "1" },
-    { lifetime_slots: 2 },
-  ]) {
-    const costlier = (await agreed({ promise: more }, "other")).file;
-    await assert.rejects(open({ agreement: costlier, agreeAnew: true }), /weaker/, JSON.stringify(more));
+  await assert.rejects(open({ agreement: other }), /agreeAnew/);
+  for (const { name, settings } of [{ name: "dear", settings: { epsilon: 2 } }, { name: "long", settings: { terms: { ...other.terms, lifetime_slots: 2 } } }]) {
+    const costlier = (await agreed(settings, name)).file;
+    const options = { agreement: costlier, agreeAnew: true };
+    if (name === "long") await assert.rejects(open(options), /at most 0 millionths/, "one slot was paid, and another is offered");
+    const fresh = await placed();
+    await (await fresh.open()).flush();
+    await assert.rejects(fresh.open(options), /at most 1000000 millionths/, name);
+    // The mark keeps the life even where the state is cleared.
+    await live(await fresh.open(), 10);
+    await (await fresh.open()).flush();
+    fresh.store.contents.clear();
+    if (name === "long") await assert.rejects(fresh.open(options), /at most 0 millionths/);
+    // A stated price is not believed.
+    const cheap = { ...costlier, promise: other.promise };
+    assert.throws(() => new Agreement(cheap), /price of its settings|figures of its settings/);
+  }
+  // Nor do settings count that cost nothing, or give back what was paid: another life would follow them.
+  for (const epsilon of [0, -1]) {
+    const { file } = await agreed({ epsilon, terms: { ...other.terms, lifetime_slots: 2 } }, "free");
+    assert.throws(() => new Agreement(file), /cost something/);
+  }
+  for (const changes of [{ promise: { ...other.promise, delta_units: "1" } }, { promise: { ...other.promise, exchange_delta_units: "1" } }]) {
+    assert.throws(() => new Agreement({ ...other, ...changes }), /price of its settings/);
+  }
+  for (const changes of [{ slot: { ...other.slot, delay_ms: 0 } }, { terms: { ...other.terms, after_interactions: 1 } }]) {
+    assert.throws(() => new Agreement({ ...other, ...changes }), /figures of its settings/);
   }
   const device = await open({ agreement: other, agreeAnew: true });
   assert.deepEqual([device.status.decided, device.status.due, device.status.sent], [10, 1, 1]);

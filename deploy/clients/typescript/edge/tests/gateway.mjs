@@ -14,6 +14,13 @@ const FEATURES = {
   age: { kind: "number", range: [16, 96], scale: "linear", nodes: 3 },
   country: { kind: "category", vocabulary: ["de", "fr", "se"] },
 };
+const SLOT = { period_ms: 86_400_000, delay_ms: 3_600_000 };
+const TERMS = {
+  after_interactions: 10, lifetime_slots: 1, levels: 1, attribution_window_ms: 1_800_000, contexts_per_period: null,
+  quota_period_ms: 86_400_000, renew_ms: null, click_chance: 0.8, exploration: { choice: "greedy", share: 0.05, temperature: 0.05 },
+};
+/** A delta above the least one of every agreement here: 2^-43. */
+const DELTA = String(2n ** 37n);
 const PREFIX = { x25519: "302e020100300506032b656e04220420", ed25519: "302e020100300506032b657004220420" };
 
 function pair(kind, name) {
@@ -27,30 +34,47 @@ export function pairOf(kind, seed) {
   return { key, shown: new Uint8Array(shown) };
 }
 
+/** The canonical form of the settings whose figures an agreement states. */
+export function settings(deployment, epsilon, { arms, features }, terms, { period_ms: period, delay_ms: delay }) {
+  return JSON.stringify({
+    deployment, arms, budget: null, context: { declared: { features } }, exploration: terms.exploration,
+    feedback: { attribution_window_seconds: terms.attribution_window_ms / 1000 }, 
+    release: { epsilon, levels: terms.levels, sampling: 1, mode: "slot-sums", form: "features" },
+    system: "p2b", kind: "edge", public_dataset: false,
+    slot: {
+      after_interactions: terms.after_interactions, lifetime_slots: terms.lifetime_slots, period_seconds: period / 1000,
+      settle_seconds: delay / 1000, renew_every_seconds: terms.renew_ms === null ? null : terms.renew_ms / 1000,
+    },
+    users: { contexts_per_period: terms.contexts_per_period, period_seconds: terms.quota_period_ms / 1000 },
+  });
+}
+
+/** The digest of settings and keys. */
+export function digestOf(plain, ...keys) {
+  return hex(blake2b(joined([littleEndian(utf8(plain).length), utf8(plain), ...keys]), { person: "hush-config" }));
+}
+
 /** Make an agreement, and the keys in it. */
 export async function agreed(changes = {}, name = "first") {
   const keys = { sealing: pair("x25519", `sealing ${name}`), vouch: pair("ed25519", `vouch ${name}`), signing: pair("ed25519", `signing ${name}`) };
-  const plain = `{"name": "${name}"}`;
-  const said = joined([littleEndian(plain.length), utf8(plain), keys.sealing.shown, keys.vouch.shown, keys.signing.shown]);
+  const { epsilon = 1, lifetime_slots: slots = 1 } = { epsilon: changes.epsilon, ...changes.terms };
+  const terms = { ...TERMS, ...changes.terms };
+  const plain = settings(name, epsilon, { arms: 3, features: FEATURES }, terms, SLOT);
   const layout = new FeatureLayout(FEATURES, 3, 1, [2048, 1024, 1024]);
   const content = 12 + 4 * layout.places;
   const file = {
     format: 1,
     deployment: "shop",
-    configuration: hex(blake2b(said, { person: "hush-config" })),
+    configuration: digestOf(plain, keys.sealing.shown, keys.vouch.shown, keys.signing.shown),
     canonical: plain,
     sealing: { public_key: hex(keys.sealing.shown), vouch_key: hex(keys.vouch.shown) },
     signing_key: hex(keys.signing.shown),
     promise: {
-      epsilon_micro: 1_000_000, exchange_epsilon_micro: 2_000_000, delta_units: "0", exchange_delta_units: "0",
-      lifetime_slots: 1, text: [], ...changes.promise,
+      epsilon_micro: 1e6 * slots * epsilon, exchange_epsilon_micro: 2e6 * slots * epsilon, 
+      delta_units: DELTA, exchange_delta_units: DELTA, lifetime_slots: slots, text: [], ...changes.promise,
     },
-    slot: { content_bytes: content, body_bytes: content + 89, period_ms: 86_400_000, delay_ms: 3_600_000 },
-    terms: {
-      after_interactions: 10, lifetime_slots: 1, levels: 1, attribution_window_ms: 1_800_000, contexts_per_period: null,
-      quota_period_ms: 86_400_000, renew_ms: null, click_chance: 0.8,
-      exploration: { choice: "greedy", share: 0.05, temperature: 0.05 }, ...changes.terms,
-    },
+    slot: { content_bytes: content, body_bytes: content + 89, ...SLOT },
+    terms,
     layout: {
       arms: 3, cells: layout.cells, places: layout.places, digest: hex(layout.digest), budgets: [2048, 1024, 1024],
       features: FEATURES,
@@ -71,9 +95,9 @@ export async function signed({ file, keys }, changes = {}, more = {}) {
   const content = new Uint8Array(view.buffer);
   const sha256 = (message) => createHash("sha256").update(message).digest("hex");
   const statement = {
-    arms, catalogue: 0, cells, configuration: file.configuration, content_bytes: content.length,
+    arms, cells, configuration: file.configuration, content_bytes: content.length,
     content_sha256: sha256(content), delta_units: "0", deployment: file.deployment, epsilon_micro: 1_000_000,
-    expires_ms: 2_000_000_000_000, format: 1, issued_ms: 1_700_000_000_000, items_sha256: null, layout: digest,
+    expires_ms: 2_000_000_000_000, format: 1, issued_ms: 1_700_000_000_000, layout: digest,
     private_as_stated: true, reward_variance: 0.08, version: 1, ...changes,
   };
   const text = utf8((more.text ?? ((plain) => plain))(canonical(statement)));

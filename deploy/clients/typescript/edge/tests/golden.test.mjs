@@ -10,6 +10,7 @@ import { contextOf, SparseUCB } from "../dist/learner/sparse.js";
 import "../dist/node.js";
 import { round } from "../dist/elementary.js";
 import { reportId } from "../dist/learner/candidates.js";
+import { digestOf, settings } from "./gateway.mjs";
 
 const golden = JSON.parse(await readFile(new URL("golden.json", import.meta.url), "utf8"));
 const agreement = new Agreement(golden.agreement);
@@ -106,7 +107,7 @@ function tied(agent, row, eligible, one, found) {
 
 for (const life of golden.lives) {
   test(`a life: ${life.name}`, async () => {
-    const terms = new Agreement({ ...golden.agreement, terms: life.terms });
+    const terms = agreementOf(life.terms);
     const key = await Key.of(bytes(life.key));
     let agent = new EdgeAgent(terms, key);
     let ties = 0;
@@ -142,7 +143,8 @@ for (const life of golden.lives) {
     const { allowance, open, answered, own, resolved, candidates } = agent.state;
     assert.deepEqual(resolved.map(({ slot, index }) => [slot, index]), life.resolved);
     assert.deepEqual(candidates.map(({ slot, count }) => [slot, count]).sort(), life.candidates);
-    assert.deepEqual(Object.values(allowance), life.allowance);
+    assert.deepEqual(Object.values(allowance).slice(0, 7), life.allowance);
+    assert.deepEqual([allowance.paid, allowance.life], [1e6 * allowance.due, 1e6 * life.terms.lifetime_slots]);
     assert.deepEqual(open.map(([event]) => event).sort(), life.open);
     assert.deepEqual(answered.map(([event]) => event), life.answered);
     const steps = Buffer.from(life.steps, "base64");
@@ -163,7 +165,7 @@ test("halves are rounded to the even number, as Python rounds them", () => {
 
 test("a renewed slot begins when its time has come, not before", async () => {
   const terms = { ...golden.agreement.terms, after_interactions: 2, lifetime_slots: 2, renew_ms: 1000 };
-  const agent = new EdgeAgent(new Agreement({ ...golden.agreement, terms }), await Key.drawn());
+  const agent = new EdgeAgent(agreementOf(terms), await Key.drawn());
   const { row } = layout.schema.encode({});
   const due = [0, 10, 500, 1009, 1010, 1011].map((now) => agent.decide(`e${now}`, row, now).slotDue);
   assert.deepEqual(due, [false, true, false, false, false, true]);
@@ -187,3 +189,15 @@ test("feedback that is none of the user's", async () => {
   }
   assert.equal(agent.allowance.decided, 1);
 });
+
+function agreementOf(terms) {
+  const { lifetime_slots } = terms;
+  const { sealing, signing_key, slot, layout } = golden.agreement;
+  const canonical = settings("golden", 1, layout, terms, slot);
+  const configuration = digestOf(canonical, ...[sealing.public_key, sealing.vouch_key, signing_key].map((key) => bytes(key)));
+  const promise = {
+    ...golden.agreement.promise, lifetime_slots, epsilon_micro: 1e6 * lifetime_slots, exchange_epsilon_micro: 2e6 * lifetime_slots,
+    delta_units: String(2n ** 60n), exchange_delta_units: String(2n ** 60n),
+  };
+  return new Agreement({ ...golden.agreement, canonical, configuration, terms, promise });
+}

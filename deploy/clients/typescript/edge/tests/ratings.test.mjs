@@ -32,6 +32,16 @@ async function versions(agreement, { models }) {
   return [firstVersion(agreement), ...taken.map(({ version }) => version)];
 }
 
+/** An agreement with other settings, under their digest, and with the promise that it had. */
+function restated(agreement, changes) {
+  const settings = { ...agreement.settings, ...changes };
+  const features = new Uint8Array(Float64Array.from(agreement.features.flat()).buffer);
+  const keys = [agreement.sealing.public_key, agreement.sealing.vouch_key, agreement.signing_key].map((one) => bytes(one, "hex"));
+  const plain = utf8(canonicalOf(settings));
+  const said = joined([littleEndian(plain.length), plain, littleEndian(features.length), features, ...keys]);
+  return { ...agreement, deployment: settings.deployment, settings, configuration: hex(blake2b(said, { person: "hush-config" })) };
+}
+
 /** A device with its own clock and gateway. */
 function placed(more = {}) {
   const gateway = new Gateway(null);
@@ -66,6 +76,7 @@ for (const deployment of golden.deployments) {
     const agreement = new RatingAgreement(deployment.agreement);
     const all = await versions(agreement, deployment);
     assert.deepEqual(all.map(({ asked }) => asked.kind), ["items", "pairs", "factors"]);
+    deployment.prices.forEach((price, round) => assert.ok(Math.abs(agreement.priceFrom(round) - price) <= 1));
     for (const user of deployment.users) {
       const key = await Key.of(bytes(user.key, "hex"));
       const salt = new DataView((await key.prf("bgt-salt")).buffer).getBigUint64(0, true);
@@ -101,15 +112,7 @@ test("an agreement that does not have its digest is refused", () => {
 test("a delay of half a millisecond is rounded as Python rounds it", () => {
   const { agreement } = golden.deployments[1];
   for (const [seconds, delay, good] of [[0.0125, 12, true], [0.0135, 14, true], [0.0125, 11, false]]) {
-    const settings = { ...agreement.settings, settle_seconds: seconds };
-    const features = agreement.features.flat();
-    const prepared = new Uint8Array(8 + 8 * features.length);
-    prepared.set(littleEndian(8 * features.length));
-    prepared.set(new Uint8Array(Float64Array.from(features).buffer), 8);
-    const keys = [agreement.sealing.public_key, agreement.sealing.vouch_key, agreement.signing_key].map((one) => bytes(one, "hex"));
-    const plain = utf8(canonicalOf(settings));
-    const configuration = hex(blake2b(joined([littleEndian(plain.length), plain, prepared, ...keys]), { person: "hush-config" }));
-    const file = { ...agreement, settings, configuration, slot: { ...agreement.slot, delay_ms: delay } };
+    const file = { ...restated(agreement, { settle_seconds: seconds }), slot: { ...agreement.slot, delay_ms: delay } };
     if (good) assert.equal(new RatingAgreement(file).slot.delay_ms, delay);
     else assert.throws(() => new RatingAgreement(file), /figures of its settings/);
   }
@@ -156,7 +159,8 @@ test("a slot is written before it leaves, with its mark; after a crash the same 
     const state = JSON.parse(new TextDecoder().decode(store.contents.get("state")));
     assert.equal(state.answered, 1);
     assert.ok(state.owed.body.base64.length > 0);
-    assert.deepEqual(JSON.parse(mark.text), { format: 1, answered: 1 });
+    const [life, rest] = films.prices;
+    assert.deepEqual(JSON.parse(mark.text), { format: 1, answered: 1, paid: life - rest, life });
   };
   assert.equal((await device.sync()).handedIn, 0);
   const again = await open();
@@ -285,11 +289,21 @@ test("another agreement is accepted when it is requested, and what was spent sta
   await device.sync();
   clock.now += HOUR;
   await device.sync();
-  const [, { agreement }] = golden.deployments;
-  await assert.rejects(open({ agreement }), /costs no more|agreeAnew/);
-  const cheaper = { ...agreement, promise: { ...films.agreement.promise } };
-  await assert.rejects(open({ agreement: cheaper }), /agreeAnew/);
-  const anew = await open({ agreement: cheaper, agreeAnew: true });
+  const other = (name, release = {}) => restated(films.agreement, { deployment: name, release: { ...films.agreement.settings.release, ...release } });
+  await assert.rejects(open({ agreement: other("songs") }), /agreeAnew/);
+  // The same life, with its shares moved to the rounds that are left: each agreement would be paid at its largest round.
+  const moved = other("songs", { shares: [0.01, 0.01, 0.98] });
+  await assert.rejects(open({ agreement: moved, agreeAnew: true }), /rest of the life agreed to/);
+  const dear = other("songs", { epsilon: 20 });
+  assert.throws(() => new RatingAgreement(dear), /price of its settings/, "a stated price is not believed");
+  const free = other("songs", { epochs: 0 });
+  const promise = { ...free.promise, epsilon_micro: 0, exchange_epsilon_micro: 0 };
+  assert.throws(() => new RatingAgreement({ ...free, promise }), /1 to 1000 epochs/, "slots that cost nothing");
+  // Rounds without a share would be free.
+  for (const shares of [[1], [0.5, 0.5], [0.98, 0.02, 0], ["0.3", "0.3", "0.4"]]) {
+    assert.throws(() => new RatingAgreement(other("songs", { shares })), /three shares/, JSON.stringify(shares));
+  }
+  const anew = await open({ agreement: other("songs"), agreeAnew: true });
   assert.deepEqual([anew.status.answered, anew.status.rated], [1, 0]);
   clock.now += HOUR;
   await anew.sync();

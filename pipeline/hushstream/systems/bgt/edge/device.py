@@ -7,29 +7,194 @@ It uses no network, no clock and no file. The caller of `outgoing` writes `Ratin
 afterwards (`hushstream.edge.ratings`). Otherwise a device that is killed in between could make other bytes for a slot
 that has left. A device that is restored from an older copy may answer a round again, under the same id: the collector
 counts an id once. A device that was cleared has a new key, so for everybody it is another user.
+
+*Agreement.* What a device agreed to: all settings, public features of items, keys, and what its user is promised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.engine.devices.agreed import Price
-from hushstream.engine.devices.envelope import read_model
-from hushstream.engine.devices.errors import BadAgreement, DeviceError
-from hushstream.engine.devices.kept import Drawn, Outgoing, delay_ms, packed, unpacked
-from hushstream.engine.devices.sealing import seal_content
-from hushstream.engine.devices.taking import TakesModels
-from hushstream.engine.devices.travelling import body_of, place_of
-from hushstream.privacy.keys import KEY_BYTES, Key
-from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.edge.agreement import Agreement
-from hushstream.systems.bgt.rounds import Model, Round, first_round
-from hushstream.systems.bgt.slots import Float64, packed_slots
-from hushstream.systems.bgt.stated import Statement, version_of
+import numpy as np
 
-FORMAT = 1
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
+from hushstream.engine.devices.agreed import FORMAT, Agreed, TakesModels, keys_of, price_of, require_stated_price
+from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.kept import (
+    BadAgreement,
+    BadModel,
+    BadSeal,
+    DeviceError,
+    Drawn,
+    Outgoing,
+    delay_ms,
+    packed,
+    unpacked,
+)
+from hushstream.engine.devices.sealing import body_bytes, body_of, place_of, seal_content
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.amounts import MICRO, delta_units, delta_value
+from hushstream.privacy.keys import KEY_BYTES, Key
+from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.records import Statement, version_of
+from hushstream.systems.bgt.slots import (
+    ROUNDS,
+    Float64,
+    Model,
+    Round,
+    features_bytes,
+    first_round,
+    null_slots,
+    packed_slots,
+    slot_bytes,
+)
+
+_PARTS: Mapping[str, type] = {
+    "scale": ScaleConfig,
+    "release": ReleaseConfig,
+    "model": ModelConfig,
+    "partitions": PartitionConfig,
+    "privacy": PrivacyConfig,
+}
+
+
+_ORDERS = range(2, 4096)
+"""Orders of Renyi's divergence. A device has no exact arithmetic, so prices are computed in floats."""
+
+_SLACK = 20
+"""By how many millionths of epsilon floats and whole numbers may differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement(Agreed[Statement]):
+    """What a device agreed to; see the module.
+
+    Attributes:
+        config: the whole configuration.
+        features: (I, f) public features of items.
+    """
+
+    config: BgtConfig
+    features: Float64
+
+    @classmethod
+    def read(cls, content: str | bytes) -> Agreement:
+        """An agreement as it is shipped.
+
+        Raises:
+            BadAgreement: it is no agreement of this format and system, or its parts do not fit one another.
+        """
+        try:
+            values = json.loads(content)
+            if (values["format"], values.get("system")) != (FORMAT, "bgt"):
+                raise BadAgreement(f"agreement: expected format {FORMAT} of bgt, got another")
+            return _agreement(values)
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise BadAgreement(f"agreement: expected what a deployment makes, got {type(error).__name__}") from None
+        except (BadSeal, BadModel, ConfigurationError) as error:
+            raise BadAgreement(f"agreement: {error}") from None
+
+    @property
+    def body_bytes(self) -> int:
+        """The size of every slot as it travels."""
+        return body_bytes(slot_bytes(self.config))
+
+    def price_from(self, slot: int) -> int:
+        """See `Agreed.price_from`: the rhos of the rounds that the promise pays for, once for each epoch of noise.
+
+        Rhos of different agreements add up, and any (epsilon, delta) that a rho has, a smaller one has too. What the
+        noise tables add to delta is not counted: a promise states it, and for three slots it is below 1e-12.
+        """
+        return self.config.release.epochs * sum(_rhos(self.config)[slot : self.rounds])
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the stated promise pays for: all, or the first ones if a budget has no room for more.
+
+        In further rounds the device sends null. So a promise that states too few is kept.
+
+        Raises:
+            BadAgreement: the promise is not the price of any number of rounds; or there are several epochs of noise and
+                a budget, whose filter a device does not have.
+        """
+        release, rhos = self.config.release, _rhos(self.config)
+        if self.config.budget is not None and release.epochs > 1:
+            raise BadAgreement("agreement: expected no budget beside several epochs of noise, got one")
+        half = delta_units(release.delta) // 2
+        least = ROUNDS if self.config.budget is None else 1
+        for rounds in range(ROUNDS, least - 1, -1):
+            zero_out, which = (release.epochs * _epsilon_micro(times * sum(rhos[:rounds]), half) for times in (1, 4))
+            if rounds == least or abs(self.promise.epsilon_micro - zero_out) <= _SLACK * release.epochs:
+                break
+        deltas = (release.epochs * half, release.epochs * half)
+        require_stated_price(self.promise, (zero_out, which), deltas, _SLACK * release.epochs)
+        return rounds
+
+    def stated(self, model: ModelBody, now_ms: int, seen: Statement | None) -> Statement:
+        """See `Agreed.stated`."""
+        return self.require_stated(model, Statement.read(model.statement), now_ms, seen)
+
+
+def _agreement(values: Mapping[str, Any]) -> Agreement:
+    config, features = _config(values["settings"]), np.array(values["features"], dtype=np.float64)
+    features = features.reshape(config.items, config.features)
+    sealing, signing = keys_of(values)
+    configuration = bytes.fromhex(values["configuration"])
+    pinned = sealing.pinned + signing.pinned
+    if configuration != bgt_digest(config, features_bytes(features), False, pinned) or not config.devices:
+        raise BadAgreement("agreement: expected the digest of its settings and keys, got another")
+    made = Agreement(
+        deployment=values["deployment"],
+        configuration=configuration,
+        sealing=sealing,
+        signing=signing,
+        promise=price_of(values["promise"]),
+        text=tuple(map(str, values["promise"]["text"])),
+        delay_ms=int(values["slot"]["delay_ms"]),
+        config=config,
+        features=features,
+    )
+    stated = (made.deployment, made.delay_ms, values["slot"]["content_bytes"], values["slot"]["body_bytes"])
+    expected = (config.deployment, round(config.settle_seconds * 1000), slot_bytes(config), made.body_bytes)
+    if stated != expected or made.promise.lifetime_slots != ROUNDS or not made.rounds:
+        raise BadAgreement("agreement: expected figures of its settings, got others")
+    return made
+
+
+def _rhos(config: BgtConfig) -> list[int]:
+    """The price of each round's slot in one epoch, in millionths of rho; see `price.sensitivity.rho_micro`."""
+    release = config.release
+    if release.noise == "exact":
+        raise BadAgreement("agreement: expected releases with noise, got exact ones")
+    epsilon, logarithm = release.epsilon, -math.log(delta_value(delta_units(release.delta) // 2))
+    most = max((epsilon - _beside(order, logarithm)) / order for order in _ORDERS)
+    return [max(1, int(int(most * MICRO) * share)) for share in release.shares]
+
+
+def _epsilon_micro(rho: int, delta: int) -> int:
+    """The epsilon that a rho in millionths has at a delta in units; see `privacy.conversions.rho_to_epsilon_micro`."""
+    logarithm = -math.log(delta_value(delta))
+    return math.ceil(MICRO * min(order * rho / MICRO + _beside(order, logarithm) for order in _ORDERS))
+
+
+def _beside(order: int, logarithm: float) -> float:
+    return (logarithm - math.log(order)) / (order - 1) + math.log1p(-1 / order)
+
+
+def _config(settings: Mapping[str, Any]) -> BgtConfig:
+    parts: dict[str, Any] = {name: part(**settings[name]) for name, part in _PARTS.items()}
+    if settings["budget"] is not None:
+        parts["budget"] = BudgetConfig(**settings["budget"])
+    return BgtConfig(**{**settings, **parts})
+
+
+STATE_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +286,11 @@ class RatingDevice(TakesModels[Statement]):
 
     def _made(self, owed: _Owed, asked: Round) -> _Owed:
         configuration = self.agreement.configuration
+        self._pay(asked.number)
         sent = self._agent.answer(asked, configuration)
+        slot = sent.slot if asked.number < self.agreement.rounds else null_slots(1, self.agreement.config)
         place = place_of(sent.slot_id, owed.round, configuration)
-        sealed = seal_content(packed_slots(sent.slot)[0], place, self._sealing.at(owed.round))
+        sealed = seal_content(packed_slots(slot)[0], place, self._sealing.at(owed.round))
         return _Owed(owed.round, owed.send_ms, sent.slot_id, body_of(place, sealed))
 
     def _adopt(self, statement: Statement, content: bytes) -> None:
@@ -137,9 +304,9 @@ class RatingDevice(TakesModels[Statement]):
         owed = self._owed
         return packed(
             {
-                "format": FORMAT,
+                "format": STATE_FORMAT,
                 "configuration": self.agreement.configuration,
-                "promise": list(self.agreement.promise),
+                **self._spent(),
                 "key": self._key,
                 "answered": self._agent.answered,
                 "ratings": self._agent.ratings,
@@ -156,11 +323,12 @@ class RatingDevice(TakesModels[Statement]):
             BadAgreement: the device agreed to another configuration (`agreed_anew` changes to this one).
             DeviceError: these are not the bytes of a device.
         """
-        state = unpacked(dumped, FORMAT)
+        state = unpacked(dumped, STATE_FORMAT)
         try:
             if state["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
             device = cls(agreement, state["key"], draw, state["answered"])
+            device._spent_before(state, state["answered"])
             device.rate(*state["ratings"])
             device._owed = None if state["owed"] is None else _Owed(*state["owed"])
             if state["model"] is not None:
@@ -174,17 +342,18 @@ class RatingDevice(TakesModels[Statement]):
 
     @classmethod
     def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> RatingDevice:
-        """A device that changes to another agreement, which must promise no less. Answered rounds stay answered.
+        """A device that changes to another agreement. Answered rounds stay answered, and what was paid stays paid.
 
         Its ratings are dropped, and a slot that it owed under the old agreement, because items may have other numbers.
 
         Raises:
-            WeakerAgreement: the new agreement promises less.
+            WeakerAgreement: the rounds that are left would cost more than what is left of the first agreement's life.
             DeviceError: these are not the bytes of a device.
         """
-        state: dict[str, Any] = unpacked(dumped, FORMAT)
+        state: dict[str, Any] = unpacked(dumped, STATE_FORMAT)
         try:
-            agreement.promise.require_no_weaker_than(Price(*state["promise"]))
-            return cls(agreement, state["key"], draw, state["answered"])
+            device = cls(agreement, state["key"], draw, state["answered"])
+            device._spent_before(state, state["answered"])
+            return device
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None

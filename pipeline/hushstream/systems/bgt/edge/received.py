@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
-from hushstream.engine.state.parts import READER, array
+from hushstream.engine.state.declared import READER, array
 from hushstream.schemas import codec
-from hushstream.systems.bgt.deployment import TRACK, BgtSystem
-from hushstream.systems.bgt.errors import BgtError
+from hushstream.systems.bgt.artefacts import TRACK, BgtSystem
 from hushstream.systems.bgt.records import NONE, blank_model, parse_model, parse_round
-from hushstream.systems.bgt.rounds import Model, Round, first_round
+from hushstream.systems.bgt.slots import BgtError, Model, Round, first_round
 
 ROUNDS_TOPIC: TopicPartition = ("rounds", 0)
 

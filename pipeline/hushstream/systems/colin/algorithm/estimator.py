@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError
+from hushstream.learners.exploration import LearnerError
 from hushstream.systems.colin.relation import Relation
 
 Float64 = npt.NDArray[np.float64]

@@ -16,12 +16,17 @@ from numpy.typing import NDArray
 
 from hushstream.counting import BlockPlan, NegativeDigitTree, Plan
 from hushstream.counting.blocks import BlockCounters
-from hushstream.counting.drawing import DrawingCounter, add_together
+from hushstream.counting.counter import DrawingCounter, add_together
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, Parameter
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
-from hushstream.systems.colin.release import local_reward_of, mean_variance, plan_of
+from hushstream.systems.colin.configuration import (
+    ContinualConfig,
+    FeatureConfig,
+    local_reward_of,
+    mean_variance,
+    plan_of,
+)
 from hushstream.systems.colin.rows import Rows
 
 _ERASED = -1
@@ -310,9 +315,11 @@ class ExactSums(NoisedRewardSums):
 class NoisyRewards(NoisedRewardSums):
     """Each reward gets noise once, before it is added to any sum; everything after is post-processing.
 
-    It gives pure epsilon for this reward against any other, without a horizon and without another trusted party
-    (`hushstream.privacy.mechanisms.rewards`). The noise address has the user, the number of the reward, its event and
-    its value. So a crash draws no noise twice, and after a rollback another event or reward gets other noise.
+    It gives pure epsilon for this reward against any other, without a horizon and, at the edge, without another trusted
+    party (`hushstream.privacy.mechanisms.rewards`). The noise address has the user, the number of the reward, its event
+    and its value. So a crash draws no noise twice, and after a rollback another event or reward gets other noise. A
+    counter knows no events: the name of the step, which covers the ids of all batches until then, and the features of
+    the row take the event's place.
     """
 
     def __init__(self, release: ContinualConfig, nodes: int, dimension: int, key: Key, address: NoiseAddress) -> None:
@@ -346,7 +353,8 @@ class NoisyRewards(NoisedRewardSums):
         noised = np.empty(len(rows), dtype=np.int64)
         steps = np.trunc(rows.rewards * self._law.levels).astype(np.int64)
         for row, node in enumerate(rows.nodes.tolist()):
-            content = self._key.digest("reward", rows.events[row].tobytes(), struct.pack("<q", steps[row]))
+            name = step + rows.features[row].tobytes() if step else rows.events[row].tobytes()
+            content = self._key.digest("reward", name, struct.pack("<q", steps[row]))
             place = replace(self._address, node=(node, int(self._steps[node])), content=content)
             noised[row : row + 1] = self._law.draw(KeyedStream(self._key, place), steps[row : row + 1])
             self._steps[node] += 1

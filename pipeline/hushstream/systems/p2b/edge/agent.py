@@ -7,42 +7,370 @@ interaction has no reward yet holds null. `EdgeTerms.choice` (`DrawnBefore`, or 
 chooses the interaction of a slot with coins from the user's key.
 
 A slot's report id is a pseudorandom function of the user's key and the slot's number in their life, and nothing else.
-The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So even
+The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler`). So even
 if agents continue from several copies of a state, one content is counted for each number: a user is in at most
 ``lifetime_slots`` reports, and restoring an older copy gives them no further slots. If the id depended on the content
 or the period too, a second content of the same number would count as another report and cost its epsilon again.
 
 The learner role runs many of these agents on a stream, with the same code and the same bytes as on a device.
+
+*Terms.* The terms that an `EdgeAgent` works by, and the values that go in and out of it.
+
+*Candidates.* Chooses which of a user's interactions goes into their slot: it keeps two candidates, and a coin picks one
+of them.
+
+If clicks are rare, most slots would only say that nothing was clicked. So with the public probability h
+(`click_chance`) the slot holds the first clicked one of T interactions, else one drawn uniformly from the unclicked
+ones. The choice depends on this user's interactions and coins alone, and stays inside the fixed-size report.
+
+A click is a reward above 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
-from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, draw
+from hushstream.learners.exploration import WHOLE, Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import reward_level
-from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
-from hushstream.systems.p2b.edge.terms import (
-    CERTAIN,
-    HISTOGRAM_TOLERANCE,
-    Allowance,
-    Began,
-    Choice,
-    EdgeTerms,
-    Interaction,
-    OlderState,
-    Resolved,
-    Slot,
-)
+from hushstream.systems.p2b.edge.policies import UNSCORED, LearnerState, Lesson, SharedPolicy
+from hushstream.systems.p2b.slots import ContributionError, reward_level
+
+CERTAIN = WHOLE
+"""Propensities are integers in units of 1e-9; this one means that no other arm could have been chosen."""
+
+
+HISTOGRAM_TOLERANCE = 1e-3
+"""How far the entries of a context may be from summing to 1 (float32 rounding of a few hundred entries)."""
+
+
+class OlderState(HushstreamError):
+    """A user's state shows less spent than they are known to have spent, so it comes from an older copy."""
+
+
+class Choice(NamedTuple):
+    """A decision of the agent.
+
+    Attributes:
+        arm: the arm that was chosen.
+        billionths: probability with which the arm was chosen, in units of 1e-9, as records hold it.
+        model_version: version of the shared model that the choice follows from.
+        slot_due: whether a slot falls due with this decision.
+        repeated: whether the event was decided before; the answer is then the earlier one.
+    """
+
+    arm: int
+    billionths: int
+    model_version: int
+    slot_due: bool
+    repeated: bool
+
+
+class Interaction(NamedTuple):
+    """An interaction in clear: context (d,) or bytes (n,) of a feature row, the arm on screen, reward in [0, 1]."""
+
+    context: NDArray[Any]
+    arm: int
+    reward: float
+
+    def dump(self) -> dict[str, Any]:
+        """The interaction as plain values, for a snapshot."""
+        return {"context": self.context.tobytes(), "arm": self.arm, "reward": self.reward}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any], form: type[np.generic]) -> Interaction:
+        """The interaction that `dump` described; ``form`` is the type of an entry of its context."""
+        return cls(np.frombuffer(dumped["context"], form), dumped["arm"], dumped["reward"])
+
+
+class Resolved(NamedTuple):
+    """An interaction whose reward is known.
+
+    Attributes:
+        number: the index of its decision among all decisions of the user.
+        deadline_ms: log time at which its wait for a reward ends.
+        interaction: the interaction.
+    """
+
+    number: int
+    deadline_ms: int
+    interaction: Interaction
+
+
+class Began(NamedTuple):
+    """A slot that has begun: its number, the index of its first decision, and how many decisions it covers."""
+
+    slot: int
+    first: int
+    length: int
+
+
+class SlotChoice(Protocol):
+    """How the interaction of a slot is chosen; the same for all users of a deployment.
+
+    The interactions that wait for slots are a plain value (``waits``), which these methods take and return. Most users
+    have no waiting interactions most of the time; they all share one empty value.
+
+    Attributes:
+        nothing: the value of ``waits`` for a new user.
+    """
+
+    nothing: Any
+
+    def decided(self, waits: Any, key: Key, log_time_ms: int, began: Began | None) -> Any:
+        """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``."""
+
+    def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
+        """Take in a resolved interaction of the decisions that a slot covers; return the new ``waits``."""
+
+    def taken(self, waits: Any, key: Key, log_time_ms: int, slot: int) -> tuple[Interaction | None, Any]:
+        """Return what a slot holds at a log time (None: the slot is null), and what waits for other slots."""
+
+    def dump(self, waits: Any) -> dict[str, Any]:
+        """Return ``waits`` as plain values, for a snapshot."""
+
+    def load(self, dumped: Mapping[str, Any]) -> Any:
+        """Return the ``waits`` that `dump` was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One fixed-size report.
+
+    Attributes:
+        report_id: its opaque id.
+        content: its content, of the same size for every slot of the deployment.
+        interaction: the interaction in it, None for null; it is never sent.
+    """
+
+    report_id: bytes
+    content: bytes
+    interaction: Interaction | None
+
+
+class Allowance(NamedTuple):
+    """What is kept of a user whose state is deleted, so that they cannot spend the same slots or quota twice.
+
+    Attributes:
+        decided: decisions in their life; their number determines when a slot falls due.
+        due, sent: slots that fell due, and slots that were taken.
+        period, used: the last period of their quota, and how many contexts they had in it.
+        first: where slots are renewed, the number of the first decision of the newest slot; -1 before the first slot.
+        renews_ms: where slots are renewed, the log time from which the next slot may begin.
+    """
+
+    decided: int = 0
+    due: int = 0
+    sent: int = 0
+    period: int = 0
+    used: int = 0
+    first: int = -1
+    renews_ms: int = 0
+
+    def covers(self, other: Allowance) -> bool:
+        """Whether everything that is spent in ``other`` is spent here too."""
+        slots = all(mine >= theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
+        renewed = self.first >= other.first and self.renews_ms >= other.renews_ms
+        return slots and renewed and (self.period, self.used) >= (other.period, other.used)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTerms:
+    """The terms that all agents of a deployment share; they never change while agents run.
+
+    Attributes:
+        policy: the learner's kernel and the shared models by track.
+        after_interactions: a slot is due after this many decisions.
+        lifetime_slots: how many slots a user has in their life; each costs the release's epsilon.
+        levels: M, reward levels above 0.
+        attribution_window_ms: a decision that was shown counts as reward 0 when this much log time has passed.
+        choice: chooses the interaction that a slot holds.
+        contexts_per_period: how many contexts of one user are learned from in ``quota_period_ms``; None: all.
+        quota_period_ms: length of a period of the quota, in log time.
+        exploration: draws an arm from the scores; None: the highest score is taken.
+        renew_ms: how much log time after a slot fell due the next one may begin; None: the next slot begins at once.
+    """
+
+    policy: SharedPolicy
+    after_interactions: int
+    lifetime_slots: int
+    levels: int
+    attribution_window_ms: int
+    choice: SlotChoice
+    contexts_per_period: int | None = None
+    quota_period_ms: int = 86_400_000
+    exploration: Exploration | None = None
+    renew_ms: int | None = None
+
+
+T = TypeVar("T")
+
+_WORD = 1 << 64
+
+
+def click_chance(click_rate: float) -> float | None:
+    """h for a declared, public click rate; None if one interaction is drawn uniformly from all T.
+
+    h is .8 for a rate up to .1, and .5 for a rate up to .3. Above, clicks are frequent enough for a uniform draw.
+
+    Raises:
+        ContributionError: the rate is not from 0 to 1.
+    """
+    if not 0 <= click_rate <= 1:
+        raise ContributionError(f"expected a click rate from 0 to 1, got {click_rate!r}")
+    if click_rate <= 0.1:
+        return 0.8
+    return 0.5 if click_rate <= 0.3 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates(Generic[T]):
+    """The interactions that may go into one slot.
+
+    Attributes:
+        clicked: the first clicked interaction; None if there is none, or if h is None.
+        drawn: an interaction drawn uniformly from those without a click; from all if h is None.
+        count: from how many interactions ``drawn`` was drawn.
+    """
+
+    clicked: T | None = None
+    drawn: T | None = None
+    count: int = 0
+
+    def observe(self, interaction: T, clicked: bool, chance: float | None, word: int) -> Candidates[T]:
+        """The candidates after one more interaction, whose wait for a reward is over.
+
+        Args:
+            interaction: the interaction.
+            clicked: whether its reward is above 0.
+            chance: h, see `click_chance`.
+            word: uniform below 2^64, this user's coin for this interaction.
+        """
+        if clicked and chance is not None:
+            return self if self.clicked is not None else Candidates(interaction, self.drawn, self.count)
+        count = self.count + 1
+        # Reservoir of one (Vitter 1985): the newest of n stays with probability 1/n.
+        drawn = interaction if word * count < _WORD else self.drawn
+        return Candidates(self.clicked, drawn, count)
+
+    def chosen(self, chance: float | None, word: int) -> T | None:
+        """The interaction that the slot holds; None (null) if there is no candidate.
+
+        Args:
+            chance: h.
+            word: uniform below 2^64, this user's coin for this slot.
+        """
+        wants_click = chance is not None and word < int(chance * _WORD)
+        first, second = (self.clicked, self.drawn) if wants_click else (self.drawn, self.clicked)
+        return second if first is None else first
+
+
+class WaitingCandidates(NamedTuple):
+    """What waits for slots where each slot has two candidates.
+
+    Attributes:
+        resolved: resolved interactions whose reward window has not ended, each behind the slot that covers it.
+        candidates: the candidates of each slot.
+    """
+
+    resolved: tuple[tuple[int, Resolved], ...]
+    candidates: Mapping[int, Candidates[Interaction]]
+
+
+_NOTHING_WAITS = WaitingCandidates((), {})
+_NO_CANDIDATES: Candidates[Interaction] = Candidates()
+
+
+class TwoCandidates:
+    """Keeps two candidates for a slot, the first clicked interaction and one drawn from the unclicked (`Candidates`).
+
+    An interaction becomes a candidate when its reward window has ended, even if its reward came earlier. Otherwise
+    rewarded interactions would become candidates before those that get no reward. The end of a phase ends all reward
+    windows.
+    """
+
+    nothing = _NOTHING_WAITS
+
+    def __init__(self, chance: float | None) -> None:
+        """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
+        self._chance = chance
+
+    def resolved(self, waits: WaitingCandidates, slot: int, one: Resolved) -> WaitingCandidates:
+        return WaitingCandidates((*waits.resolved, (slot, one)), waits.candidates)
+
+    def decided(self, waits: WaitingCandidates, key: Key, log_time_ms: int, began: Began | None) -> WaitingCandidates:
+        return self._settled(waits, key, log_time_ms)
+
+    def _settled(self, waits: WaitingCandidates, key: Key, log_time_ms: int) -> WaitingCandidates:
+        """Make candidates of the interactions whose reward window has ended."""
+        ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
+        if not ended:
+            return waits
+        candidates = dict(waits.candidates)
+        for slot, one in sorted(ended, key=lambda item: item[1].number):
+            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.number)
+            pair = candidates.get(slot, _NO_CANDIDATES)
+            candidates[slot] = pair.observe(one.interaction, clicked, self._chance, word)
+        resolved = tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms)
+        return WaitingCandidates(resolved, candidates)
+
+    def taken(
+        self, waits: WaitingCandidates, key: Key, log_time_ms: int, slot: int
+    ) -> tuple[Interaction | None, WaitingCandidates]:
+        waits = self._settled(waits, key, log_time_ms)
+        pair = waits.candidates.get(slot)
+        chosen = None if pair is None else pair.chosen(self._chance, _word(key, "slot-choice", slot))
+        resolved = tuple(item for item in waits.resolved if item[0] != slot)
+        candidates = {other: one for other, one in waits.candidates.items() if other != slot}
+        return chosen, WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+
+    def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
+        return {
+            "resolved": [
+                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **one.interaction.dump()}
+                for slot, one in waits.resolved
+            ],
+            "candidates": [
+                {
+                    "slot": slot,
+                    "count": pair.count,
+                    "clicked": [] if pair.clicked is None else [pair.clicked.dump()],
+                    "drawn": [] if pair.drawn is None else [pair.drawn.dump()],
+                }
+                for slot, pair in waits.candidates.items()
+            ],
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
+        resolved = tuple(
+            (item["slot"], Resolved(item["index"], item["deadline_ms"], Interaction.load(item, np.uint8)))
+            for item in dumped["resolved"]
+        )
+        candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
+        return WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+
+
+def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
+    clicked, drawn = (
+        next((Interaction.load(one, np.uint8) for one in item[name]), None) for name in ("clicked", "drawn")
+    )
+    return Candidates(clicked, drawn, item["count"])
+
+
+def _word(key: Key, purpose: str, number: int) -> int:
+    """A keyed uniform integer below 2^64."""
+    return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little"))[:8], "little")
+
 
 _UNSPENT = Allowance()
+_ANSWER = ("arm", "propensity", "model_version", "index", "deadline_ms", "shown_arm")
+"""What a waiting decision has besides its context, in order."""
 
 
 class EdgeAgent:
@@ -53,12 +381,12 @@ class EdgeAgent:
     """
 
     __slots__ = (
-        "_key",
         "_waits",
         "base_version",
         "decided",
         "due",
         "first",
+        "key",
         "open",
         "period",
         "renews_ms",
@@ -81,7 +409,7 @@ class EdgeAgent:
             spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
         """
         self.terms = terms
-        self._key = key
+        self.key = key
         self.track = track
         self.state: LearnerState | None = None
         self.steps = 0
@@ -100,11 +428,6 @@ class EdgeAgent:
             first = self.decided - done if terms.renew_ms is None else self.first
             began = Began(self.due, first, terms.after_interactions)
             self._waits = terms.choice.decided(self._waits, key, self.seen_ms, began)
-
-    @property
-    def key(self) -> Key:
-        """The user's key: coins and report ids come from it."""
-        return self._key
 
     def allowance(self) -> Allowance:
         """What must be kept when this state is deleted."""
@@ -221,13 +544,15 @@ class EdgeAgent:
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
-        return self.rewarded_checked(event_id, arm, reward)
+        outcome, lesson = self.rewarded_checked(event_id, arm, reward)
+        learn(self.terms.policy, (lesson,))
+        return outcome
 
-    def rewarded_checked(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
-        """See `rewarded`; the caller must have checked event, arm and reward."""
+    def rewarded_checked(self, event_id: str, arm: int, reward: float) -> tuple[JoinOutcome, Lesson]:
+        """See `rewarded`; the caller must have checked event, arm and reward, and learns the lesson."""
         decision, on_screen = self.open.rewarded(event_id, arm)
-        self._learn(decision, on_screen, reward)
-        return JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
+        outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
+        return outcome, self._resolved(decision, on_screen, reward)
 
     def expire(self, event_id: str) -> JoinOutcome:
         """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
@@ -236,11 +561,16 @@ class EdgeAgent:
             HushstreamError: no such event waits.
         """
         self._require_open(event_id)
+        outcome, lessons = self.expire_open(event_id)
+        learn(self.terms.policy, lessons)
+        return outcome
+
+    def expire_open(self, event_id: str) -> tuple[JoinOutcome, Sequence[Lesson]]:
+        """See `expire`, of an event that waits; the caller learns the lesson, if there is one."""
         decision = self.open.pop(event_id)
         if decision.shown_arm == NOT_SHOWN:
-            return JoinOutcome.NEVER_SHOWN
-        self._learn(decision, decision.shown_arm, 0.0)
-        return JoinOutcome.EXPIRED_AS_ZERO
+            return JoinOutcome.NEVER_SHOWN, ()
+        return JoinOutcome.EXPIRED_AS_ZERO, (self._resolved(decision, decision.shown_arm, 0.0),)
 
     def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
@@ -287,9 +617,9 @@ class EdgeAgent:
         number = self.sent
         self.sent += 1
         terms, now_ms = self.terms, self.seen_ms if log_time_ms is None else log_time_ms
-        interaction, self._waits = terms.choice.taken(self._waits, self._key, now_ms, number)
+        interaction, self._waits = terms.choice.taken(self._waits, self.key, now_ms, number)
         return Slot(
-            self._key.digest("report-id", number.to_bytes(8, "little")),
+            self.key.digest("report-id", number.to_bytes(8, "little")),
             self._content(interaction),
             interaction,
         )
@@ -301,24 +631,13 @@ class EdgeAgent:
             "learned": self.state is not None,
             "state": b"" if self.state is None else self.terms.policy.dump_own(self.state),
             "base_version": self.base_version,
-            "decided": self.decided,
-            "due": self.due,
-            "sent": self.sent,
-            "period": self.period,
-            "used": self.used,
-            "first": self.first,
-            "renews_ms": self.renews_ms,
+            **self.allowance()._asdict(),
             "seen_ms": self.seen_ms,
             "open": [
                 {
                     "event_id": event_id,
                     "context": decision.context.tobytes(),
-                    "arm": decision.arm,
-                    "propensity": decision.propensity,
-                    "model_version": decision.model_version,
-                    "index": decision.index,
-                    "deadline_ms": decision.deadline_ms,
-                    "shown_arm": decision.shown_arm,
+                    **{name: getattr(decision, name) for name in _ANSWER},
                 }
                 for event_id, decision in self.open.items()
             ],
@@ -354,9 +673,7 @@ class EdgeAgent:
         agent.first, agent.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
         for item in dumped["open"]:
             context = np.frombuffer(item["context"], terms.policy.context_type)
-            answer = (item["arm"], item["propensity"], item["model_version"])
-            place = (item["index"], item["deadline_ms"], item["shown_arm"])
-            agent.open[item["event_id"]] = OpenDecision(context, *answer, *place)
+            agent.open[item["event_id"]] = OpenDecision(context, *(item[name] for name in _ANSWER))
         for item in dumped["answered"]:
             answer = (item["arm"], item["propensity"], item["model_version"])
             agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
@@ -373,16 +690,16 @@ class EdgeAgent:
             return policy.null()
         return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
 
-    def _learn(self, decision: OpenDecision, arm: int, reward: float) -> None:
-        policy = self.terms.policy
+    def _resolved(self, decision: OpenDecision, arm: int, reward: float) -> Lesson:
+        """Take in an interaction whose reward is known; what it teaches is still to be learned."""
         if self.state is None:
-            self.base_version, self.state = policy.begin(self.track)
-        self.state = policy.learned(self.state, decision.context, arm, reward)
+            self.base_version, self.state = self.terms.policy.begin(self.track)
         self.steps += 1
         slot = self._slot_of(decision.index)
         if self.sent <= slot < self.terms.lifetime_slots:
             one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
             self._waits = self.terms.choice.resolved(self._waits, slot, one)
+        return Lesson(self.state, decision.context, arm, reward)
 
     def _count_decision(self, log_time_ms: int) -> bool:
         """Count a decision, and begin a slot if it is the first of one; returns whether a slot falls due with it."""
@@ -394,7 +711,7 @@ class EdgeAgent:
             began = Began(self.due, index, slot_length)
             if terms.renew_ms is not None:
                 self.first = index
-        self._waits = terms.choice.decided(self._waits, self._key, log_time_ms, began)
+        self._waits = terms.choice.decided(self._waits, self.key, log_time_ms, began)
         self.decided = index + 1
         if terms.renew_ms is None:
             falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
@@ -441,10 +758,10 @@ class EdgeAgent:
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""
         # From the event's id: with the count of decisions, a client could repeat a request until it got another item.
-        return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
+        return int.from_bytes(self.key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
-        return uniform(self._key, "tie", self.decided, ties)
+        return uniform(self.key, "tie", self.decided, ties)
 
     def _require_open(self, event_id: str) -> None:
         if event_id not in self.open:
@@ -454,6 +771,15 @@ class EdgeAgent:
         arms = self.terms.policy.arms
         if not 0 <= arm < arms:
             raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
+
+
+def learn(policy: SharedPolicy, lessons: Sequence[Lesson]) -> None:
+    """Learn lessons: those of different users together, those of one user in their order."""
+    while lessons:
+        now: dict[int, Lesson] = {}
+        later = [lesson for lesson in lessons if now.setdefault(id(lesson.state), lesson) is not lesson]
+        policy.learn_all([*now.values()])
+        lessons = later
 
 
 # Which interaction a slot holds, where it is drawn before it happens.

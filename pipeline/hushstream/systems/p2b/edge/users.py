@@ -7,6 +7,8 @@ The driver of the machine provides the store. A `durable` store keeps its users 
 snapshot then contains no user at all. With the default store, in memory, a snapshot contains all users.
 
 A snapshot is of one moment, and is packed in small parts while the machine goes on (`UsersCut`).
+
+*Packed users.* One user of a learner in packed form: their whole state, or their allowance if the state was deleted.
 """
 
 from __future__ import annotations
@@ -14,14 +16,107 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hushstream.engine.state.spilled import NEVER_MS, MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.machine import NEVER_MS, MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.state.declared import array, record
+from hushstream.engine.state.packed import Form
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.policy import COLD
-from hushstream.systems.p2b.edge.terms import Allowance, EdgeTerms, Slot
-from hushstream.systems.p2b.edge.user_records import pack_agent, pack_allowance, unpack_agent, unpack_allowance
+from hushstream.systems.p2b.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
+from hushstream.systems.p2b.edge.policies import COLD
+
+STATE, ALLOWANCE, FEATURE_STATE = b"\x01", b"\x02", b"\x03"
+"""The first byte of a packed user."""
+
+_OPEN = record(
+    "Open",
+    event_id="string",
+    context="bytes",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    index="long",
+    deadline_ms="long",
+    shown_arm="int",
+)
+_ANSWERED = record(
+    "Answered",
+    event_id="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    deadline_ms="long",
+)
+_ALLOWED = dict.fromkeys(Allowance._fields, "long")
+_ANY = {
+    "line": "string",
+    "learned": "boolean",
+    "state": "bytes",
+    "base_version": "int",
+    "seen_ms": "long",
+    **_ALLOWED,
+    "open": array(_OPEN),
+    "answered": array(_ANSWERED),
+}
+_AGENT = Form.of(
+    "a user's state",
+    record(
+        "Agent",
+        **_ANY,
+        targets=array(record("Target", index="long", slot="int")),
+        kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
+    ),
+)
+_INTERACTION = {"context": "bytes", "arm": "int", "reward": "double"}
+_FEATURE_AGENT = Form.of(
+    "a user's state with declared features",
+    record(
+        "FeatureAgent",
+        **_ANY,
+        resolved=array(record("Resolved", slot="int", index="long", deadline_ms="long", **_INTERACTION)),
+        candidates=array(
+            record(
+                "Candidates",
+                slot="int",
+                count="long",
+                clicked=array(record("Clicked", **_INTERACTION)),
+                drawn=array(record("Drawn", **_INTERACTION)),
+            )
+        ),
+    ),
+)
+_ALLOWANCE = Form.of("a user's allowance", record("Allowance", **_ALLOWED))
+
+
+def pack_agent(dumped: dict[str, Any]) -> bytes:
+    """Pack the values of `EdgeAgent.dump`."""
+    form, tag = (_FEATURE_AGENT, FEATURE_STATE) if "candidates" in dumped else (_AGENT, STATE)
+    return tag + form.write(dumped)
+
+
+def pack_allowance(allowance: Allowance) -> bytes:
+    """Pack the allowance of a user whose state was deleted."""
+    return ALLOWANCE + _ALLOWANCE.write(allowance._asdict())
+
+
+def unpack_agent(value: bytes) -> dict[str, Any] | None:
+    """The values that `EdgeAgent.load` takes; None if only the user's allowance is left.
+
+    Raises:
+        HushstreamError: the bytes are others, or damaged.
+    """
+    form = {STATE: _AGENT, FEATURE_STATE: _FEATURE_AGENT}.get(value[:1])
+    return None if form is None else form.read(value[1:])
+
+
+def unpack_allowance(value: bytes) -> Allowance:
+    """The allowance of a user whose state was deleted.
+
+    Raises:
+        HushstreamError: the bytes are others, or damaged.
+    """
+    return Allowance(**_ALLOWANCE.read(value[1:]))
+
 
 _AT_ONCE = 1024
 """Number of spilled users that are read before their allowances are written."""
@@ -155,13 +250,6 @@ class Users:
         """How many users are in memory."""
         return len(self._young) + len(self._old) + len(self._leaving)
 
-    def __getitem__(self, user: str) -> EdgeAgent:
-        """The agent of a user who has one."""
-        agent = self.get(user)
-        if agent is None:
-            raise KeyError
-        return agent
-
     def get(self, user: str) -> EdgeAgent | None:
         """A user's agent, brought into memory; None for a user without one. The caller may change it."""
         agent = self._young.get(user)
@@ -243,10 +331,6 @@ class Users:
         yield from self._leaving.items()
         yield from self._old.items()
         yield from self._young.items()
-
-    def values(self) -> Iterator[EdgeAgent]:
-        """The agents in memory."""
-        return (agent for _, agent in self.warm())
 
     def spill_surplus(self) -> None:
         """Spill users if more are in memory than the limit allows; this changes no decision."""

@@ -3,50 +3,201 @@
 The private track reads crowds: it makes one new version after every crowd, from the running totals of all crowds. The
 non-private track exists for public data only: it reads raw interactions, and makes a version when a phase ends. The
 models topic is the journal. Its content is public, so its digests need no key.
+
+*Totals.* The running totals of linear sums, and the model that follows from them.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.batch import Batch, Refused
+from hushstream.engine.catalogue import rows_of_known
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.signing import Signer
-from hushstream.engine.journal.chain import Rounding
-from hushstream.engine.learner.models import aggregator_identity
-from hushstream.engine.one_input import Gathered
-from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.journal.chain import EXACT, Rounding
+from hushstream.engine.learner.model_parts import aggregator_identity
+from hushstream.engine.one_input import PUBLISHING, PublishingRole
 from hushstream.engine.records import MODEL_PARTS, PART, InputSlice, Output, Step
-from hushstream.engine.refusals import Refused
 from hushstream.engine.release_parts import BadPart, PartSets, parts_of, record_of, whole_digest
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
+from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.device.stated import Statement, content_of
-from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
-from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
-from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
-from hushstream.systems.p2b.server.exact import ExactSums
-from hushstream.systems.p2b.server.fading import WeightedSums
-from hushstream.systems.p2b.server.totals import CrowdTotals
+from hushstream.systems.p2b.deployment import TRACKS, FeaturesForm, P2BSystem
+from hushstream.systems.p2b.models import Statement, content_of
+from hushstream.systems.p2b.server.estimate import (
+    AggregationError,
+    Effects,
+    ExactSums,
+    ModelSums,
+    WarmStart,
+    effects,
+    model_from_sums,
+    onehot_from_sums,
+    pooled,
+    warm_start,
+)
+from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects
+from hushstream.systems.p2b.server.totals import CrowdTotals, Int64, ItemTotals, fade_of_crowds
+from hushstream.systems.p2b.slots import shapes_priors
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureModelFields:
+    """The content of a published model of declared features, and the price of the slots behind it."""
+
+    start: WarmStart
+    layout_digest: bytes
+    observations: float
+    stated: Mapping[str, Any]
+    catalogue: int
+    """The version of the catalogue."""
+    entries: bytes
+    """The versions at which the items of its rows entered, as its record has them."""
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that only this form of a model's record has."""
+        return {
+            "cells": self.start.means.shape[1],
+            "layout_digest": self.layout_digest,
+            "means": self.start.means.astype("<f8").tobytes(),
+            "variances": self.start.variances.astype("<f8").tobytes(),
+            "reward_variance": self.start.reward_variance,
+            "catalogue": self.catalogue,
+            "entries": self.entries,
+        }
+
+    def digested(self, fields: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The input of the record's digest: a purpose, and parts of `fields`."""
+        arrays = (fields["layout_digest"], fields["means"], fields["variances"])
+        return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]), self.entries)
+
+
+class FeatureTotals:
+    """The running totals of all linear sums of a deployment (post-processing of what was released).
+
+    The total of each row begins when its item entered.
+    """
+
+    rounding = EXACT
+    """Models are made with operations that IEEE 754 fixes (`server.elementary`)."""
+
+    def __init__(self, system: P2BSystem) -> None:
+        """Begin without windows."""
+        config, form = system.config, system.linear
+        self._system, self._form, self._horizon = system, form, config.slot.after_interactions
+        self._fade, self._items = fade_of_crowds(config), config.item_features
+        self._kept = ItemTotals(*form.shape, system.window_tree is not None, self._fade, form.start is not None)
+        self._as_stated = True
+
+    @property
+    def slots(self) -> int:
+        """The number of slots in all windows (public), nulls included."""
+        return self._kept.slots
+
+    def add(self, crowd: Mapping[str, Any]) -> bool:
+        """Add a record of sums; if it is not of this deployment's layout, change nothing and return False."""
+        if not _of_layout(self._form, crowd) or not self._describes_items(crowd["features"]):
+            return False
+        try:
+            ones, zeros = sums_of(crowd, self._form.shape)
+            entries = np.frombuffer(crowd["entries"], "<i4").astype(np.int32)
+            variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
+            self._kept.add(ones, zeros, variance, slots, catalogue, entries, crowd["features"])
+        except (ValueError, AggregationError):
+            return False
+        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        return True
+
+    def model(self) -> FeatureModelFields:
+        """The model that follows from the totals. Rows that never had an item hold only noise, and are left out."""
+        totals, form = self._kept, self._form
+        start = form.beginning
+        rows = np.flatnonzero(totals.entries > 0)
+        slots = 0.0
+        if rows.size:
+            found = self._effects(rows)
+            own = warm_start(found, form.chance, self._horizon)
+            start.means[rows], start.variances[rows] = own.means, own.variances
+            start, slots = start._replace(reward_variance=own.reward_variance), found.slots
+        known = form.before
+        if known is not None:
+            same = np.flatnonzero(rows_of_known(totals.entries, len(known.model.means)))
+            faded = self._faded()
+            start = pooled(known, faded, start, same, slots * totals.behind(same), slots)
+            slots += faded * known.slots
+        return FeatureModelFields(
+            start,
+            form.layout_digest,
+            slots,
+            self._system.stated[self._system.private_as_stated and self._as_stated],
+            totals.catalogue,
+            totals.entries.astype("<i4").tobytes(),
+        )
+
+    def _describes_items(self, features: bytes) -> bool:
+        """Whether these are the public features of all rows' items, row after row."""
+        schema, arms = self._items, self._form.shape[0]
+        if schema is None or len(features) != arms * schema.row_bytes:
+            return schema is None and not features
+        return bool(schema.readable(np.frombuffer(features, np.uint8).reshape(arms, -1)).all())
+
+    def _effects(self, rows: NDArray[np.intp]) -> Effects:
+        """The effects of rows that have or had an item."""
+        totals, schema = self._kept, self._items
+        layout, sums = replace(self._form.layout, arms=int(rows.size)), totals.weighted_sums(rows)
+        if schema is None or not shapes_priors(schema, totals.entries):
+            return effects(layout, *sums)
+        return shaped_effects(layout, *sums, item_vectors(schema, schema.read(totals.features)[rows]))
+
+    def dump(self) -> bytes:
+        """The totals as bytes, for a snapshot."""
+        return bytes([self._as_stated]) + self._kept.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` wrote."""
+        self._kept.load(dumped[1:])
+        self._as_stated = dumped[:1] == b"\x01"
+
+    def _faded(self) -> float:
+        """The factor by which all windows so far have reduced the weight of a model that came before them."""
+        # A product in order: powers are rounded differently by different machines.
+        return math.prod(repeat(self._fade, self._kept.crowds))
+
+
+def sums_of(crowd: Mapping[str, Any], shape: tuple[int, int]) -> tuple[Int64, Int64]:
+    """The sums in a record, for reward 1 and for reward 0, int64 of ``shape`` each.
+
+    Raises:
+        ValueError: the sums have another size.
+    """
+    ones, zeros = (np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
+    return ones, zeros
+
+
+def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:
+    return all(crowd[name] == value for name, value in form.domain.items())
+
 
 _INTERACTIONS = frozenset({"Interactions", "Seal"})
 """The records that the non-private track reads."""
 
 
-_WHOLE = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
+_WHOLE = State("an aggregator's state", "AggregatorState", PUBLISHING, totals=own_part())
 """The state if a crowd is one record."""
 
 _IN_PARTS = State(
     "an aggregator's state with parts",
-    1,
     "PartedAggregatorState",
     _WHOLE.fields,
     parts=optional_part("parts of crowds"),
@@ -86,7 +237,7 @@ class AggregatorMachine(PublishingRole):
         super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
         self.track = track
         self._signer = signer
-        self.totals: PrivateTotals | RawTotals | FeatureTotals | NamedTotals
+        self.totals: PrivateTotals | RawTotals | FeatureTotals
         self.totals = _private_totals(system) if track == 0 else RawTotals(system)
         self.rounding = self.totals.rounding
         in_parts = system.form.parts > 1
@@ -98,36 +249,34 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
-        gathered = Gathered(self)
+        batch = Batch(self)
         for record, name, fields, reason in self.read(slices, self._kinds):
             version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
                 if name == self.system.form.crowd_record:
-                    version_follows = self._crowd(fields, gathered)
+                    version_follows = self._crowd(fields, batch)
                 elif name == PART:
-                    version_follows = self._part(fields, gathered)
+                    version_follows = self._part(fields, batch)
                 elif name == "Interactions":
-                    self._interactions(fields, gathered)
+                    self._interactions(fields, batch)
                 else:
-                    version_follows = self.ends_phase(fields, gathered)
+                    version_follows = self.ends_phase(fields, batch)
             except Refused as error:
-                gathered.refuse(error.reason, record)
+                batch.refuse(error.reason, record)
             if version_follows:
                 high, version = record.offset + 1, self._version()
                 if self._signer is not None:
-                    self._publish_signed(high, version, gathered, record.timestamp_ms, self._signer)
+                    self._publish_signed(high, version, batch, record.timestamp_ms, self._signer)
                 else:
                     publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
-                    publish(high, version, gathered)
-        return self.finished(slices, gathered)
+                    publish(high, version, batch)
+        return self.finished(slices, batch)
 
-    def _publish_signed(
-        self, high: int, fields: dict[str, Any], gathered: Gathered, now_ms: int, signer: Signer
-    ) -> None:
+    def _publish_signed(self, high: int, fields: dict[str, Any], batch: Batch, now_ms: int, signer: Signer) -> None:
         """Publish a version, and behind it the signed statement that devices take."""
-        self.publish(high, fields, gathered, lambda stands: (self._stated(stands, now_ms, signer),))
+        self.publish(high, fields, batch, lambda stands: (self._stated(stands, now_ms, signer),))
 
     def _stated(self, fields: Mapping[str, Any], now_ms: int, signer: Signer) -> Output:
         """The signed statement of a version, as devices take it."""
@@ -150,15 +299,14 @@ class AggregatorMachine(PublishingRole):
             content_bytes=len(content),
         )
         record = statement.signed(signer, system.digest, content)
-        return Output(STATEMENTS.name, self.track, self.chain.encode(STATEMENT_RECORD, record))
+        return Output(STATEMENTS.name, self.track, codec.encode(STATEMENT_RECORD, record))
 
-    def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
+    def _publish_in_parts(self, high: int, fields: dict[str, Any], batch: Batch) -> None:
         """Publish a version, and behind its record its arrays in parts."""
         content = fields.pop("means") + fields.pop("variances")
-        parts = parts_of(content, self.system.digest, self.chain.encode)
-        unnamed = {} if self.system.config.named_items else {"catalogue": 0, "entries": b""}
-        large = {**fields, **unnamed, "whole": whole_digest(content), "parts": len(parts)}
-        self.publish(high, large, gathered, lambda _: tuple(Output(MODEL_PARTS, self.track, one) for one in parts))
+        parts = parts_of(content, self.system.digest)
+        large = {**fields, "whole": whole_digest(content), "parts": len(parts)}
+        self.publish(high, large, batch, lambda _: tuple(Output(MODEL_PARTS, self.track, one) for one in parts))
 
     def _version(self) -> dict[str, Any]:
         """The fields of the next version without head and number."""
@@ -173,13 +321,13 @@ class AggregatorMachine(PublishingRole):
             "digest": self.chain.digester.digest(*model.digested(fields)),
         }
 
-    def _part(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+    def _part(self, fields: dict[str, Any], batch: Batch) -> bool:
         """Take a part of a crowd, and with the last part the whole crowd; returns whether a version follows."""
         assert self.parts is not None, "parts are read where crowds come in parts"
         try:
             content, gave_up = self.parts.take(fields)
-            gathered.counts[Outcome.INCOMPLETE_RELEASE] += gave_up
-            gathered.counts[Outcome.RELEASE_PART] += 1
+            batch.counts[Outcome.INCOMPLETE_RELEASE] += gave_up
+            batch.counts[Outcome.RELEASE_PART] += 1
             if content is None:
                 return False
             crowd = record_of(content, self.system.form.crowd_record)
@@ -187,25 +335,25 @@ class AggregatorMachine(PublishingRole):
             raise Refused(Refusal.MALFORMED_PART) from None
         if crowd["config_digest"] != self.system.digest:
             raise Refused(Refusal.OTHER_CONFIGURATION)
-        return self._crowd(crowd, gathered)
+        return self._crowd(crowd, batch)
 
-    def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+    def _crowd(self, fields: dict[str, Any], batch: Batch) -> bool:
         window_id = fields["window_id"].hex()
         if window_id in self.known:
-            gathered.counts[Outcome.REPEATED_CROWD] += 1
+            batch.counts[Outcome.REPEATED_CROWD] += 1
             return False
         assert not isinstance(self.totals, RawTotals)
         if not self.totals.add(fields):
             raise Refused(Refusal.OTHER_CONFIGURATION)
         self.known.put(window_id, None)
-        gathered.counts[Outcome.CROWD] += 1
+        batch.counts[Outcome.CROWD] += 1
         return True
 
-    def _interactions(self, fields: dict[str, Any], gathered: Gathered) -> None:
+    def _interactions(self, fields: dict[str, Any], batch: Batch) -> None:
         assert isinstance(self.totals, RawTotals)
         batch_id = fields["batch_id"].hex()
         if batch_id in self.known:
-            gathered.counts[Outcome.REPEATED_INTERACTIONS] += 1
+            batch.counts[Outcome.REPEATED_INTERACTIONS] += 1
         elif not self.totals.add(fields):
             raise Refused(Refusal.MALFORMED_INTERACTIONS)
         elif batch_id:
@@ -304,14 +452,6 @@ class PrivateTotals:
         """The number of slots in all windows (public), nulls included."""
         return self._totals.slots
 
-    def released(self) -> WeightedSums:
-        """The two (k, K) sums, of R and of M - R, in units of the release, with the variance of their noise."""
-        return self._totals.weighted_sums()
-
-    def effects(self) -> RawEffects:
-        """The effects of items and codes in the sums of all crowds, before shrinkage."""
-        return effects_of_codes(*self.released(), self._config.release.levels)
-
     def dump(self) -> bytes:
         """The totals as bytes, for a snapshot."""
         return bytes([self._as_stated]) + self._totals.dump()
@@ -366,8 +506,6 @@ class RawTotals:
         self._sums = ExactSums.load(dumped)
 
 
-def _private_totals(system: P2BSystem) -> PrivateTotals | FeatureTotals | NamedTotals:
+def _private_totals(system: P2BSystem) -> PrivateTotals | FeatureTotals:
     """The empty totals of the private track, by the form of the deployment."""
-    if system.config.release.form == "codes":
-        return PrivateTotals(system)
-    return NamedTotals(system) if system.config.named_items else FeatureTotals(system)
+    return PrivateTotals(system) if system.config.release.form == "codes" else FeatureTotals(system)

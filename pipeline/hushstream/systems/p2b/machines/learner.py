@@ -4,76 +4,147 @@ A batch is folded record by record, in order (`LearnerMachine._take`): clicks ar
 adopted, contexts are answered, and slots that have settled are sent. The decisions go into one record, which is both
 the answer to the client and the journal. The fold fixes the bytes of slots, and their digest is journaled before they
 are sent.
+
+*What is sent.* The outputs of a learner besides decisions: fixed-size reports, forwarded phase ends, and interactions
+of public data.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
+from hushstream.engine.batch import CHARGES_IF_ANY
+from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import in_its_generation
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
     MODEL,
     NEVER_MS,
     PUBLIC,
-    Batch,
     Changed,
     Clicks,
     Contexts,
-    Forget,
-    PhaseEnd,
-    Published,
+    DecisionBatch,
     eligible_mask,
     has_settled,
 )
+from hushstream.engine.learner.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.learner.items import ItemReader
-from hushstream.engine.learner.model_parts import PartReader
-from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.noise.spending import SPENDING, Spending
-from hushstream.engine.records import InputSlice, Output, Step
-from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record, own_part
+from hushstream.engine.learner.model_parts import ModelReader, PartReader
+from hushstream.engine.machine import MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.noise.spending import ChargeResult
+from hushstream.engine.records import InputSlice, Output
+from hushstream.engine.state.declared import FIXED, READER, Several, Single, State, after, array, own_part, record
 from hushstream.engine.state.packed import finished
-from hushstream.engine.state.parts import READER, array, record
-from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
 from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.schemas import codec
 from hushstream.schemas.columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.reasons import Reason
-from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
-from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
-from hushstream.systems.p2b.edge.user_records import unpack_agent
-from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
-from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
+from hushstream.schemas.rows import Reason
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
+from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
+from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
+from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut, unpack_agent
 from hushstream.systems.p2b.lift import (
+    Group,
     LiftCounter,
-    LiftStep,
     counted_lift,
-    holdout_arm,
-    in_holdout,
+    group_of,
     lift_debit,
     lift_user,
     required_lift,
 )
-from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.machines.sending import TakenSlot, item_rows_outputs, phase_end_outputs, slot_outputs
+from hushstream.systems.p2b.sealed import seal
+from hushstream.systems.p2b.shuffler import ItemRows
 
-POLICY = "linucb"
-"""The policy's name in the journal record."""
+_RECORD_ROOM = 4096
+"""Bytes of an interactions record without its columns."""
+
+
+class TakenSlot(NamedTuple):
+    """A slot whose content is fixed, the report period in which that happened, and the key of its user."""
+
+    slot: Slot
+    period: int
+    user_key: Key
+
+
+def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> Iterator[Output]:
+    """The records of slots in the order of their ids. The ids are keyed, so the order does not show who came first.
+
+    The partition also follows from the id, the record key is null, and all records have one size. The driver provides
+    the rest (no headers, one client id, one producer). The time of a batch of slots cannot be hidden here: whoever also
+    reads contexts knows whose slots were due then, so a slot hides only among the slots of its batch. In the
+    non-private arm of an experiment on public data, the same interactions follow in clear.
+    """
+    ordered = sorted(taken, key=lambda item: item.slot.report_id)
+    for item in ordered:
+        shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
+        yield Output("reports", shuffler, _slot_record(system, item))
+    if system.non_private_arm:
+        known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
+        yield from _interaction_outputs(system, known, phase)
+
+
+def _slot_record(system: P2BSystem, taken: TakenSlot) -> bytes:
+    """The record of a slot, sealed to the shuffler if the deployment seals slots."""
+    slot = taken.slot
+    place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
+    if system.sealing is None:
+        return codec.encode(system.form.slot_record, {**place._asdict(), "content": slot.content})
+    sealed = seal(slot.content, place, system.sealing.at(taken.period), taken.user_key)
+    return codec.encode("SealedSlot", {**place._asdict(), "sealed": sealed})
+
+
+def item_rows_outputs(system: P2BSystem, catalogue: Catalogue) -> Iterator[Output]:
+    """The record that says which items the rows of sums stand for, for every shuffler."""
+    value = codec.encode("ItemRows", {**ItemRows.of(catalogue)._asdict(), "config_digest": system.digest})
+    for shuffler in range(system.config.partitions.shuffler):
+        yield Output("reports", shuffler, value)
+
+
+def phase_end_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]:
+    """The phase end of a learner partition, for every shuffler, and for the non-private track if there is one."""
+    fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
+    value = codec.encode("Seal", fields)
+    for shuffler in range(system.config.partitions.shuffler):
+        yield Output("reports", shuffler, value)
+    if system.non_private_arm:
+        yield Output("interactions", TRACKS.index("nonprivate"), value)
+
+
+def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int) -> Iterator[Output]:
+    """The interactions in as many records as needed: at a phase end, slots of any number of users leave at once.
+
+    Two batches may hold equal interactions. The digest of the report ids distinguishes a new batch from a repeated one.
+    """
+    dimension = system.config.context.dimension
+    rows = max(1, (codec.MAX_VALUE_BYTES - _RECORD_ROOM) // (4 * dimension + 4 + 8))
+    for first in range(0, len(known), rows):
+        ids, part = zip(*known[first : first + rows], strict=True)
+        fields = {
+            "phase": phase,
+            "dimension": dimension,
+            "contexts": np.array([i.context for i in part], "<f4").tobytes(),
+            "arms": np.array([i.arm for i in part], "<i4").tobytes(),
+            "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
+            "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
+        }
+        yield Output("interactions", TRACKS.index("nonprivate"), codec.encode("Interactions", fields))
+
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 
@@ -142,10 +213,6 @@ def _unpack_due(value: Iterable[dict[str, Any]], before: object) -> deque[tuple[
     return deque((item["due_ms"], item["user"]) for item in value)
 
 
-def _pack_lift(role: LearnerMachine) -> Mapping[str, Any]:
-    return {"lift": b"" if role.lift is None else role.lift.dump()}
-
-
 def _unpack_lift(role: LearnerMachine, values: Mapping[str, Any]) -> None:
     role.lift = role.open_lift()
     if role.lift is not None:
@@ -162,9 +229,8 @@ def _unpack_readers(value: Sequence[dict[str, Any]], models: Sequence[ModelReade
     return models
 
 
-_NUMBERED = State(
+_OF_CODES = State(
     "a learner's state",
-    8,
     "LearnerState",
     DECIDING,
     models=Single(array(READER), _pack_readers, _unpack_readers, disk="readers"),
@@ -177,43 +243,41 @@ _NUMBERED = State(
     due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
     deadlines=after("_find_deadlines"),
     **MEMORIES,
-    lift=Several({"lift": "bytes"}, _pack_lift, _unpack_lift),
-    spending=optional_record(SPENDING),
+    lift=Several({"lift": "bytes"}, lambda role: {"lift": role.lift.dump() if role.lift else b""}, _unpack_lift),
+    spending=CHARGES_IF_ANY,
 )
-"""The state if items are numbers."""
+"""The state in a deployment of codes."""
 
-_NAMED = State("a learner's state with a catalogue", 1, "NamedLearnerState", _NUMBERED.fields, items=own_part())
-"""The state if items have names."""
+_OF_FEATURES = State("a learner's state with a catalogue", "NamedLearnerState", _OF_CODES.fields, items=own_part())
+"""The state where features are declared."""
 
-_NUMBERED_IN_PARTS = State(
-    "a learner's state with models in parts", 1, "PartedLearnerState", _NUMBERED.fields, parts=own_part()
-)
-_NAMED_IN_PARTS = State(
+_IN_PARTS = State(
     "a learner's state with a catalogue and models in parts",
-    1,
     "PartedNamedLearnerState",
-    _NAMED.fields,
+    _OF_FEATURES.fields,
     parts=own_part(),
 )
-"""The states if a model is larger than a record."""
+"""The state if a model is larger than a record."""
 
 
 class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    state = _NAMED_IN_PARTS
+    state = _IN_PARTS
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
     }
 
+    spills_users = True
+    policy = "linucb"
     system: P2BSystem
     early: UserEarlyFeedback
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
         self._resident: int | None = None
-        config = system.config
+        config, counted = system.config, system.config.counted
         super().__init__(
             system,
             partition,
@@ -225,6 +289,7 @@ class LearnerMachine(DecisionRole):
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
             partial(decode_checked, rules=system.requests),
+            None if counted is None else system.lift_terms,
         )
         self.settle_ms = round(config.slot.settle_seconds * 1000)
         self.due: deque[tuple[int, str]] = deque()
@@ -238,35 +303,31 @@ class LearnerMachine(DecisionRole):
         self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
         """How often, in log time, all users are searched for expired states."""
         self.lift: LiftCounter | None = None
-        counted = config.counted
-        self.spending: Spending | None = None if counted is None else Spending(system.lift_terms, partition)
-        """The spending of the lift's releases; None if there are none."""
-        self.lift_ms = round((config.lift if counted is None else counted).every_seconds * 1000)
+        self.lift_ms = round(config.measurement.every_seconds * 1000)
         self.items = self._follow_items()
         self.parts = PartReader(0, system.digest) if system.form.parts > 1 else None
-        whole, in_parts = (_NUMBERED, _NUMBERED_IN_PARTS) if self.items is None else (_NAMED, _NAMED_IN_PARTS)
-        self.state = whole if self.parts is None else in_parts
+        whole = _OF_CODES if self.items is None else _OF_FEATURES
+        self.state = whole if self.parts is None else _IN_PARTS
 
     def _follow_items(self) -> ItemReader | None:
-        """Make the reader of the catalogue, and let the policy follow it; None if items have no names."""
+        """Make the reader of the catalogue, and let the policy follow it; None in a deployment of codes."""
         rules, policy = self.system.catalogue_rules, self.terms.policy
         if rules is None:
             return None
-        assert isinstance(policy, FeaturePolicy), "items have names where features are declared"
+        assert isinstance(policy, FeaturePolicy), "the catalogue is followed where features are declared"
         items = ItemReader(rules)
         policy.follow(items.catalogue)
         return items
 
     @property
-    def refused(self) -> Exhausted | None:
-        """See `Machine.refused`: whether the budget refuses the lift's next release."""
-        return None if self.spending is None else self.spending.refusal(self.epoch.next_charge_key())
+    def draws_ahead(self) -> bool:
+        """See `BatchMachine.draws_ahead`: the lift's noise is drawn before all decisions that it covers have come."""
+        return self.lift is not None
 
-    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        """See `Machine.request_epoch`: the lift's noise is drawn before all decisions that it covers have come."""
+    def redraw_noise(self) -> None:
+        """See `BatchMachine.redraw_noise`: the lift's counts get the noise of this epoch."""
         if self.lift is not None:
-            self.epoch.request(nonce, incarnations)
-        return self.epoch.due
+            self.lift.redraw(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         self._resident = resident
@@ -286,22 +347,22 @@ class LearnerMachine(DecisionRole):
         if counted is None:
             return None
         wait_ms, key = self.terms.attribution_window_ms, self.key.derive("lift")
-        return LiftCounter(counted.lift, counted.levels, wait_ms, key, self._lift_address(), counted.answers)
+        return LiftCounter(counted, wait_ms, key, self._lift_address())
 
     def _lift_address(self) -> NoiseAddress:
-        nonce = self.epoch.nonce(self.chain.genesis_nonce)
-        return self.system.lift_address(nonce, self.partition, self.epoch.number)
+        nonce = self.releases.epoch.nonce(self.chain.genesis_nonce)
+        return self.system.lift_address(nonce, self.partition, self.releases.epoch.number)
 
-    def in_holdout(self, agent: EdgeAgent) -> bool:
-        """Whether a user is in the hold-out, so that no model ever answers them."""
-        return in_holdout(agent.key, self.system.config.lift)
+    def group_of(self, agent: EdgeAgent) -> Group:
+        """The group of a user whose deployment measures groups; otherwise that of the shared model."""
+        return group_of(agent.key, self.system.config.measurement)
 
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
         place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
         genesis_nonce = self.chain.genesis_nonce
         # The counter has one id in all epochs, so that readers replace its earlier releases by its newest one.
-        return self.key.digest("lift-id", self.epoch.nonce(genesis_nonce) if parts else genesis_nonce, place)
+        return self.key.digest("lift-id", self.releases.epoch.nonce(genesis_nonce) if parts else genesis_nonce, place)
 
     def snapshot_portions(self) -> Generator[None, None, bytes]:
         return self.state.portions(self)
@@ -310,138 +371,108 @@ class LearnerMachine(DecisionRole):
         """Make the queue of deadlines from the decisions that wait."""
         waiting = [
             (decision.deadline_ms, agent, event_id)
-            for agent in self.agents.values()
+            for _, agent in self.agents.warm()
             for event_id, decision in agent.open.items()
         ]
         self.deadlines = Deadlines(sorted(waiting, key=lambda item: item[0]))
 
-    def user_key(self, user: str) -> Key:
-        """The key that a user's coins and report ids come from, derived from the edge key."""
-        return self.agents.user_key(user)
+    # The policy.
 
-    # A batch, from its first record to its journal record.
-
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for one batch."""
-        return [self._folded(slices)]
-
-    @in_its_generation
-    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_decisions`."""
-        return self._folded(slices, value)
-
-    def _folded(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Step:
-        """Take everything in a batch, in order, and journal it; then spill users who have had no event for long."""
-        batch = self.begin_decisions(slices, journaled)
-        for item in batch.in_order(self.now_ms):
-            if isinstance(item, Contexts):
-                self._answer_rows(item, batch)
-            elif isinstance(item, Clicks):
-                for click in item.rows:
-                    self._feed(click, batch.clicks.part, batch)
-            elif isinstance(item, Published):
-                self._adopt(item, batch)
-            elif isinstance(item, Changed):
-                self._change_item(item, batch)
-            elif isinstance(item, PhaseEnd):
-                self._advance(item.log_time_ms, batch)
-                self._end_phase(item.phase, batch)
-            elif isinstance(item, Forget):
-                self._advance(item.log_time_ms, batch)
-                self._forget(item.user)
-        step = self.end_decisions(batch, batch.fields(self.now_ms, POLICY))
+    def finish(self, batch: DecisionBatch) -> None:
+        """See `DecisionRole.finish`: spill users who have had no event for long."""
         if self._resident is not None:
             self.agents.spill_surplus()
-        return step
 
-    def _adopt(self, published: Published, batch: Batch) -> None:
-        try:
-            model = decode_model(self.system, published.record.fields)
-            self.terms.policy.adopt(published.reader.track, model.version, *model.arrays)
-        except HushstreamError:
-            batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
-        else:
-            batch.counts[Outcome.MODEL_ADOPTED] += 1
+    def adopt(self, track: str, fields: dict[str, Any]) -> None:
+        model = decode_model(self.system, fields)
+        self.terms.policy.adopt(track, model.version, *model.arrays)
 
-    def _change_item(self, changed: Changed, batch: Batch) -> None:
-        """Take a change of the catalogue, and send it to shufflers before any slot that names its version."""
-        assert self.items is not None, "nobody reads changes where items have no names"
+    def change_item(self, changed: Changed, batch: DecisionBatch) -> None:
+        """Take changes of the catalogue, and send them to shufflers before any slot that names their version."""
+        assert self.items is not None, "nobody reads changes in a deployment of codes"
         catalogue = self.items.catalogue
         before = catalogue.entries
-        found = self.take_item(changed, batch)
-        if found is None:
+        taken = self.take_items(changed, batch)
+        if not taken:
             return
-        if found.entered != before[found.row]:
-            assert isinstance(self.terms.policy, FeaturePolicy), "items have names where features are declared"
-            self.terms.policy.entered(found.row)
-        batch.releases.extend(item_rows_outputs(self.system, catalogue, self.chain.encode))
+        assert isinstance(self.terms.policy, FeaturePolicy), "the catalogue is followed where features are declared"
+        for found in taken:
+            if found.entered != before[found.row]:
+                self.terms.policy.entered(found.row)
+        batch.outputs.extend(item_rows_outputs(self.system, catalogue))
 
     # Clicks.
 
-    def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
-        """Join one piece of feedback to its decision, or keep it until the decision comes."""
-        agent = self.agents.get(click.user)
-        decision = None if agent is None else agent.open.get(click.event_id)
-        if agent is not None and decision is not None:
-            self._apply(agent, decision, click, part, batch)
-            return
-        past = self.past.get(click.event_id)
-        if past is None and agent is not None and agent.open.has_answer(click.event_id):
-            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-        elif past is None:
-            self._hold_early(click, part, batch)
-        elif past.user != click.user:
-            batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-        elif past.expired:
-            batch.too_late(click)
-        else:
-            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+    def learn(self, rows: Clicks, part: InputSlice, batch: DecisionBatch) -> None:
+        """Join feedback to its decisions, or keep it until the decision comes."""
+        lessons: list[Lesson] = []
+        for click in map(FeedbackRow, *rows):
+            agent = self.agents.get(click.user)
+            decision = None if agent is None else agent.open.get(click.event_id)
+            if agent is not None and decision is not None:
+                lessons.extend(self._apply(agent, decision, click, part, batch))
+                continue
+            past = self.past.get(click.event_id)
+            if past is None and agent is not None and agent.open.has_answer(click.event_id):
+                batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+            elif past is None:
+                self._hold_early(click, part, batch)
+            elif past.user != click.user:
+                batch.refuse_at(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+            elif past.expired:
+                batch.too_late(click)
+            else:
+                batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        learn(self.terms.policy, lessons)
 
-    def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
+    def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Keep a click until its context comes. One user's clicks cannot take the places of all others."""
         gave_way = self.early.hold(click)
         if gave_way is None:
-            batch.refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            batch.refuse_at(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
             return
         batch.counts[Outcome.PARKED] += 1
         for evicted in gave_way:
-            batch.refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+            batch.refuse_at(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
     def _apply(
-        self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: Batch
-    ) -> None:
+        self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: DecisionBatch
+    ) -> Sequence[Lesson]:
+        """Join a piece of feedback to its decision; returns what it teaches, if it teaches something."""
         if click.arm >= self.arms:
-            batch.refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+            batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
         elif click.time_ms > decision.deadline_ms:
             batch.too_late(click)
         elif click.rewarded:
-            outcome = agent.rewarded_checked(click.event_id, click.arm, click.reward)
+            outcome, lesson = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             batch.counts[outcome] += 1
             self._count_lift(agent, decision, outcome is JoinOutcome.REWARDED, click.reward)
+            return (lesson,)
         else:
             batch.counts[agent.shown(click.event_id, click.arm)] += 1
+        return ()
 
     # Contexts.
 
-    def _answer_rows(self, item: Contexts, batch: Batch) -> None:
+    def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
         """Answer rows without a click or model between them, so that they can be scored together."""
-        decoded, times_ms, answer = item.decoded, item.decoded.columns.timestamps_ms, self._context
-        rows, refused = item.rows, decoded.refused
-        looked_to, ahead = rows.start, None
-        for row in rows:
+        decoded, run, answer = rows.decoded, rows.rows, self._context
+        times_ms, refused = decoded.columns.timestamps_ms, decoded.refused
+        looked_to, ahead = run.start, None
+        for row in run:
             if row == looked_to:
                 looked_to = row + AHEAD_AT_MOST
-                some = rows[row - rows.start : looked_to - rows.start]
+                some = run[row - run.start : looked_to - run.start]
                 ahead = None
                 if len(some) >= AHEAD_AT_LEAST:
                     good = [one for one in some if one not in refused] if refused else some
-                    ahead = LookAhead(self.terms.policy)
-                    ahead.look(decoded.columns, good, self.agents.peek)
+                    tracks = self.system.tracks_for_users
+                    ahead = LookAhead(self.terms.policy, tracks, decoded.columns, good, self.agents.peek)
             if times_ms[row] > self.now_ms:
-                self._advance(times_ms[row], batch)
+                self.advance(times_ms[row], batch)
             answer(decoded, row, ahead, batch)
 
-    def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
+    def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: DecisionBatch) -> None:
         """Answer one context, or refuse it; log time has advanced to the context's time."""
         columns = decoded.columns
         reason = decoded.refused.get(row) if decoded.refused else None
@@ -452,9 +483,9 @@ class LearnerMachine(DecisionRole):
             batch.repeat(columns.event_ids[row], past)
         else:
             why = reason or Refusal.EVENT_OF_ANOTHER_USER
-            batch.refuse(why, batch.contexts, columns.offsets[row], columns.rows[row])
+            batch.refuse_at(why, batch.contexts, columns.offsets[row], columns.rows[row])
 
-    def _decide(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
+    def _decide(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: DecisionBatch) -> None:
         columns, now_ms, mask = decoded.columns, self.now_ms, None
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = self.agents.get(user)
@@ -465,17 +496,17 @@ class LearnerMachine(DecisionRole):
         if agent is None or columns.eligible[row] or columns.after_clicks[row] >= batch.clicks.read_to:
             reason = self._objection(decoded, row, agent, batch)
             if reason is not None:
-                batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
+                batch.refuse_at(reason, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], self.arms)
-        if self.items is not None:
+        if self.items is not None and not self.items.catalogue.full:
             mask = self.offered_among(mask)
             if not mask.any():
-                batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+                batch.refuse_at(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
         if agent is None:
-            agent = self.agents.begin(user, columns.tracks[row])
+            agent = self._begin(user, columns.tracks[row])
         known = agent.known(event_id, now_ms)
         if known is not None:
             batch.repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
@@ -486,11 +517,13 @@ class LearnerMachine(DecisionRole):
         best = UNSCORED if ahead is None else ahead.best(row, agent)
         choice = agent.decide_new(event_id, columns.contexts[row], now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
-        held_out = self.lift is not None and self.in_holdout(agent)
+        baseline = columns.baselines[row]
+        own_choice = baseline >= 0 and (mask is None or bool(mask[baseline]))
+        held_out = self.lift is not None and self._measured(self.lift, agent, event_id, own_choice)
         if held_out:
-            past = self._held_out(event_id, past, columns.baselines[row], mask)
+            past = past._replace(arm=baseline, propensity=CERTAIN)
             agent.correct(event_id, past.arm, past.propensity)
-        if batch.journaled is not None:
+        if batch.replayed is not None:
             recomputed, past = (
                 past,
                 batch.as_journaled(past, _never if held_out else partial(agent.score_gap, event_id, mask)),
@@ -501,23 +534,34 @@ class LearnerMachine(DecisionRole):
         if choice.slot_due:
             self.due.append((now_ms, user))
         self.past.put(event_id, past)
-        for click in self.early.claim(event_id):
-            self._feed(click, batch.earlier, batch)
+        if early := self.early.claim(event_id):
+            self.learn(Clicks.early(early), batch.earlier, batch)
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
         batch.counts[Outcome.DECIDED] += 1
 
-    def _held_out(
-        self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
-    ) -> PastDecision:
-        """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
-        if baseline >= 0 and (mask is None or mask[baseline]):
-            return decided._replace(arm=baseline, propensity=CERTAIN)
-        everyone = np.arange(self.arms)
-        eligible = everyone if mask is None else everyone[mask]
-        arm = holdout_arm(self.agents.user_key(decided.user), event_id, eligible)
-        return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
+    def _begin(self, user: str, track: str) -> EdgeAgent:
+        """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
+        agent = self.agents.begin(user, track)
+        if self.lift is not None:
+            self.lift.begun(lift_user(agent.key), self.terms.policy.shared(TRACKS[0]).version)
+            if self.group_of(agent) is Group.OWN:
+                agent.track = COLD
+        return agent
 
-    def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: Batch) -> Refusal | None:
+    def _measured(self, lift: LiftCounter, agent: EdgeAgent, event_id: str, own_choice: bool) -> bool:
+        """Have a decision counted if it can be compared; returns whether the application's own choice answers it.
+
+        See `hushstream.systems.p2b.lift`.
+        """
+        group = self.group_of(agent)
+        track = COLD if group is Group.OWN else TRACKS[0]
+        if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
+            lift.decided(lift_user(agent.key), agent.open[event_id].index)
+        return own_choice and group is Group.BASELINE
+
+    def _objection(
+        self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: DecisionBatch
+    ) -> Refusal | None:
         """The reason to refuse a decodable context; None if there is none."""
         columns = decoded.columns
         late = batch.late_click(columns.after_clicks[row])
@@ -535,26 +579,28 @@ class LearnerMachine(DecisionRole):
         event_id: str,
         context: NDArray[np.float32],
         mask: NDArray[np.bool_] | None,
-        batch: Batch,
+        batch: DecisionBatch,
     ) -> None:
         """Answer a user beyond their quota from the shared model alone, without learning from the decision."""
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
-        if batch.journaled is not None:
+        if batch.replayed is not None:
             answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
         batch.answer(event_id, answer, PUBLIC)
         batch.counts[Outcome.OVER_QUOTA] += 1
 
     # Log time and slots.
 
-    def _advance(self, now_ms: int, batch: Batch) -> None:
+    def advance(self, now_ms: int, batch: DecisionBatch) -> None:
         """Move log time forward: close decisions whose wait is over, send slots that have settled, release the lift."""
         before_ms = self.now_ms
         if now_ms <= before_ms:
             return
         self.now_ms = now_ms
+        lessons: list[Lesson] = []
         for agent, event_id in self.deadlines.passed(now_ms):
-            self._expire(agent, event_id, batch)
+            lessons.extend(self._expire(agent, event_id, batch))
+        learn(self.terms.policy, lessons)
         due, settled = self.due, []
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
@@ -565,18 +611,19 @@ class LearnerMachine(DecisionRole):
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
             batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
 
-    def _expire(self, agent: EdgeAgent, event_id: str, batch: Batch) -> None:
+    def _expire(self, agent: EdgeAgent, event_id: str, batch: DecisionBatch) -> Sequence[Lesson]:
         self.agents.touch(agent)
         decision = agent.open[event_id]
-        outcome = agent.expire(event_id)
+        outcome, lessons = agent.expire_open(event_id)
         batch.counts[outcome] += 1
         past = self.past.get(event_id)
         if past is not None:
             self.past.put(event_id, past._replace(expired=True))
-        if outcome is JoinOutcome.EXPIRED_AS_ZERO:
-            self._count_lift(agent, decision, decision.shown_arm == decision.arm, 0.0)
+        seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
+        self._count_lift(agent, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+        return lessons
 
-    def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: Batch) -> None:
+    def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
 
         Reward windows that end by ``waited_ms`` count as ended.
@@ -585,55 +632,67 @@ class LearnerMachine(DecisionRole):
         for user in users:
             agent = self.agents.get(user)
             slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
-            taken.append(TakenSlot(slot, period, self.user_key(user)))
-        batch.releases.extend(slot_outputs(self.system, taken, phase, self.chain.encode))
+            taken.append(TakenSlot(slot, period, self.agents.user_key(user)))
+        batch.outputs.extend(slot_outputs(self.system, taken, phase))
         batch.sent += len(taken)
         batch.counts[Outcome.SLOT_SENT] += len(taken)
 
-    def _end_phase(self, phase: int, batch: Batch) -> None:
+    def end_phase(self, phase: int, batch: DecisionBatch) -> None:
         """Send all slots that are due, and pass the phase end on; it is public, and ends all reward windows."""
         if self.due:
             users = [user for _, user in self.due]
             self.due.clear()
             self._send_slots(users, phase, NEVER_MS, batch)
         self._release_lift(batch)
-        batch.releases.extend(phase_end_outputs(self.system, self.partition, phase, self.chain.encode))
+        batch.outputs.extend(phase_end_outputs(self.system, self.partition, phase))
 
     # The lift, and erasures.
 
-    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, agreed: bool, reward: float) -> None:
-        """Count a decision for the lift, after it is known what was shown; over a hold-out only if its own arm was."""
+    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, agreed: bool | None, reward: float) -> None:
+        """Count a decision whose outcome is known, of groups only if what was decided was shown.
+
+        ``agreed`` says whether it was; None: nothing was shown.
+        """
         if self.lift is None:
             return
-        user = lift_user(agent.key)
-        if not self.system.config.lift.holdout:
-            self.lift.count_answer(user, decision.arm, agreed, decision.index, decision.deadline_ms, reward)
+        user, index = lift_user(agent.key), decision.index
+        if self.system.config.measurement.of == "answers" and agreed is not None:
+            self.lift.count(user, index, 2 * decision.arm + (not agreed), decision.deadline_ms, reward)
         elif agreed:
-            holdout = self.in_holdout(agent)
-            self.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
+            self.lift.count(user, index, self.group_of(agent), decision.deadline_ms, reward)
+        else:
+            self.lift.drop(user, index)
 
-    def _release_lift(self, batch: Batch) -> None:
+    def _release_lift(self, batch: DecisionBatch) -> None:
         """Release the lift's running counts once more, if there is a lift and the budget allows it."""
-        if self.lift is None or self.spending is None:
-            return
-        if self.epoch.due:
-            self.epoch.redraw(batch.sequence)
-            self.lift.redraw(self._lift_address())
-        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
-        if charge_result.refused:
-            return
-        step = self.lift.release(self.now_ms)
-        record = lift_record(self.system, step, self.lift_id(), self.lift_id(step.leaf), self.key.reproducible)
-        batch.releases.append(Output("lift", self.partition, self.chain.encode("Lift", record)))
-        entry = self.system.ledger_entry(record["release_id"], charge_result.debit, record["private_as_stated"])
-        batch.releases.append(Output("ledger-edge", self.partition, self.chain.encode("LedgerEntry", entry)))
-        batch.counts[Outcome.RELEASE] += 1
+        if self.lift is not None:
+            batch.release(partial(self._draw_lift, self.lift))
 
-    def _forget(self, user: str) -> None:
+    def _draw_lift(self, lift: LiftCounter, charge: ChargeResult) -> tuple[Output, ...]:
+        if charge.refused:
+            return ()
+        step, price = lift.release(self.now_ms), lift_debit(*required_lift(self.system.config)).cost
+        record: dict[str, Any] = {
+            "release_id": self.lift_id(step.leaf),
+            "config_digest": self.system.digest,
+            "counter": self.lift_id(),
+            "leaf": step.leaf,
+            "levels": self.system.config.release.levels,
+            "sums": step.sums.astype("<i8").tobytes(),
+            "variance": step.variance,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": not (self.key.reproducible or self.system.guarantee().tainted),
+        }
+        entry = self.system.ledger_entry(record["release_id"], charge.debit, record["private_as_stated"])
+        sent = (("lift", "Lift", record), ("ledger-edge", "LedgerEntry", entry))
+        return tuple(Output(topic, self.partition, codec.encode(name, fields)) for topic, name, fields in sent)
+
+    def close(self, user: str, batch: DecisionBatch) -> None:
         """Delete a user's state, and remove their name from the remembered events."""
         self.agents.delete_state(user)
         if self.lift is not None:
-            self.lift.forget(lift_user(self.user_key(user)))
+            self.lift.forget(lift_user(self.agents.user_key(user)))
         self.forget_events(user)
 
 
@@ -644,11 +703,11 @@ def _never(arm: int, propensity: int) -> float:
 
 # Contexts that are scored together.
 
-AHEAD_AT_MOST = 64
+AHEAD_AT_MOST = 256
 """Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
 
 AHEAD_AT_LEAST = 4
-"""The least number of contexts that are scored together: for fewer it costs more than it saves."""
+"""The least number of contexts that are prepared together: for fewer it costs more than it saves."""
 
 
 class LookAhead:
@@ -660,21 +719,27 @@ class LookAhead:
     `SharedPolicy.choose`.
     """
 
-    __slots__ = ("_found", "_policy")
+    __slots__ = ("_found",)
 
-    def __init__(self, policy: SharedPolicy) -> None:
-        """Begin without scored rows."""
-        self._policy = policy
-        self._found: dict[int, tuple[LearnerState, int, int]] = {}
-
-    def look(self, columns: ContextColumns, rows: Sequence[int], agent_of: Callable[[str], EdgeAgent | None]) -> None:
-        """Score these rows if all arms are eligible and the user is in memory; forget the rows before."""
-        self._policy.prepare(columns.contexts[rows])
+    def __init__(
+        self,
+        policy: SharedPolicy,
+        tracks: Collection[str],
+        columns: ContextColumns,
+        rows: Sequence[int],
+        agent_of: Callable[[str], EdgeAgent | None],
+    ) -> None:
+        """Score rows if all arms are eligible; who is not in memory may be new, and begins on one of ``tracks``."""
+        policy.prepare(columns.contexts[rows])
         users, eligible = columns.users, columns.eligible
-        found = ((row, agent_of(users[row])) for row in rows if not eligible[row])
-        known = [(row, agent.current_state(), agent.steps) for row, agent in found if agent is not None]
-        places = [row for row, _, _ in known]
-        arms = self._policy.best([state for _, state, _ in known], columns.contexts[places])
+        known: list[tuple[int, LearnerState, int]] = []
+        for row in rows:
+            agent, track = agent_of(users[row]), columns.tracks[row]
+            if not eligible[row] and agent is not None:
+                known.append((row, agent.current_state(), agent.steps))
+            elif not eligible[row] and track in tracks:
+                known.append((row, policy.shared(track).state, 0))
+        arms = policy.best([state for _, state, _ in known], columns.contexts[[row for row, _, _ in known]])
         self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
 
     def best(self, row: int, agent: EdgeAgent) -> int:
@@ -685,23 +750,3 @@ class LookAhead:
         state, steps, arm = found
         # A user's own state changes in place with every step, so the steps are compared, too.
         return arm if agent.steps == steps and agent.current_state() is state else UNSCORED
-
-
-def lift_record(
-    system: P2BSystem, step: LiftStep, counter_id: bytes, release_id: bytes, reproducible: bool
-) -> dict[str, Any]:
-    """The fields of a Lift record; under a ``reproducible`` key nothing is private."""
-    config = system.config
-    price = lift_debit(*required_lift(config)).cost
-    return {
-        "release_id": release_id,
-        "config_digest": system.digest,
-        "counter": counter_id,
-        "leaf": step.leaf,
-        "levels": config.release.levels,
-        "sums": step.sums.astype("<i8").tobytes(),
-        "variance": step.variance,
-        "epsilon_micro": price.epsilon_micro,
-        "delta_units": delta_to_bytes(price.delta_units),
-        "private_as_stated": not reproducible,
-    }

@@ -1,40 +1,363 @@
-"""The shuffler role (shuffler zone): collects padded slots in windows, and releases each window when it closes.
+"""The shuffler role (shuffler zone): collects fixed-size reports in windows, and releases each window when it closes.
 
 `ShufflerMachine.fold` shows the way of a slot: it is decoded, checked, and joins the open window. A window that closes
 is charged, noised, journaled and released (`ShufflerMachine._release`).
 
 The noise address contains the window's content, so a journal that was rolled back draws other noise over other slots.
 A counter over windows draws noise ahead of its input. So when a rollback is suspected
-(`ReleasingMachine.request_epoch`), it begins anew in a new epoch, at its price. It also begins anew under the next key;
+(`Machine.request_epoch`), it begins anew in a new epoch, at its price. It also begins anew under the next key;
 no slot is in two counters then, so that costs nothing more.
+
+*Release.* The release of a closed P2B window: its noise address, its sums, and the fields of its crowd record.
+
+*Running.* Sums of a partition's windows through a counter, published window by window as differences.
+
+After window t the counter's release is the noised total of all windows so far. Its difference to the release before is
+published. The differences of all windows up to t add up to the release after t, so a reader of crowds need not know
+that there is a counter. Differences are post-processing of the counter's releases.
+
+If the model forgets, differences are added up with weights (`hushstream.systems.p2b.server.totals`). The variance
+that is published is then that of the weighted sum.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import Counter, NegativeDigitTree
+from hushstream.engine.batch import Batch
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.devices.errors import BadSeal
-from hushstream.engine.devices.recipients import Openers
-from hushstream.engine.devices.sealing import SlotPlace
+from hushstream.engine.devices.kept import BadSeal
+from hushstream.engine.devices.sealing import Openers, SlotPlace
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import ChargeResult
-from hushstream.engine.one_input import Gathered, Read
+from hushstream.engine.one_input import Read, ReleasingRole, releasing_state
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.release_parts import parts_of_record
-from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.contribution.errors import BadSlot
-from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.machines.release import FIRST_EPOCH, release_address, release_window, terms_of
-from hushstream.systems.p2b.machines.running import RunningSums, open_running
-from hushstream.systems.p2b.server.forgetting import fade_of_windows
-from hushstream.systems.p2b.shuffler.errors import ShufflingError
-from hushstream.systems.p2b.shuffler.windows import ClosedWindow, ItemRows, SlotOutcome, Windows
+from hushstream.privacy.mechanisms.noise import (
+    KeyedStream,
+    NoiseAddress,
+    Parameter,
+    bernoulli,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+    probability_units,
+)
+from hushstream.schemas import codec
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.guarantee import summed_of
+from hushstream.systems.p2b.lift import variance_after
+from hushstream.systems.p2b.server.totals import fade_of_windows
+from hushstream.systems.p2b.shuffler import (
+    CellSums,
+    ClosedWindow,
+    Domain,
+    ItemRows,
+    Reports,
+    ShufflingError,
+    SlotOutcome,
+    Windows,
+    linear_sums,
+    noised,
+    noised_sums,
+    paper,
+    slot_sums,
+    tuple_sums,
+    tuples,
+)
+from hushstream.systems.p2b.slots import BadSlot, unpack_all, unpack_reports
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
+
+FIRST_EPOCH = 0
+"""A journal's first epoch. A key rotation opens the next one; inputs that differ from the journaled ones stop the role
+(`ReplayMismatch`)."""
+
+
+# Sums of windows through a counter.
+
+
+class RunningStep(NamedTuple):
+    """What one window adds: noised sums, int64 (cells,), and how much the variance of the total changes.
+
+    If windows fade, the change is V(t) - fade^2 V(t - 1), the part that does not come from fading.
+    """
+
+    sums: NDArray[np.int64]
+    variance: float
+
+
+class RunningSums:
+    """The counter over the windows of one partition."""
+
+    def __init__(self, tree: NegativeDigitTree, key: Key, address: NoiseAddress, fade: float = 1.0) -> None:
+        """Begin before the first window.
+
+        Args:
+            tree: the mechanism of the counter.
+            key, address: name the noise.
+            fade: factor of the weights of earlier windows with each later one.
+        """
+        self._tree = tree
+        self._fade = fade
+        self._counter: Counter = tree.open(key, address)
+
+    @property
+    def windows(self) -> int:
+        """How many windows were added."""
+        return self._counter.leaves
+
+    def step(self, sums: NDArray[np.int64]) -> RunningStep:
+        """Add a window's exact sums, (cells,), and return what is published for it.
+
+        Raises:
+            HorizonReached: more windows than the counter's price pays for.
+        """
+        before = self._released()
+        self._counter.add(sums[None, :])
+        return RunningStep(self._counter.release().values - before, self._change())
+
+    def dump(self) -> bytes:
+        """The state; as sensitive as the slots."""
+        return self._counter.dump()
+
+    def load(self, state: bytes) -> None:
+        """Return to a state that `dump` wrote.
+
+        Raises:
+            BadState: these are not the bytes of such a state.
+        """
+        self._counter.load(state)
+
+    def _released(self) -> NDArray[np.int64]:
+        if not self._counter.leaves:
+            return np.zeros(self._tree.dimension, dtype=np.int64)
+        return self._counter.release().values
+
+    def _change(self) -> float:
+        leaves = self._counter.leaves
+        if self._fade == 1.0:
+            return variance_after(self._tree, leaves) - variance_after(self._tree, leaves - 1)
+        return float(self._tree.faded_changes(leaves, leaves, self._fade)[0])
+
+
+def open_running(
+    tree: NegativeDigitTree | None, key: Key, address: NoiseAddress, fade: float = 1.0
+) -> RunningSums | None:
+    """The counter of a partition; None if each window has fresh noise. Arguments as in `RunningSums`."""
+    return None if tree is None else RunningSums(tree, key, address, fade)
+
+
+# A window.
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRelease:
+    """The release of one window.
+
+    Attributes:
+        window_id: id of the window.
+        crowd: the fields of its crowd record.
+        forged: how many of its slots held neither a report nor null; zone-private.
+    """
+
+    window_id: bytes
+    crowd: Mapping[str, Any]
+    forged: int
+
+
+def release_window(
+    system: P2BSystem,
+    key: Key,
+    genesis_nonce: bytes,
+    partition: int,
+    closed: ClosedWindow,
+    running: RunningSums | None = None,
+    epoch: int = FIRST_EPOCH,
+) -> WindowRelease:
+    """Release a closed window: a function of its slots, the key and the journal's genesis, and of nothing else.
+
+    The address of noise and coins contains the window and its content (`window_address`). If a journal is rolled back
+    and closes the window again over other slots, both are drawn anew: a slot that is in both releases pays twice, and
+    no more.
+
+    Args:
+        system: the deployment.
+        key: the shuffler's key.
+        genesis_nonce: of the partition's journal.
+        partition: the home partition of the window.
+        closed: the window.
+        running: the counter over the partition's windows in this epoch, if there is one; the window is added to it.
+        epoch: the epoch of noise.
+    """
+    terms, shape, release = terms_of(system), (2, *system.form.shape), system.config.release
+    address = window_address(system, key, genesis_nonce, partition, closed, epoch)
+    # The shuffler's secret coin for each slot of the window, nulls included.
+    coins = bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+    codes = release.form == "codes"
+    # Sums are exact here, and zone-private until there is noise on them. Counts above a threshold leave as they are.
+    sums, forged = _of_codes(system, closed, coins) if codes else _of_features(system, closed, coins)
+    if release.mode in ("tuples", "paper"):
+        variance = 0.0
+    elif running is not None:
+        step = running.step(np.concatenate([sums.ones.ravel(), sums.zeros.ravel()]))
+        (ones, zeros), variance = step.sums.reshape(shape), step.variance
+        sums = replace(sums, ones=ones, zeros=zeros)
+    else:
+        assert terms.scale is not None
+        numerator, denominator = terms.scale
+        noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape)).reshape(shape)
+        variance = laplace_variance(numerator, denominator)
+        sums = noised(sums, noise) if codes else noised_sums(sums, noise)
+    window_id = key.digest(
+        "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
+    )
+    crowd = {
+        **terms.crowd,
+        **system.stated[system.as_stated(key.reproducible)],
+        "window_id": window_id,
+        "slots": len(closed.contents),
+        "ones": sums.ones.astype("<i8").tobytes(),
+        "zeros": sums.zeros.astype("<i8").tobytes(),
+        "variance": variance,
+        **({} if closed.item_rows is None else closed.item_rows._asdict()),
+    }
+    return WindowRelease(window_id, crowd, forged)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTerms:
+    """The values that all releases of a deployment share; they follow from the configuration alone.
+
+    Attributes:
+        mechanism: its name, in journals and addresses.
+        sampling_units: probability that a report is kept (`hushstream.privacy.mechanisms.noise`).
+        scale: the scale of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
+        parameters: every parameter that the noise depends on, as whole numbers.
+        text: the parameters as the journal has them: canonical JSON.
+        domain: of reports of codes; None for declared features.
+        crowd: the fields that are equal in all crowds.
+    """
+
+    mechanism: str
+    sampling_units: int
+    scale: tuple[int, int] | None
+    parameters: Mapping[str, int | str]
+    text: str
+    domain: Domain | None
+    crowd: Mapping[str, Any]
+
+
+@lru_cache(maxsize=64)
+def terms_of(system: P2BSystem) -> ReleaseTerms:
+    """The terms of a deployment, computed once."""
+    config, parameters = system.config, _parameters(system)
+    release, mechanism = config.release, summed_of(config).mechanism
+    return ReleaseTerms(
+        mechanism=mechanism,
+        sampling_units=probability_units(release.sampling),
+        scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
+        parameters=parameters,
+        text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
+        domain=Domain(*system.form.shape, release.levels) if release.form == "codes" else None,
+        crowd={
+            "config_digest": system.digest,
+            "mode": mechanism,
+            **system.form.domain,
+        },
+    )
+
+
+def release_address(
+    system: P2BSystem,
+    genesis_nonce: bytes,
+    partition: int,
+    epoch: int = FIRST_EPOCH,
+    window: int | None = None,
+    content: bytes = b"",
+) -> NoiseAddress:
+    """The address of the noise of a partition's releases in one epoch; of one window if ``window`` is given."""
+    mechanism, parameters = terms_of(system).mechanism, terms_of(system).parameters
+    place = (genesis_nonce, epoch, partition, window, content)
+    return system.noise_address("release-noise", mechanism, parameters, *place)
+
+
+def window_address(
+    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, closed: ClosedWindow, epoch: int = FIRST_EPOCH
+) -> NoiseAddress:
+    """The address of one window's noise: its number, and a keyed digest of the ids and contents of all its slots.
+
+    The sums follow from ids, contents and coins. The digest covers the ids, so that equal noise reveals nothing about
+    contents: two closings of a window have the same address only if they hold the same slots, and a slot's id stands
+    for one content.
+
+    Coins are drawn for the whole window, by position in the order of ids, and not for each slot by its id. With one
+    coin for each id, a slot in two releases of a fork would have the same coin in both. That costs
+    ln(1 + p (e^(2 eps) - 1)), more than the 2 ln(1 + p (e^eps - 1)) of two coins.
+    """
+    # Ids and contents have one size each, so the joined bytes can be read in one way.
+    parts: tuple[bytes, ...] = (b"".join(closed.ids), b"".join(closed.contents))
+    if closed.item_rows is not None:
+        # Which slots count follows from the items of the rows: under another catalogue the same slots give other sums.
+        parts = (*parts, closed.item_rows.catalogue.to_bytes(4, "little"), closed.item_rows.entries)
+    content = key.digest("window-content", *parts)
+    return release_address(system, genesis_nonce, partition, epoch, closed.window, content)
+
+
+def _of_codes(system: P2BSystem, closed: ClosedWindow, coins: NDArray[np.bool_]) -> tuple[CellSums, int]:
+    """The sums of a window of codes, and how many of its slots are forged: none, as each was checked on arrival."""
+    release, domain = system.config.release, terms_of(system).domain
+    assert domain is not None
+    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
+    # A report counts if its coin kept it.
+    reports = Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
+    if release.mode == "tuples":
+        everyone = np.ones(len(reports), dtype=np.bool_)
+        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0
+    if release.mode == "paper":
+        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0
+    return slot_sums(reports), 0
+
+
+def _of_features(system: P2BSystem, closed: ClosedWindow, coins: NDArray[np.bool_]) -> tuple[CellSums, int]:
+    """The sums of a window of declared features, and how many of its slots held neither a report nor null."""
+    layout = system.linear.layout
+    assert closed.item_rows is not None, "a window of declared features says which items its rows stand for"
+    reports = unpack_reports(layout, closed.contents)
+    counted = coins & closed.item_rows.current(reports.arms, reports.catalogues)
+    return linear_sums(layout, reports, counted), int(reports.forged.sum())
+
+
+def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
+    """Every parameter that the noise depends on, as whole numbers."""
+    release = system.config.release
+    parameters: dict[str, int | str] = {
+        **system.form.parameters,
+        "sampling_units": str(probability_units(release.sampling)),
+    }
+    tree = system.window_tree
+    if tree is not None:
+        return {**parameters, **_plain(tree.parameters)}
+    if release.mode == "slot-sums":
+        numerator, denominator = laplace_scale(system.noise_epsilon, summed_of(system.config).sums[1])
+        return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
+    return {**parameters, "threshold": system.threshold}
+
+
+def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in parameters.items()}
+
 
 _BESIDE = frozenset({"Seal", "Tick"})
 _ITEM_ROWS = "ItemRows"
@@ -49,9 +372,8 @@ class ShufflerMachine(ReleasingRole):
 
     state = releasing_state(
         "a shuffler's state",
-        7,
         "ShufflerState",
-        noise="open_noise",
+        noise="redraw_noise",
         windows=Single("bytes", Windows.dump, lambda value, before: Windows.load(before.rules, value)),
         running_sums=optional_part("running sums"),
     )
@@ -80,49 +402,51 @@ class ShufflerMachine(ReleasingRole):
         form = system.form
         # Where slots are sealed, a slot in clear is refused: it shows what its user did.
         self._slot = form.slot_record if system.sealing is None else form.sealed_record
-        self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if system.config.named_items else frozenset())
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing, form.opener)
         self.windows = Windows(system.window_rules())
+        # Devices follow no catalogue: their items are those that the configuration names.
+        followed = self.windows.item_rows is not None and not system.config.devices
+        self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if followed else frozenset())
         self.running_sums: RunningSums | None = None
 
     def start(self, genesis: bytes) -> None:
         super().start(genesis)
-        self.open_noise()
+        self.redraw_noise()
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
-        gathered, windows = Gathered(self), self.windows
+        batch, windows = Batch(self), self.windows
         for slot in self._checked(self.read(slices, self._kinds)):
             record, name, fields, reason = slot.read
             # Log time advances first: otherwise a slot after a window's end would be counted in that window.
             closed = windows.advance(record.timestamp_ms)
             if reason:
-                gathered.refuse(reason, record)
+                batch.refuse(reason, record)
             elif name == "Tick":
-                gathered.counts[Outcome.TICK] += 1
+                batch.counts[Outcome.TICK] += 1
             elif name == "Seal":
                 try:
                     closed = windows.end_phase(fields["phase"], fields["origin"]) or closed
-                    gathered.counts[Outcome.SEAL] += 1
+                    batch.counts[Outcome.SEAL] += 1
                 except ShufflingError:
-                    gathered.refuse(Refusal.UNKNOWN_ORIGIN, record)
+                    batch.refuse(Refusal.UNKNOWN_ORIGIN, record)
             elif name == _ITEM_ROWS:
                 try:
-                    windows.follow(ItemRows(fields["catalogue"], fields["entries"]))
-                    gathered.counts[Outcome.ITEM_CHANGED] += 1
+                    windows.follow(ItemRows(fields["catalogue"], fields["entries"], fields["features"]))
+                    batch.counts[Outcome.ITEM_CHANGED] += 1
                 except ShufflingError:
-                    gathered.refuse(Refusal.MALFORMED_ROWS, record)
+                    batch.refuse(Refusal.MALFORMED_ROWS, record)
             else:
                 period = int.from_bytes(fields["period"], "little", signed=True)
                 offer = windows.offer(fields["report_id"], period, slot.content)
                 closed = offer.closed or closed
                 if offer.outcome in _OUTCOMES:
-                    gathered.counts[_OUTCOMES[offer.outcome]] += 1
+                    batch.counts[_OUTCOMES[offer.outcome]] += 1
                 else:
-                    gathered.refuse(Refusal.STALE_PERIOD, record)
+                    batch.refuse(Refusal.STALE_PERIOD, record)
             if closed is not None:
-                self._release(closed, record.offset + 1, gathered)
-        return self.finished(slices, gathered)
+                self._release(closed, record.offset + 1, batch)
+        return self.finished(slices, batch)
 
     def _checked(self, records: Sequence[Read]) -> list[_Slot]:
         """Decrypt the contents of slots where they are sealed, and refuse invalid ones."""
@@ -143,16 +467,11 @@ class ShufflerMachine(ReleasingRole):
 
     # One window.
 
-    def _release(self, closed: ClosedWindow, high: int, gathered: Gathered) -> None:
+    def _release(self, closed: ClosedWindow, high: int, batch: Batch) -> None:
         """Release a window that closed with the input below ``high``; the driver appends the record, then sends."""
-        releases = self.releases
-        if releases.opens_epoch():
-            self.open_noise()
-        # 1. Charge: each window is charged for itself, or all windows together for their counter.
-        charge_result = releases.try_charge(0 if self.running_sums is not None else closed.window)
-        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        outputs = () if charge_result.refused else self._outputs(closed, charge_result, gathered)
-        # 3. Journal.
+        # Each window is charged for itself, or all windows together for their counter.
+        charge = 0 if self.running_sums is not None else closed.window
+        batch.release(partial(self._draw, closed, batch), charge, Outcome.WINDOW)
         terms = terms_of(self.system)
         fields = {
             "window": closed.window,
@@ -161,30 +480,29 @@ class ShufflerMachine(ReleasingRole):
             "mechanism": terms.mechanism,
             "parameters": terms.text,
         }
-        if self.released(high, fields, outputs, charge_result, gathered, Outcome.WINDOW):
-            self.open_noise()
+        self.end(high, fields, batch)
 
-    def _outputs(self, closed: ClosedWindow, charge_result: ChargeResult, gathered: Gathered) -> tuple[Output, ...]:
-        key, nonce, running, epoch = (
-            self.releases.key,
-            self.releases.nonce,
-            self.running_sums,
-            self.releases.epoch.number,
+    def _draw(self, closed: ClosedWindow, batch: Batch, charge: ChargeResult) -> tuple[Output, ...]:
+        """The noised sums of a window. Nobody knows them yet: a crash here repeats the draw from the same address."""
+        if charge.refused:
+            return ()
+        noise, running = self.releases, self.running_sums
+        release = release_window(
+            self.system, noise.key, noise.nonce, self.partition, closed, running, noise.epoch.number
         )
-        release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         if release.forged:
-            gathered.counts[Outcome.FORGED_SLOT] += release.forged
-        form, encode = self.system.form, self.chain.encode
+            batch.counts[Outcome.FORGED_SLOT] += release.forged
+        form = self.system.form
         if form.parts == 1:
-            crowd = [encode(form.crowd_record, release.crowd)]
+            crowd = [codec.encode(form.crowd_record, release.crowd)]
         else:
-            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
+            crowd = parts_of_record(form.crowd_record, release.crowd, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
-            self.debited(release.window_id, charge_result),
+            batch.ledger_entry(release.window_id, charge),
         )
 
-    def open_noise(self) -> None:
+    def redraw_noise(self) -> None:
         """Begin the counter over windows, if there is one, under the noise of this epoch."""
         address = release_address(self.system, self.releases.nonce, self.partition, self.releases.epoch.number)
         fade = fade_of_windows(self.system.config)
@@ -198,7 +516,7 @@ class ShufflerMachine(ReleasingRole):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: only a counter over windows does."""
+        """See `BatchMachine.draws_ahead`: only a counter over windows does."""
         return self.running_sums is not None
 
     @property
@@ -207,7 +525,7 @@ class ShufflerMachine(ReleasingRole):
         return 0 if self.running_sums is None else self.running_sums.windows
 
     def tick(self, idle_ms: int) -> Output | None:
-        """See `Ticks.tick`: a tick is needed while time must close a window that holds slots."""
+        """See `Machine.tick`: a tick is needed while time must close a window that holds slots."""
         open_ms = self.windows.rules.open_ms
         return self.tick_record() if open_ms is not None and self.windows.slots and idle_ms >= open_ms else None
 

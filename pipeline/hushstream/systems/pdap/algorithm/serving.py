@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
-from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
+from hushstream.systems.pdap.algorithm.aggregate import TICKETS, ModelUpdate, ticket_counts
 from hushstream.systems.pdap.algorithm.partition import CellIndex
-from hushstream.systems.pdap.algorithm.tickets import TICKETS, ticket_counts
 from hushstream.systems.pdap.cells import Grid, Int64, PdapError, level_of
 
 

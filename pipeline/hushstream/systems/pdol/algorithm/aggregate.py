@@ -1,5 +1,7 @@
 """Makes the published model from releases and public counts: it is post-processing of these.
 
+Of moments the model is their weighted sum, sum_i A_i S_i, which each node solves (`algorithm.moments`). Of gradients:
+
     a_i = T_i / (T_i + n (sigma f)^2)      T_i slots in the release of counter i, (sigma f Delta)^2 its noise's variance
     A = a / max a
     G = -sum_i A_i S_i
@@ -27,13 +29,12 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.sums import LARGEST_SUM, largest_size
-from hushstream.systems.pdol.algorithm.counters import Noise, noise_of
-from hushstream.systems.pdol.algorithm.node import NodeRelease
+from hushstream.counting.digits import LARGEST_SUM, largest_size
+from hushstream.systems.pdol.algorithm.counters import NodeRelease, Noise, noise_of
+from hushstream.systems.pdol.algorithm.moments import WEIGHT_BITS, Leaf, Solved, leaf_of, solve, takes_moments
+from hushstream.systems.pdol.algorithm.rows import BadRelease
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
-from hushstream.systems.pdol.errors import BadRelease
 
-WEIGHT_BITS = 16
 _ONE = 1 << WEIGHT_BITS
 
 
@@ -52,13 +53,21 @@ class Model:
 
     Attributes:
         version: from 0, with all weights 0.
-        weights: int32 (n,) in units of 2^-12.
+        weights: int32 (n,) in units of 2^-12; of moments their weighted sums, int64 (cells,) in units of 2^-32.
         releases: number of releases in it.
+        deviation: of the noise of one sum, in the same units; 0 for weights.
     """
 
     version: int
-    weights: NDArray[np.int32]
+    weights: NDArray[np.int32] | NDArray[np.int64]
     releases: int
+    deviation: float = 0.0
+
+    def solved(self, dimension: int) -> Solved:
+        """The linear model, as a node uses it."""
+        if takes_moments(dimension):
+            return solve(self.weights.astype(np.int64), self.deviation, dimension)
+        return Solved(self.weights.astype(np.int32))
 
 
 class Aggregate:
@@ -73,7 +82,8 @@ class Aggregate:
         """
         self._config = config
         self._noise = noise_of(config.sharing, config.records.dimension) if noise is None else noise
-        shape = config.domains, config.records.dimension
+        self._leaf = leaf_of(config.records.dimension)
+        shape = config.domains, self._leaf.cells
         self._sums = np.zeros(shape, dtype=np.int64)
         self._leaves = np.zeros(config.domains, dtype=np.int64)
         self._generations = np.zeros(config.domains, dtype=np.int64)
@@ -88,7 +98,7 @@ class Aggregate:
         self._absent = np.zeros(config.nodes, dtype=np.int64)
         self._expected = config.releases_per_version
         self.screened = 0
-        self.model = Model(0, np.zeros(shape[1], dtype=np.int32), 0)
+        self.model = Model(0, self._published(np.zeros(shape[1])), 0)
 
     @property
     def due(self) -> bool:
@@ -144,8 +154,8 @@ class Aggregate:
         fresh = release.generation > held[0]
         before = 0 if fresh else held[1]
         difference = release.values if fresh else release.values - self._sums[domain]
-        size, dimension = self._config.slots_of(domain), len(difference)
-        if too_long(difference, longest(self._noise, size, dimension, before, release.leaves)):
+        size = self._config.slots_of(domain)
+        if too_long(difference, longest(self._noise, size, self._leaf, before, release.leaves)):
             self.screened += 1
             return Taken.SCREENED
         if fresh:
@@ -163,13 +173,19 @@ class Aggregate:
         """
         weights, frozen = self.weights()
         self._require_capacity()
-        direction = -(weights @ self._sums) - frozen @ self._frozen
-        self._energy += (direction - self._direction).astype(np.float64) ** 2
-        self._direction = direction
+        sums = weights @ self._sums + frozen @ self._frozen
+        squares = int(weights @ weights) + int(frozen * self._frozen_counters @ frozen)
+        deviation = math.sqrt(self._noise.variance) * math.sqrt(float(squares))
         self._expect()
         self._since = 0
         self._heard[:] = 0
-        self.model = Model(self.model.version + 1, self._weigh(weights, frozen), self._taken)
+        version = self.model.version + 1
+        if takes_moments(self._config.records.dimension):
+            self.model = Model(version, sums, self._taken, deviation)
+        else:
+            self._energy += (-sums - self._direction).astype(np.float64) ** 2
+            self._direction = -sums
+            self.model = Model(version, self._weigh(deviation), self._taken)
         return self.model
 
     def _expect(self) -> None:
@@ -181,7 +197,7 @@ class Aggregate:
 
     def weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """A_i of the current counter of each domain and of each of its frozen ones, int64 (D,), in units of 2^-16."""
-        unknown = self._config.records.dimension * (self._noise.variance / float(UNIT * UNIT))
+        unknown = self._config.records.dimension * (self._noise.variance / float(self._leaf.unit**2))
         slots = self._leaves.astype(np.float64) * self._sizes
         shares = slots / np.maximum(slots + unknown, 1.0)
         full = self._sizes * float(self._config.sharing.horizon)
@@ -205,6 +221,7 @@ class Aggregate:
             "direction": self._direction.copy(),
             "energy": self._energy.copy(),
             "model": self.model.weights.copy(),
+            "deviation": np.array(self.model.deviation),
             "counts": counts,
         }
 
@@ -227,11 +244,14 @@ class Aggregate:
         taken, since, expected, screened, version, releases = (int(number) for number in _int64(state["counts"]))
         self._taken, self._since, self._expected, self.screened = taken, since, expected, screened
         self._frozen_counters = _int64(state["frozen_counters"])
-        self.model = Model(version, np.array(state["model"], dtype=np.int32), releases)
+        deviation = float(state["deviation"])
+        self.model = Model(version, self._published(state["model"]), releases, deviation)
 
-    def _weigh(self, weights: NDArray[np.int64], frozen: NDArray[np.int64]) -> NDArray[np.int32]:
-        squares = int(weights @ weights) + int(frozen * self._frozen_counters @ frozen)
-        deviation = math.sqrt(self._noise.variance) * math.sqrt(float(squares))
+    def _published(self, values: NDArray[np.generic]) -> NDArray[np.int32] | NDArray[np.int64]:
+        """A copy in the type of what is published."""
+        return _int64(values) if takes_moments(self._config.records.dimension) else values.astype(np.int32)
+
+    def _weigh(self, deviation: float) -> NDArray[np.int32]:
         size = np.abs(self._direction).astype(np.float64) - self._config.model.threshold * deviation
         signed = np.copysign(np.maximum(size, 0.0), self._direction.astype(np.float64))
         steps = np.sqrt(np.where(self._energy > 0, self._energy, 1.0))
@@ -271,19 +291,19 @@ _HALF_BITS = 20
 _HALF = (1 << _HALF_BITS) - 1
 
 
-def longest(noise: Noise, slots_per_release: int, dimension: int, before: int, after: int) -> int:
+def longest(noise: Noise, slots_per_release: int, leaf: Leaf, before: int, after: int) -> int:
     """Largest norm of the difference of two releases of a counter, in lattice units, rounded up.
 
     Args:
         noise: of the counter.
         slots_per_release: B.
-        dimension: n.
+        leaf: what it holds.
         before: leaves in the earlier release (0: there is none).
         after: leaves in the later one.
     """
     variance = noise.increment(before, after)
-    moved = float((after - before) * slots_per_release * UNIT)
-    return math.ceil(math.sqrt(moved * moved + dimension * variance) + _DEVIATIONS * math.sqrt(variance))
+    moved = float((after - before) * slots_per_release * leaf.longest)
+    return math.ceil(math.sqrt(moved * moved + leaf.cells * variance) + _DEVIATIONS * math.sqrt(variance))
 
 
 def too_long(difference: NDArray[np.int64], limit: int) -> bool:

@@ -2,11 +2,37 @@
 
 The aggregator's model must be the same on every machine, so these figures are made of additions, multiplications,
 divisions and square roots of single floats, which IEEE 754 fixes, and of exact fractions: no eigenvalues, no libm.
+
+*Node.* A domain's counter of gradients: it folds slots at the published model, and releases noised running sums.
+
+A domain sums the gradients of B slots (nulls count) in a leaf, closes it, and releases the noised sum of all leaves so
+far. After K leaves the counter has reached its horizon: its last release stays for ever, and a new counter with other
+noise takes later slots.
+
+*Guarantee.* rho-zCDP, record against null, for everything that all domains ever release together:
+
+* Let neighbours differ in one slot of one domain, at leaf j of counter c. Given that all releases before leaf j is
+  released are the same, the published models up to there are the same, since a model is a function of releases and of
+  public counts alone. So every other slot, of any domain, has the same gradient on both sides (an adversary who saw the
+  releases may have chosen the records), and leaf j differs by g with ||g||_2 <= 2^12 (`gradient`).
+* Given also that the releases from j on are the same, models, and with them all later gradients, stay the same. So of
+  all leaves of all counters just this one differs, by at most 2^12, and the counter's own proof
+  (`hushstream.counting.buffered.blt`, `hushstream.counting.counter`) bounds the divergence of its releases,
+  adaptively, by alpha rho at every whole order alpha. Other counters have noise of their own, and equal leaves.
+* One record instead of another moves the leaf by at most 2^13: 4 rho. r_i records of one person at domain i: leaves of
+  one counter move by at most 2^12 each, so the counter's draws move by at most r_i times its sensitivity (triangle
+  inequality over the columns): r_i^2 rho. If the records are in several counters c of the domain, sum_c r_ic^2 <=
+  r_i^2. Domains have independent noise, so rho adds over them: sum_i r_i^2 rho.
+
+*A condition.* The proof needs gradients at a model that is computed from releases. With a model that contains the
+domain's own exact sums, one record would change the gradients of all later slots, and so move each later leaf by up to
+B 2^12. So `fold` takes the published int32 model and knows no other; the audits check this.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,17 +42,16 @@ from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, best_tree
 from hushstream.counting.counter import Counter
+from hushstream.counting.errors import BadState
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
-from hushstream.systems.pdol.configuration import UNIT, PdolConfig, SharingConfig
-from hushstream.systems.pdol.errors import PdolError
+from hushstream.systems.pdol.algorithm.moments import add_moments, leaf_of, takes_moments
+from hushstream.systems.pdol.algorithm.rows import LeafFull, PdolError, Rows, add_gradients, admit
+from hushstream.systems.pdol.configuration import PdolConfig, SharingConfig
 
 SYSTEM = "pdol"
 PURPOSE = "release-noise"
-MECHANISM = "sums of hinge gradients"
-LARGEST_SUM_BITS = 32
-"""One domain's sums, with noise, stay below 2^32 on the lattice: weighted sums of 2^14 counters fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +95,17 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
     """
     budget = Concentrated.for_epsilon(sharing.epsilon, sharing.delta)
     plan: Plan
+    leaf = leaf_of(dimension)
     if sharing.counter == "negative-digit":
-        plan = replace(best_tree(budget, sharing.horizon, dimension, UNIT), nodes_per_block=1)
+        plan = replace(best_tree(budget, sharing.horizon, leaf.cells, leaf.longest), nodes_per_block=1)
     else:
-        plan = BufferedToeplitz(budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon)
+        plan = BufferedToeplitz(budget=budget, dimension=leaf.cells, sensitivity=leaf.longest, horizon=sharing.horizon)
     # The weighted sum over all domains has to fit into int64 (see `aggregate`). The limit is far above any real
     # setting.
-    largest = sharing.horizon * max(sharing.sizes) * UNIT + 64 * math.sqrt(figures_of(plan).variance)
-    if largest > 1 << LARGEST_SUM_BITS:
+    largest = sharing.horizon * max(sharing.sizes) * leaf.longest + 64 * math.sqrt(figures_of(plan).variance)
+    if largest > 1 << leaf.largest_bits:
         raise ConfigurationError(
-            f"sharing: expected sums below 2^{LARGEST_SUM_BITS}, got a horizon, B or noise that may exceed them"
+            f"sharing: expected sums below 2^{leaf.largest_bits}, got a horizon, B or noise that may exceed them"
         )
     return plan
 
@@ -143,7 +169,7 @@ def counter_address(
         deployment=config.deployment,
         genesis_nonce=nonce,
         system=SYSTEM,
-        mechanism=MECHANISM,
+        mechanism=f"sums of {leaf_of(config.records.dimension).content}",
         parameters={"slots_per_release": config.slots_of(domain)},
         config_digest=digest,
         epoch=epoch,
@@ -183,12 +209,14 @@ class Counters:
         plan: see `plan_of`.
         key: the domain's own.
         address: address of its first counter; later ones differ in the window.
+        dimension: n.
         silent: without noise.
     """
 
     plan: Plan
     key: Key
     address: NoiseAddress
+    dimension: int
     silent: bool = False
 
     def open(self, generation: int) -> Counter:
@@ -214,3 +242,153 @@ class Counters:
         if self.silent:
             return counter.dump()
         return self.plan.save(self.key, replace(self.address, window=generation), counter)
+
+
+_STATE_HEAD = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRelease:
+    """A release of a domain.
+
+    Attributes:
+        domain: number of the domain.
+        generation: number of its counter, from 0.
+        leaves: number of leaves in the sum.
+        slots: number of slots in it with nulls; public.
+        values: int64 (cells,), the noised sum in units of the leaf's lattice.
+        last: the counter has reached its horizon.
+    """
+
+    domain: int
+    generation: int
+    leaves: int
+    slots: int
+    values: NDArray[np.int64]
+    last: bool
+
+
+class NodeState:
+    """One domain; see the module's docstring. Its state is as sensitive as its records."""
+
+    def __init__(self, domain: int, counters: Counters, slots_per_release: int) -> None:
+        """Begin before the first slot."""
+        self.domain = domain
+        self.generation = 0
+        self.slots = 0
+        self._counters = counters
+        self._size = slots_per_release
+        self._counter = counters.open(0)
+        self._leaf = np.zeros(counters.plan.dimension, dtype=np.int64)
+
+    @property
+    def capacity_left(self) -> int:
+        """Number of slots that still fit into the open leaf; at 0 the leaf has to be released."""
+        return self._size - self.slots
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of the current counter."""
+        return self._counter.leaves
+
+    def fold(self, rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
+        """Take slots at the published model.
+
+        Args:
+            rows: at most `capacity_left` slots; those that break a bound count as null.
+            model: int32 (n,), the published weights and nothing else; moments do not depend on it.
+
+        Returns:
+            A `Refusal` for each slot, zone-private, int8 (m,).
+
+        Raises:
+            LeafFull: more slots than fit. No slot is taken then.
+            PdolError: a model of another type or size. No slot is taken then.
+        """
+        if len(rows) > self.capacity_left:
+            raise LeafFull(f"leaf: expected at most {self.capacity_left} slots, got {len(rows)}")
+        dimension = self._counters.dimension
+        if model.dtype != np.int32 or model.shape != (dimension,):
+            raise PdolError(f"model: expected int32 of shape {(dimension,)}, got {model.dtype} of shape {model.shape}")
+        slots, refused = admit(rows, dimension)
+        if takes_moments(dimension):
+            add_moments(self._leaf, slots, dimension)
+        else:
+            add_gradients(self._leaf, slots, model)
+        self.slots += len(rows)
+        return refused
+
+    def release(self, origin: bytes = b"") -> NodeRelease:
+        """Close the full leaf and release the noised sum so far.
+
+        Args:
+            origin: names the events of all slots so far; it is in the noise address of a leaf.
+
+        Raises:
+            LeafFull: the leaf is not full; only the number of slots may close a release.
+        """
+        if self.capacity_left:
+            raise LeafFull(f"release: expected a full leaf of {self._size} slots, got {self.slots}")
+        self._counter.add(self._leaf[None], origin)
+        leaves, last = self._counter.leaves, self._counter.leaves == self._counters.plan.horizon
+        released = NodeRelease(
+            self.domain, self.generation, leaves, leaves * self._size, self._counter.release().values, last
+        )
+        self.drop_leaf()
+        self._next_if_full()
+        return released
+
+    def _next_if_full(self) -> None:
+        if self._counter.leaves == self._counters.plan.horizon:
+            self.generation += 1
+            self._counter = self._counters.open(self.generation)
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all its slots have come (`Plan.draws_ahead`)."""
+        return not self._counters.silent and self._counters.plan.draws_ahead
+
+    def drop_leaf(self) -> None:
+        """Delete the open leaf: its content was already released, or never will be."""
+        self._leaf[:] = 0
+        self.slots = 0
+
+    def skip(self, leaves: int) -> None:
+        """Count leaves whose content was released but is no longer known, and delete the open leaf."""
+        for _ in range(leaves):
+            self.drop_leaf()
+            self._counter.add(self._leaf[None])
+            self._next_if_full()
+
+    def redraw(self, counters: Counters) -> None:
+        """Continue in another counter.
+
+        Earlier releases stay, and later leaves, the open one first, are summed under new noise.
+
+        Args:
+            counters: under another key, or at another address.
+        """
+        self.generation += 1
+        self._counters = counters
+        self._counter = counters.open(self.generation)
+
+    def dump(self) -> bytes:
+        """The state as bytes."""
+        head = _STATE_HEAD.pack(self.generation, self.slots)
+        return head + self._leaf.astype("<i8").tobytes() + self._counters.save(self.generation, self._counter)
+
+    def load(self, state: bytes) -> None:
+        """Restore a dumped state of the same domain.
+
+        Raises:
+            BadState: the bytes are no state of this kind.
+        """
+        fixed = _STATE_HEAD.size + self._leaf.nbytes
+        if len(state) < fixed:
+            raise BadState(f"domain state: expected at least {fixed} bytes, got {len(state)}")
+        generation, slots = _STATE_HEAD.unpack_from(state)
+        if slots > self._size:
+            raise BadState(f"domain state: expected at most {self._size} slots in the open leaf, got {slots}")
+        counter = self._counters.restore(generation, state[fixed:])
+        self.generation, self.slots, self._counter = generation, slots, counter
+        self._leaf = np.frombuffer(state[_STATE_HEAD.size : fixed], dtype="<i8").astype(np.int64)

@@ -1,37 +1,46 @@
 """The sound form of sharing: a domain predicts with the published model, and has one continual counter.
 
-A counted slot adds its gradient at the published model to the open leaf. After B slots the noised running sum is
-released, with a debit. Models are read before a batch's records, so the whole batch is predicted by one version. A new
-epoch has a new counter: earlier releases stay, and later leaves, the open one first, are summed under new noise. No
-slot is in two counters.
+A counted slot adds its moments, or its gradient at the published model, to the open leaf. After B slots the noised
+running sum is released, with a debit. Models are read before a batch's records, so the whole batch is predicted by one
+version. A new epoch has a new counter: earlier releases stay, and later leaves, the open one first, are summed under
+new noise. No slot is in two counters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputSlice, Output, TopicPartition
-from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, integer, optional_part, own_part, rows
-from hushstream.engine.state.parts import READER
+from hushstream.engine.state.declared import (
+    FIXED,
+    READER,
+    DeclaresFields,
+    Field,
+    integer,
+    optional_part,
+    own_part,
+    rows,
+)
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.systems.pdol.algorithm.counters import Counters
-from hushstream.systems.pdol.algorithm.gradient import predictions, scores
-from hushstream.systems.pdol.algorithm.local import NodePredictors
-from hushstream.systems.pdol.algorithm.node import NodeState
-from hushstream.systems.pdol.algorithm.rows import Slot, labelled
-from hushstream.systems.pdol.deployment import TRACK, PdolSystem
+from hushstream.schemas import codec
+from hushstream.systems.pdol.algorithm.aggregate import Model
+from hushstream.systems.pdol.algorithm.counters import Counters, NodeState
+from hushstream.systems.pdol.algorithm.local import SHOWN, NodePredictors
+from hushstream.systems.pdol.algorithm.moments import takes_moments
+from hushstream.systems.pdol.algorithm.rows import Slot, labelled, predictions, scores
+from hushstream.systems.pdol.guarantee import TRACK, PdolSystem
 from hushstream.systems.pdol.nodes.home import HomeMachine, Slots, home_state
 
 
 class CounterSharing(DeclaresFields):
-    """Noised sums of the gradients of one domain."""
+    """Noised sums of the moments or gradients of one domain."""
 
     fields: ClassVar[Mapping[str, Field]] = {
         "reader": own_part(READER),
@@ -42,6 +51,7 @@ class CounterSharing(DeclaresFields):
         "node": own_part(),
     }
     derived: ClassVar[Mapping[str, str]] = {
+        "_dimension": FIXED,
         "_slots": FIXED,
         "_first": FIXED,
     }
@@ -59,15 +69,12 @@ class CounterSharing(DeclaresFields):
         nodes = config.nodes_of(partition)
         self.predictors: NodePredictors | None = None
         if config.prediction.place == "node":
-            self.predictors = NodePredictors(len(nodes), config.records.dimension, config.prediction)
+            self.predictors = NodePredictors(len(nodes), config.records.dimension)
         self.node: NodeState
+        self._dimension = config.records.dimension
         self._slots = config.slots_of(partition)
         self._first = nodes.start
         """The domain's first node."""
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        return (self.reader.topic,)
 
     @property
     def readers(self) -> Sequence[ModelReader]:
@@ -83,7 +90,7 @@ class CounterSharing(DeclaresFields):
 
     @property
     def predicts_in_floats(self) -> bool:
-        return self.predictors is not None
+        return self.predictors is not None or takes_moments(self._dimension)
 
     def predictor_phase(self, ended_phase: int) -> int:
         return self.model_phase
@@ -102,10 +109,18 @@ class CounterSharing(DeclaresFields):
         """See `Sharing.on_broadcast`: versions of the model."""
         adopted = 0
         for record in self.reader.read(part):
-            self.model = np.frombuffer(record.fields["weights"], "<i4").astype(np.int32)
-            self.version, self.model_phase = record.fields["version"], record.fields["phase"]
+            self._adopt(record.fields)
             adopted += 1
         return {Outcome.MODEL_ADOPTED: adopted} if adopted else {}
+
+    def _adopt(self, fields: Mapping[str, Any]) -> None:
+        """Take over a version of the model; a home solves sums of moments, in floats of its own machine."""
+        moments = takes_moments(self._dimension)
+        weights = np.frombuffer(fields["weights"], "<i8" if moments else "<i4")
+        solved = Model(fields["version"], weights, fields["releases"], fields["deviation"]).solved(self._dimension)
+        self.model, self.version, self.model_phase = solved.weights, fields["version"], fields["phase"]
+        if self.predictors is not None:
+            self.predictors.adopt(solved)
 
     def predictions(self, slots: Slots) -> Sequence[int] | None:
         """See `Sharing.predictions`: by the published model alone, if nodes have no experts."""
@@ -114,18 +129,21 @@ class CounterSharing(DeclaresFields):
         labels: list[int] = predictions(scores(slots.rows, self.model)).tolist()
         return labels
 
-    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """See `Sharing.predict`: by a vote of the node's experts."""
+    def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
+        """See `Sharing.predict`: by the node's experts, under its guard."""
         assert self.predictors is not None
-        row = slots.rows.part(place, place + 1)
-        predicted = self.predictors.predict(self._local(slots.nodes[place]), row, self.model)[0]
-        return int(predicted[-1]), predicted.tobytes()
+        row, node = slots.rows.part(place, place + 1), self._local(slots.nodes[place])
+        votes = self.predictors.predict(node, row, self.model, np.array([coin]))[0]
+        return int(votes[SHOWN]), votes.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
         """See `Sharing.learn`: the node's own learners are in the edge zone."""
-        if self.predictors is not None and slot.features is not None:
-            rows, votes = labelled([slot._replace(label=label)]), np.frombuffer(slot.votes, np.int8)[None, :-1]
-            self.predictors.learn(self._local(slot.node), rows, self.model, votes)
+        if self.predictors is None:
+            return
+        node, votes = self._local(slot.node), np.frombuffer(slot.votes, np.int8)[None]
+        self.predictors.close(node, np.array([label], np.int8), votes)
+        if slot.features is not None:
+            self.predictors.learn(node, labelled([slot._replace(label=label)]), self.model, votes)
 
     def _local(self, node: int) -> NDArray[np.int64]:
         """The node's number within its domain."""
@@ -139,7 +157,7 @@ class CounterSharing(DeclaresFields):
         return self._slots - self.node.slots
 
     def add(self, slots: Sequence[Slot]) -> None:
-        """See `Sharing.add`: adds their gradients to the leaf, all at once."""
+        """See `Sharing.add`: adds their moments or gradients to the leaf, all at once."""
         if slots:
             self.node.fold(labelled(slots), self.model)
 
@@ -153,7 +171,7 @@ class CounterSharing(DeclaresFields):
             "config_digest": home.system.digest,
             "mechanism": home.system.config.sharing.counter,
             "domain": made.domain,
-            "epoch": home.epoch.number,
+            "epoch": home.releases.epoch.number,
             "generation": made.generation,
             "leaf": made.leaves,
             "slots": made.slots,
@@ -161,7 +179,7 @@ class CounterSharing(DeclaresFields):
             "sums": made.values.astype("<i8").tobytes(),
             **home.system.stated[home.system.as_stated(home.key.reproducible)],
         }
-        return release_id, Output("releases", 0, home.chain.encode("GradientSum", fields))
+        return release_id, Output("releases", 0, codec.encode("GradientSum", fields))
 
     def drop(self) -> None:
         self.node.drop_leaf()
@@ -172,7 +190,7 @@ class CounterSharing(DeclaresFields):
 
 def _counters(home: HomeMachine) -> Counters:
     """The domain's counters under the noise of this epoch."""
-    return home.system.counters(home.key, home.nonce, home.epoch.number, home.partition)
+    return home.system.counters(home.key, home.releases.nonce, home.releases.epoch.number, home.partition)
 
 
 def counter_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> HomeMachine:

@@ -18,21 +18,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputSlice, Output, TopicPartition
-from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, Single, own_part
-from hushstream.engine.state.parts import array, record
+from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, Single, array, own_part, record
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.pdol.algorithm.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
-from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.aggregator import PdolOutcome
+from hushstream.systems.pdol.algorithm.gossip import (
+    GossipNode,
+    draw_noise,
+    gossip_address,
+    mixing_of,
+    noise_law,
+    require_gossip,
+)
 from hushstream.systems.pdol.algorithm.rows import Rows, Slot, labelled, sums_by_row
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.guarantee import PdolSystem
 from hushstream.systems.pdol.nodes.home import HomeMachine, Slots, home_state
-from hushstream.systems.pdol.outcomes import PdolOutcome
 
 if TYPE_CHECKING:
     from hushstream.counting.calibration import NodeNoise
@@ -108,11 +113,6 @@ class GossipSharing(DeclaresFields):
         self.phase_ends: TopicPartition = ("parameters", partition)
 
     @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Sharing.broadcasts`: the neighbours' parameters."""
-        return tuple(("parameters", other) for other in self.neighbours)
-
-    @property
     def read(self) -> Mapping[TopicPartition, int]:
         return {("parameters", other): neighbour.position for other, neighbour in self.neighbours.items()}
 
@@ -159,7 +159,7 @@ class GossipSharing(DeclaresFields):
     def predictions(self, slots: Slots) -> None:
         """See `Sharing.predictions`: parameters change with each round."""
 
-    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
+    def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
         """See `Sharing.predict`: with the node's own parameters, or those that it sent."""
         row = slots.rows.part(place, place + 1)
         weights = self.node.weights()[row.indices]
@@ -185,7 +185,7 @@ class GossipSharing(DeclaresFields):
         sent = self.node.step(rows, self._noise(home, rows))[1]
         release_id = home.release_id(after)
         fields = _parameters(home, release_id, after, sent)
-        return release_id, Output(*self.phase_ends, home.chain.encode("Parameters", fields))
+        return release_id, Output(*self.phase_ends, codec.encode("Parameters", fields))
 
     def feed(self) -> None:
         """Use the waiting parameters of rounds that this node has reached."""
@@ -199,7 +199,9 @@ class GossipSharing(DeclaresFields):
         events = home.events.to_bytes(16, "little")
         row = (slot.indices.tobytes(), slot.values.tobytes(), slot.labels.tobytes())
         content = home.key.digest("parameters", events, *row, self.node.dump())
-        address = gossip_address(config, self._digest, home.nonce, home.epoch.number, home.partition, number)
+        address = gossip_address(
+            config, self._digest, home.releases.nonce, home.releases.epoch.number, home.partition, number
+        )
         address = replace(address, partition=home.partition, content=content)
         return np.asarray(draw_noise(_law(config, number), [home.key], [address], config.records.dimension)[0])
 
@@ -222,7 +224,7 @@ def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[
         "release_id": release_id,
         "config_digest": home.system.digest,
         "node": home.partition,
-        "epoch": home.epoch.number,
+        "epoch": home.releases.epoch.number,
         "after": after,
         "values": sent.astype("<i8").tobytes(),
         **home.system.stated[home.system.as_stated(home.key.reproducible)],

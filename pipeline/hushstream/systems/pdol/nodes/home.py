@@ -9,7 +9,7 @@ labelled by then; otherwise it is counted as null. So the number of slots follow
 One journal record covers one batch: its predictions, and a digest and a debit of each release. Published records of
 others are read before the batch's records. If the inputs no longer give a journal record, its releases stay, and the
 next release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
-(`ReleasingMachine.request_epoch`); a known fork opens one in any case. A key rotation begins an epoch, too, which is
+(`Machine.request_epoch`); a known fork opens one in any case. A key rotation begins an epoch, too, which is
 not charged again.
 """
 
@@ -17,64 +17,48 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.batch import CHARGES, KEY_IN_FORCE, NOISE_EPOCH, WHOLE_RECORD, Batch
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Batch as JournaledBatch
-from hushstream.engine.journal.chain import (
-    Chain,
-    Identity,
-    covered,
-    digest_records,
-    in_its_generation,
-    record_of,
-    require_same,
-)
-from hushstream.engine.journal.ownership import owner
-from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
-from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, Spending, debit_fields
-from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
+from hushstream.engine.journal.chain import Identity, covered, owner
+from hushstream.engine.journal.notes import STAYS
+from hushstream.engine.learner.deciding import AnsweringRole
+from hushstream.engine.learner.model_parts import ModelReader
+from hushstream.engine.noise.spending import ChargeResult
+from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.state.declared import (
     FIXED,
-    DeclaresFields,
     Field,
     Inside,
     Several,
     Single,
     State,
     after,
+    array,
     boolean,
     integer,
-    key_in_force,
-    own_part,
+    record,
     remembered,
     whole_bytes,
 )
-from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import BoundedMap
-from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import id_fault
-from hushstream.systems.pdol.algorithm.edge import admit
-from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot
-from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.outcomes import PdolOutcome, PdolRefusal
+from hushstream.schemas.rows import Reason, id_fault
+from hushstream.systems.pdol.aggregator import PdolOutcome, PdolRefusal
+from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot, admit
+from hushstream.systems.pdol.guarantee import PdolSystem
 
 _SLOT = record(
     "OpenSlot",
@@ -93,7 +77,7 @@ _TAG_BYTES = 16
 
 def home_state(what: str, name: str, sharing: Mapping[str, Field]) -> State:
     """The declared state of a home: its own fields, and those of its `Sharing`, which need open noise."""
-    return State(what, 2, name, OWN, sharing=Inside(sharing))
+    return State(what, name, OWN, sharing=Inside(sharing))
 
 
 def _pack_spent(role: Any) -> Mapping[str, Any]:
@@ -138,16 +122,20 @@ def _read(item: dict[str, Any]) -> Slot:
 
 OWN: Mapping[str, Field] = {
     "chain": owner(),
-    "position": integer(),
-    "keys": key_in_force(),
-    "epoch": EPOCH_FIELD,
+    "read": Several(
+        {"position": "long"},
+        lambda role: {"position": role.read[role.inputs[0]]},
+        lambda role, values: role.read.update({role.inputs[0]: values["position"]}),
+    ),
+    "keys": KEY_IN_FORCE,
+    "epoch": NOISE_EPOCH,
     "ended_phase": integer(disk="sealed_phase"),
     "absent": Single(array("int"), sorted, lambda value, _: set(value)),
     "events": whole_bytes(16),
     "pending": Single(array(_SLOT), _pack_pending, _unpack_pending),
     "past": remembered(_PAST, Past),
     "spent": Several({"persons": "bytes", "spent": "bytes"}, _pack_spent, _unpack_spent),
-    "spending": own_part(SPENDING),
+    "spending": CHARGES,
     "diverged": boolean(),
     "open_noise": after("open_noise"),
 }
@@ -315,23 +303,6 @@ def labels_of(one: Incoming) -> list[int]:
     return labels
 
 
-def within_allowance(spent: MutableMapping[bytes, int], user: bytes, cap: int) -> bool:
-    """Charge a slot to its user, whatever its content, and return whether the allowance covers it.
-
-    Args:
-        spent: number of slots by user, counted up to the cap.
-        user: user of the slot.
-        cap: `RecordConfig.records_per_user`.
-
-    Returns:
-        False if a null slot takes its place; observers cannot see which.
-    """
-    before = spent.get(user, 0)
-    if before < cap:
-        spent[user] = before + 1
-    return before < cap
-
-
 # What it shares, and a batch.
 
 
@@ -341,10 +312,6 @@ class Sharing(Protocol):
     @property
     def state(self) -> State:
         """The declared state of a home with this sharing."""
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """The broadcast partitions that this home follows."""
 
     @property
     def readers(self) -> Sequence[ModelReader]:
@@ -385,8 +352,11 @@ class Sharing(Protocol):
     def predictions(self, slots: Slots) -> Sequence[int] | None:
         """The predicted labels of a batch; None if one may depend on other records of it, or on their labels."""
 
-    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """If there are no `predictions`: the one of a record, and those of the node's experts, if there are any."""
+    def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
+        """If there are no `predictions`: the one of a record, and the votes of the node's experts, if there are any.
+
+        The coin is uniform in [0, 1), and this event's own.
+        """
 
     def learn(self, slot: Slot, label: int) -> None:
         """Let the node's experts learn from a label, if they predicted the record.
@@ -411,40 +381,30 @@ class Sharing(Protocol):
         """Count releases that the inputs no longer reproduce."""
 
 
-@dataclass(slots=True)
-class Batch:
-    """One batch, and its results.
+@dataclass(slots=True, eq=False)
+class RecordBatch(Batch):
+    """A batch of records and labels, and its predictions.
 
     Attributes:
-        journaled: the journaled predictions, int8, if floats may differ by a rounding.
         adopting: whether its releases were already sent, so that none is made.
         slots: its records.
         predictions: see `Sharing.predictions`.
         counted: slots that were counted since the last release.
         until_release: see `Sharing.until_release`.
-        outputs: records to send after the journal record.
-        dead: dead letters.
-        counts: events by outcome.
         event_ids: of the predictions, in order.
         predicted: the labels.
         repeated: which of them are repeats of earlier predictions.
-        debits: of the releases.
         released: number of releases.
     """
 
-    journaled: NDArray[np.int8] | None = None
     adopting: bool = False
     slots: Slots | None = None
     predictions: Sequence[int] | None = None
     counted: list[Slot] = field(default_factory=list)
     until_release: int | None = None
-    outputs: list[Output] = field(default_factory=list)
-    dead: list[Output] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
     event_ids: list[str] = field(default_factory=list)
     predicted: list[int] = field(default_factory=list)
     repeated: list[bool] = field(default_factory=list)
-    debits: list[dict[str, Any]] = field(default_factory=list)
     released: int = 0
 
     def note(self, event_id: str, predicted: int, *, repeated: bool) -> None:
@@ -453,96 +413,55 @@ class Batch:
         self.predicted.append(predicted)
         self.repeated.append(repeated)
 
-    def fields(self, model_version: int) -> dict[str, Any]:
-        """The fields of the journal record without its head."""
-        return {
-            "event_ids": self.event_ids,
-            "predicted": np.array(self.predicted, dtype=np.int8).tobytes(),
-            "repeated": np.array(self.repeated, dtype=np.uint8).tobytes(),
-            "model_version": model_version,
-            "releases": self.released,
-            "debits": self.debits,
-        }
 
-    def step(self, journal: bytes | None, key_rotated: bool) -> Step:
-        """The step for the driver; ``key_rotated`` if the zone's next key is in force from here on."""
-        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, key_rotated)
+class OtherInputs(ReplayMismatch):
+    """The inputs of a journal record are not those that it was made from."""
 
 
-class HomeMachine(OwnsJournal, DeclaresFields):
+class HomeMachine(AnsweringRole[RecordBatch]):
     """The role of record holders on one home partition.
 
     Attributes:
         state: the declared state, by what is shared.
     """
 
-    fields: ClassVar[Mapping[str, Field]] = {**OWN, "sharing": Inside({})}
+    batch_class = RecordBatch
+    reopens = True
+    state = State("a home's state", "HomeState", OWN, sharing=Inside({}))
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("system", "inputs", "journal", "partition", "nodes", "state"), FIXED),
-        "key": "the one in force of `keys`",
-        "letters": "written under the key in force",
-        "float_ties": "a count of this process alone",
+        **dict.fromkeys(("nodes", "state"), FIXED),
+        "models": "the readers of `sharing`",
         "_decoded": "kept from `ready` to the fold of the same records",
     }
+    system: PdolSystem
 
     def __init__(
         self, system: PdolSystem, partition: int, sharing: Sharing, key: Key, ring: KeyRing | None = None
     ) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity.of(system, "node", "predictions", partition)
-        self.system = system
-        self.partition = partition
-        self.inputs: tuple[TopicPartition, ...] = (("records", partition),)
-        self.journal = identity.journal
+        identity, inputs = Identity.of(system, "node", "predictions", partition), (("records", partition),)
+        noise = (system.spending_terms, ring)
+        super().__init__(system, identity, "Predictions", inputs, sharing.readers, "edge", key, *noise)
         self.nodes = system.nodes_of(partition)
         self.state = sharing.state
         self.sharing = sharing
-        self.key = key
-        """The zone's key in force."""
-        self.keys = KeyInForce(key, ring)
-        self.chain = Chain(identity, key, "Predictions")
-        self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
-        self.position = 0
         self.ended_phase = -1
         """The last phase that ended in this log."""
         self.absent: set[int] = set()
         """Nodes of this home that have left, or have not joined yet."""
-        self.epoch = NoiseEpoch()
         self.events = 0
         """Sum of the names of all events whose slots were counted; the sum names all of them together."""
         self.pending: OrderedDict[str, Slot] = OrderedDict()
         self.past: BoundedMap[Past] = BoundedMap(system.config.records.remembered_events)
         self.spent: dict[bytes, int] = {}
         """Number of records of each person by tag, counted up to the allowance."""
-        self.spending = Spending(system.spending_terms, partition)
-        self.float_ties = 0
         self.diverged = False
         """Whether a journal record was adopted that the inputs no longer reproduce; later ones may differ, too."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
         self.open_noise()
 
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        return self.sharing.broadcasts
-
-    @property
-    def readers(self) -> Sequence[ModelReader]:
-        return self.sharing.readers
-
-    def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
-        return self.state.pack(self)
-
-    def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
-        self.state.restore(self, snapshot)
-
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: one digest over all inputs of a batch."""
-        return digest_records(self.key, slices)
-
     def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis, self.keys.retired)
+        super().start(genesis)
         self.open_noise()
 
     def open_noise(self) -> None:
@@ -550,11 +469,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.sharing.open_noise(self)
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {("records", self.partition): self.position, **self.sharing.read}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: every batch is journaled."""
-        return {("records", self.partition): self.position}
+        return {**self.read, **self.sharing.read}
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
@@ -575,86 +490,41 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     # Noise, and what it costs.
 
     @property
-    def nonce(self) -> bytes:
-        """The nonce in the noise addresses of this epoch."""
-        return self.epoch.nonce(self.chain.genesis_nonce or bytes(32))
+    def draws_ahead(self) -> bool:
+        return self.sharing.draws_ahead
 
-    @property
-    def charged(self) -> Cost:
-        return self.spending.spent
-
-    @property
-    def refused(self) -> Exhausted | None:
-        return self.spending.refusal(self.epoch.next_charge_key())
-
-    def opened_epoch_since(self, sequence: int) -> bool:
-        return self.epoch.opened_epoch_since(sequence)
-
-    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        if forked or self.sharing.draws_ahead:
-            self.epoch.request(nonce, incarnations)
-        return self.epoch.due
+    def redraw_noise(self) -> None:
+        self.sharing.redraw_noise(self)
 
     def release_id(self, *place: int) -> bytes:
         """The opaque id of a release, under the noise of the epoch."""
-        named = struct.pack(f"<{len(place) + 2}q", self.partition, self.epoch.number, *place)
-        return self.key.digest("release-id", self.nonce, named)
-
-    def put_key(self, key_id: bytes) -> None:
-        """Use the zone's key with this public id from now on.
-
-        Raises:
-            KeyFileError: the key was destroyed, or the zone never had it.
-        """
-        self.key = self.keys.rotate_to(key_id)
-        self.chain.rotate_to(self.key)
-        self.letters.rotate_to(self.key)
-
-    def _rotate_to(self, key_id: bytes) -> None:
-        """Begin an epoch under the key that the last record named."""
-        if key_id == STAYS:
-            return
-        self.put_key(key_id)
-        self.epoch.rotate()
-        self.sharing.redraw_noise(self)
+        named = struct.pack(f"<{len(place) + 2}q", self.partition, self.releases.epoch.number, *place)
+        return self.key.digest("release-id", self.releases.nonce, named)
 
     # A batch, from its first record to its journal record.
 
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for one batch."""
-        turned_to = self.keys.due
-        batch, fields = self._folded(slices, turned_to)
-        journal = self.chain.append(fields)
-        self._rotate_to(turned_to)
-        return [batch.step(journal, turned_to != STAYS)]
-
-    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: after a `ReplayMismatch` the state is unchanged, and `reopen` may be called.
 
         Raises:
             HushstreamError: the inputs are unchanged and give another record: this is another program.
         """
-        fields = self.chain.check(value, self.positions())
-        parts = covered(self.positions(), slices)
-        if self.input_digest(list(parts.values())) != fields["head"]["input_digest"]:
-            raise ReplayMismatch(f"{self._record()}: its inputs are not those that it was made from; nothing is sent")
         before = self.snapshot() if self.diverged else b""
-        if fields["debits"]:
-            self.epoch.follow(fields["head"]["epoch"], fields["debits"][0]["scope"], self.spending.terms.own)
-        journaled = np.frombuffer(fields["predicted"], np.int8) if self.sharing.predicts_in_floats else None
-        batch, again = self._folded(slices, fields["turned_to"], journaled)
         try:
-            require_same(self.chain, again, fields)
+            return super().replay(value, slices)
+        except OtherInputs:
+            raise
         except ReplayMismatch:
             if before:
                 self.restore(before)
                 raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed") from None
             changed = f"{self._record()}: the same inputs give another record: another program wrote it"
             raise HushstreamError(changed) from None
-        self.chain.append(again)
-        self._rotate_to(fields["turned_to"])
-        return batch.step(None, fields["turned_to"] != STAYS)
+
+    def follow(self, fields: Mapping[str, Any], input_digest: bytes) -> None:
+        if input_digest != fields["head"]["input_digest"]:
+            raise OtherInputs(f"{self._record()}: its inputs are not those that it was made from; nothing is sent")
+        super().follow(fields, input_digest)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Continue after a record that its inputs no longer reproduce.
@@ -662,47 +532,54 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         Its releases count, and are never sent again. The slots that are in the log now are counted without a release.
         The next release opens an epoch after the record's own.
         """
+        batch = RecordBatch(self, slices=covered(self.positions(), slices), adopting=True)
         fields = self.chain.accept(value, self.positions())
         self.diverged = True
-        self._take(covered(self.positions(), slices), Batch(adopting=True))
-        own, debits = self.spending.terms.own, fields["debits"]
-        self.sharing.skip(len(debits))
-        scope = (
-            debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
-        )
-        self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
-        # What the journal record paid stays paid, whatever its inputs are now.
-        if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
-            self.spending.try_charge(self.epoch.charge_key(), already_paid=True)
-        if fields["turned_to"] != STAYS:
-            self._rotate_to(fields["turned_to"])
-        return Step(None, (), (), {Outcome.DIVERGED: 1}, fields["turned_to"] != STAYS)
+        self.take(batch)
+        self.read[self.inputs[0]] = batch.slices[self.inputs[0]].high
+        self.sharing.skip(len(fields["debits"]))
+        self.releases.adopt(fields, fields["debits"], 0)
+        key_rotated = fields["turned_to"] != STAYS
+        if key_rotated:
+            self._rotate(fields["turned_to"])
+        return Step(None, (), (), {Outcome.DIVERGED: 1}, key_rotated)
 
-    def _folded(
-        self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
-    ) -> tuple[Batch, dict[str, Any]]:
-        """Fold a batch, and return it with the fields of its journal record."""
-        parts = covered(self.positions(), slices)
-        batch = Batch(journaled)
-        self._take(parts, batch)
-        fields = {**batch.fields(self.sharing.version), "turned_to": turned_to}
-        ranges, inputs = [InputRange(*part[:4]) for part in parts.values()], digest_records(self.key, parts.values())
-        whole = JournaledBatch(ranges, inputs, fields, tuple(batch.outputs), self.epoch.number)
-        return batch, record_of(self.chain, whole, self.chain.sequence + 1)
-
-    def _record(self) -> str:
-        return f"predictions/{self.partition} record {self.chain.sequence + 1}"
-
-    def _take(self, parts: Mapping[TopicPartition, InputSlice], batch: Batch) -> None:
+    def take(self, batch: RecordBatch) -> Mapping[str, Any]:
         """Take published records of others, then records, in the order of their topics."""
-        for (topic, _), part in parts.items():
+        for (topic, _), part in batch.slices.items():
             if topic == "records":
                 self._take_records(part, batch)
             else:
                 batch.counts.update(self.sharing.on_broadcast(part))
         self._decoded = None
+        return {
+            "event_ids": batch.event_ids,
+            "predicted": np.array(batch.predicted, dtype=np.int8).tobytes(),
+            "repeated": np.array(batch.repeated, dtype=np.uint8).tobytes(),
+            "model_version": self.sharing.version,
+            "releases": batch.released,
+            "debits": batch.debits,
+            "turned_to": self.releases.keys.due if batch.replayed is None else batch.replayed.fields["turned_to"],
+        }
 
-    def _take_records(self, part: InputSlice, batch: Batch) -> None:
+    def end(self, batch: RecordBatch, answers: Mapping[str, Any]) -> Step:
+        """See `AnsweringRole.end`: the record is still under the old key if it rotates the key."""
+        step = super().end(batch, answers)
+        if answers["turned_to"] == STAYS:
+            return step
+        self._rotate(answers["turned_to"])
+        return replace(step, key_rotated=True)
+
+    def _rotate(self, key_id: bytes) -> None:
+        """Begin an epoch under the key that the last record named."""
+        self.put_key(key_id)
+        self.releases.epoch.rotate()
+        self.redraw_noise()
+
+    def _record(self) -> str:
+        return f"predictions/{self.partition} record {self.chain.sequence + 1}"
+
+    def _take_records(self, part: InputSlice, batch: RecordBatch) -> None:
         decoded = self._decode(part)
         asked = [one for one in decoded if one.name in RECORD_KINDS]
         if asked:
@@ -716,27 +593,22 @@ class HomeMachine(OwnsJournal, DeclaresFields):
                 for row in range(one.rows):
                     self._on_record(one, row, batch.slots, place + row, batch)
                 place += one.rows
+            elif one.name not in KINDS:
+                self._refuse(one.name, one, batch)
+            elif one.name in LABEL_KINDS:
+                for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
+                    self._take_label(one, row, event_id, user, label, batch)
+            elif one.name == "Seal":
+                self._end_phase(one, batch)
+            elif one.name == "Membership":
+                self._join_or_leave(one, batch)
             else:
-                self._take_other(one, batch)
+                self._forget(one, batch)
         self.sharing.add(batch.counted)
-        self.position = part.high
-
-    def _take_other(self, one: Incoming, batch: Batch) -> None:
-        if one.name not in KINDS:
-            self._refuse(one.name, one, batch)
-        elif one.name in LABEL_KINDS:
-            for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
-                self._take_label(one, row, event_id, user, label, batch)
-        elif one.name == "Seal":
-            self._end_phase(one, batch)
-        elif one.name == "Membership":
-            self._join_or_leave(one, batch)
-        else:
-            self._forget(one, batch)
 
     # Records.
 
-    def _on_record(self, one: Incoming, row: int, slots: Slots, place: int, batch: Batch) -> None:
+    def _on_record(self, one: Incoming, row: int, slots: Slots, place: int, batch: RecordBatch) -> None:
         """Predict one record, answer it again, or refuse it."""
         node, (event_id, user) = slots.nodes[place], slots.names[place]
         reason = slots.faults[place] or self._node_refusal(node)
@@ -752,14 +624,14 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         else:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, batch, row)
 
-    def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: Batch) -> None:
+    def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: RecordBatch) -> None:
         features, predicted, votes = slots.features(place), 0, b""
         if features is not None and batch.predictions is not None:
             predicted = batch.predictions[place]
         elif features is not None:
-            predicted, votes = self.sharing.predict(slots, place)
-        if batch.journaled is not None:
-            journaled = int(batch.journaled[len(batch.predicted)])
+            predicted, votes = self.sharing.predict(slots, place, self._coin(event_id))
+        if batch.replayed is not None and self.sharing.predicts_in_floats:
+            journaled = int(np.frombuffer(batch.replayed.fields["predicted"], np.int8)[len(batch.predicted)])
             self.float_ties += journaled != predicted
             predicted = journaled
         self.past.put(event_id, Past(tag, predicted))
@@ -767,13 +639,21 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch.counts[PdolOutcome.PREDICTED] += 1
         if features is None:
             batch.counts[PdolOutcome.NULL_RECORD] += 1
-        if not within_allowance(self.spent, tag, self.system.config.records.records_per_user):
+        # A slot is charged whatever it holds. Beyond the allowance a null slot takes its place, and none can see which.
+        if self.spent.get(tag, 0) < self.system.config.records.records_per_user:
+            self.spent[tag] = self.spent.get(tag, 0) + 1
+        else:
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             features = None
         # Count each slot when `label_slots` further ones have come.
         self.pending[event_id] = Slot(node, tag, features, 0, votes)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
+
+    def _coin(self, event_id: str) -> float:
+        """An event's coin, uniform in [0, 1): the same in every replay."""
+        drawn = self.key.digest("guard-coin", self.chain.genesis_nonce, event_id.encode())
+        return (int.from_bytes(drawn[:8], "little") >> 11) / (1 << 53)
 
     def _node_refusal(self, node: int) -> PdolRefusal | None:
         if node not in self.nodes:
@@ -786,7 +666,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Labels.
 
-    def _take_label(self, one: Incoming, row: int, event_id: str, user: str, label: int, batch: Batch) -> None:
+    def _take_label(self, one: Incoming, row: int, event_id: str, user: str, label: int, batch: RecordBatch) -> None:
         past, slot = self.past.get(event_id), self.pending.get(event_id)
         whose = slot.user if slot is not None else None if past is None else past.user
         if whose is None:
@@ -807,7 +687,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Who takes part, ends of phases, and erasures.
 
-    def _join_or_leave(self, one: Incoming, batch: Batch) -> None:
+    def _join_or_leave(self, one: Incoming, batch: RecordBatch) -> None:
         """Take a node that joins or leaves.
 
         Its waiting slots are counted as all others. Later records of a node that has left are refused.
@@ -820,7 +700,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self._pass_on("Membership", {"node": node, "present": present}, batch)
         batch.counts[PdolOutcome.MEMBERSHIP] += 1
 
-    def _end_phase(self, one: Incoming, batch: Batch) -> None:
+    def _end_phase(self, one: Incoming, batch: RecordBatch) -> None:
         phase = one.fields["phase"]
         if phase <= self.ended_phase or one.fields["origin"] != -1:
             self._refuse(Refusal.BAD_PHASE, one, batch)
@@ -831,13 +711,13 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self._pass_on("Seal", {"phase": phase, "origin": self.partition, "after_click": -1}, batch)
         batch.counts[Outcome.SEAL] += 1
 
-    def _pass_on(self, name: str, fields: Mapping[str, Any], batch: Batch) -> None:
+    def _pass_on(self, name: str, fields: Mapping[str, Any], batch: RecordBatch) -> None:
         """Forward a record to the followers of this home, once."""
         if not batch.adopting:
-            record = self.chain.encode(name, {**fields, "config_digest": self.system.digest})
+            record = codec.encode(name, {**fields, "config_digest": self.system.digest})
             batch.outputs.append(Output(*self.sharing.phase_ends, record))
 
-    def _forget(self, one: Incoming, batch: Batch) -> None:
+    def _forget(self, one: Incoming, batch: RecordBatch) -> None:
         """Make a person's waiting slots null. They are still counted, and the spent allowance stays spent."""
         if one.fields["config_digest"] != self.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, one, batch)
@@ -850,7 +730,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Slots that are counted, and what leaves.
 
-    def _count(self, event_id: str, slot: Slot, batch: Batch) -> None:
+    def _count(self, event_id: str, slot: Slot, batch: RecordBatch) -> None:
         # The name of the event: a number that only this role can compute, in this journal.
         name = int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
         self.events = (self.events + name) % _EVENTS
@@ -861,30 +741,17 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if batch.adopting:
             self.sharing.drop()
         else:
-            self._release(batch)
+            # Charge the release that follows the counted slots, and send it if the budget covers it.
+            batch.release(partial(self._draw, batch))
         batch.counted, batch.until_release = [], self.sharing.until_release
 
-    def _release(self, batch: Batch) -> None:
-        """Charge the release that follows the counted slots, and send it if the budget covers it."""
-        if self.epoch.due:
-            self.epoch.redraw(self.chain.sequence + 1)
-            self.sharing.redraw_noise(self)
-        charge_result = self.spending.try_charge(self.epoch.charge_key())
-        batch.debits.append(debit_fields(charge_result.debit))
+    def _draw(self, batch: RecordBatch, charge: ChargeResult) -> list[Output]:
+        """The release of what is shared, which goes on without it if its price is refused."""
         release_id, output = self.sharing.release(self, batch.counted)
-        if charge_result.refused is None:
-            batch.outputs.append(output)
-            batch.released += 1
-        batch.counts[Outcome.RELEASE if charge_result.refused is None else Outcome.RELEASE_WITHHELD] += 1
+        batch.released += charge.refused is None
+        outputs = [] if charge.refused else [output]
         # The ledger gets a copy of the debit that opened a charge; it is empty if the price was refused.
-        if charge_result.opens:
-            as_stated = self.system.as_stated(self.key.reproducible)
-            entry = self.system.ledger_entry(release_id, charge_result.debit, as_stated)
-            batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
+        return [*outputs, batch.ledger_entry(release_id, charge)] if charge.opens else outputs
 
-    def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:
-        letter = self.letters.letter(
-            reason, "records", self.partition, one.record.offset, one.place(row), one.record.value
-        )
-        batch.dead.append(letter)
-        batch.counts[Outcome.REJECTED] += 1
+    def _refuse(self, reason: str, one: Incoming, batch: RecordBatch, row: int = WHOLE_RECORD) -> None:
+        batch.refuse(reason, one.record, one.place(row))

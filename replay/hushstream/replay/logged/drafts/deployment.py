@@ -1,38 +1,271 @@
-"""Drafts a deployment for a user's own log: its items, the features of a visit, and sizes that fit the log.
+"""Drafts a deployment: its items, the features of a visit, and sizes that suit the expected visits.
 
-Values that were computed from rows are marked as private (`hushstream.features.confirmation`), as in a draft of
-features alone. `hushstream prepare` refuses the draft until its owner has confirmed each mark. An evaluation on the
-same log accepts it.
+Its facts are stated by its owner, or found in a log. Values that were computed from rows are marked as private
+(`hushstream.features.confirmation`), as in a draft of features alone. `hushstream prepare` refuses the draft until its
+owner has confirmed each mark. An evaluation on the same log accepts it.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hushstream.features.confirmation import FROM_ROWS
-from hushstream.replay.logged.drafts.features import FeatureDraft, draft_features
-from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of
+import yaml
+
+from hushstream.agents.worker.deployment import parse_config
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.plan import DAYS, Audience
+from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
+from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
+from hushstream.replay.logged.table import columns_in, read_chunks
+from hushstream.replay.logged.values import absent, id_of
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
 
 _ROOM = 1.25
-"""The drafted capacity, with room for later items, as a multiple of the items in the log."""
+"""The drafted capacity, with room for later items, as a multiple of the items there are."""
 
 _LEAST_ITEMS = 2
 _MOST_INTERACTIONS = 10
-_WINDOWS, _LEAST_WINDOW = 4, 2_000
-"""The drafted number of windows for the expected slots, and the least slots of one.
+_WINDOWS = (12, 4, 2, 1)
+"""Numbers of windows for the expected slots. More of them update the model more often, and each adds noise."""
 
-More windows update the model more often, and each adds noise. With fewer slots in a window, at the drafted epsilon, the
-noise hides everything but the items' mean rewards.
-"""
-
+_CONTROLS = (0.1, 0.2)
 _EXPLORED = 0.05
-_EPSILON, _HELD_OUT, _HOLDOUT_EPSILON = 1.0, 0.1, 0.5
+_EPSILON, _LIFT_EPSILON = 1.0, 0.5
+_MOST_USERS = 10_000_000
+_MONTHS, _MOST_TAGS = 12, 3
+
+
+class TooFew(HushstreamError):
+    """By its own forecast no deployment of this kind would be better than users' own learning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shop:
+    """What a deployment is drafted for, in public numbers or in those of a log.
+
+    Attributes:
+        name: of the deployment; letters that a name may not have are replaced.
+        items: number of items today.
+        named: whether items have ids of their own; else they are 0, 1, 2 and so on.
+        features: the YAML lines of the features of a visit.
+        users: number of users that the deployment is sized for.
+        visits: visits that most of them make.
+        rate: share of visits that are rewarded; None: not known.
+        levels: reward levels above 0.
+        marks: whether figures were taken from rows, and are marked so.
+        windows: number of windows for these users.
+        control: share of users in each of two groups without the shared model; 0: nothing is measured.
+    """
+
+    name: str
+    items: int
+    features: Sequence[str]
+    users: int
+    visits: int
+    rate: float | None = None
+    named: bool = True
+    levels: int = 1
+    marks: bool = False
+    windows: int = _WINDOWS[1]
+    control: float = _CONTROLS[0]
+
+    def text(self, confirmed: bool = False) -> str:
+        """The deployment.yaml, with comments; without marks where its owner has confirmed that all is public."""
+        lines = self._lines()
+        if confirmed:
+            lines = (line for line in lines if not line.lstrip().startswith(NOTES_ON_MARKS))
+        return "\n".join(lines) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        slots = _one_digit(self.users)
+        yield f"deployment: {flow_yaml(_name(self.name))}"
+        named = ", named: true" if self.named else ""
+        yield f"items: {{capacity: {self._capacity()}{named}, expected: {max(self.items, _LEAST_ITEMS)}}}"
+        yield from self.features
+        yield f"expected_slots: {slots}   # one user sends one, so many users in the deployment's whole life"
+        yield from self._mark("", "expected_slots")
+        yield "slot:"
+        yield f"  after_interactions: {min(_MOST_INTERACTIONS, self.visits)}   # as many visits as most users make"
+        yield from self._mark("  ", "after_interactions")
+        yield f"privacy: {{epsilon: {_EPSILON}}}   # what one user's slot costs; smaller is more private, and noisier"
+        yield "release:"
+        yield "  mechanism: slot-sums"
+        yield f"  window_units: {max(1, slots // self.windows)}   # a model comes after so many slots"
+        yield from self._mark("  ", "window_units")
+        yield "feedback:"
+        yield "  settle_seconds: 3600   # slots wait so long for late rewards"
+        if self.levels > 1:
+            yield f"  reward_levels: {self.levels}   # rewards between 0 and 1 are rounded to so many steps"
+        if self.rate is not None:
+            yield f"  click_rate: {self.rate}   # share of visits that are rewarded"
+            yield from self._mark("  ", "click_rate")
+        yield f"exploration: {{choice: epsilon, share: {_EXPLORED}}}   # its own log can judge other policies later"
+        if self.control:
+            yield "measurement:   # users without the shared model, to compare with: `hushstream lift`"
+            yield f"  {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
+        else:
+            yield "# measurement: left out; so few users cannot tell a difference as large as all rewards"
+        yield "partitions: {learner: 1, shuffler: 1}"
+
+    def _mark(self, before: str, setting: str) -> Iterator[str]:
+        if self.marks:
+            yield f"{before}{FROM_ROWS}: [{setting}]"
+
+    def _capacity(self) -> int:
+        """The drafted ``items.capacity``.
+
+        Numbered items cannot be added later, so they need no room for more: it would be filled with items that do not
+        exist.
+        """
+        return max(_LEAST_ITEMS, math.ceil(_ROOM * self.items) if self.named else self.items)
+
+
+def fitted(shop: Shop) -> Shop:
+    """The shop with windows and control groups that suit its number of users, by the forecast of `hushstream plan`.
+
+    It takes the most windows with which the forecast is better than own learning, and the smallest control groups with
+    which `hushstream lift` can tell a difference as large as the rate of rewards.
+
+    Raises:
+        TooFew: there are no such windows; the message says how many visits a month would do.
+        HushstreamError: the command's own check refuses the draft.
+    """
+    for windows in _WINDOWS:
+        if _beats(one := replace(shop, windows=windows)):
+            return next(
+                (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
+            )
+    needed = _enough(shop)
+    visits = f"{monthly(shop.users, shop.visits):,} visits a month"
+    would = (
+        "and no number of visits would do: state fewer items or features"
+        if needed is None
+        else f"here is what would work: {monthly(needed, shop.visits):,} visits a month (--visits), as they are "
+        f"{needed:,} users a year; or fewer items and features"
+    )
+    raise TooFew(
+        f"too few visits for this: with {visits}, no shared private model is forecast to be better than users' own "
+        f"learning; {would}"
+    )
+
+
+def users_of(visits: int, each: int) -> int:
+    """Number of users of a year with this number of visits a month, if each makes ``each`` visits."""
+    return max(1, round(_MONTHS * visits / each))
+
+
+def monthly(users: int, each: int) -> int:
+    """Visits a month by this number of users a year."""
+    return math.ceil(users * each / _MONTHS)
+
+
+def _enough(shop: Shop) -> int | None:
+    """Number of users for which one window beats own learning, at most a quarter too many; None if there is none."""
+    low, times = shop.users, 2
+    while not _beats(replace(shop, users=shop.users * times, windows=1)):
+        low, times = shop.users * times, times * 2
+        if shop.users * times > _MOST_USERS:
+            return None
+    high = shop.users * times
+    while high > 1.25 * low:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _beats(replace(shop, users=middle, windows=1)) else (middle, high)
+    unit: int = 10 ** max(0, len(str(high)) - 2)
+    return math.ceil(high / unit) * unit
+
+
+def _beats(shop: Shop) -> bool:
+    config = _config(shop)
+    kind = kind_of(config.system)
+    assert kind.plan is not None, kind.name
+    # Users who come in the first half of the year have made all their visits by its end.
+    audience = Audience(config.expected_slots, min(_MOST_INTERACTIONS, shop.visits), DAYS[-1] / 2)
+    return kind.plan(config, Artefacts(shop.name, {}), audience).beats is True
+
+
+def _tells(shop: Shop) -> bool:
+    config = _config(shop)
+    return not any(note.text.startswith("measurement.") for note in kind_of(config.system).notes(config))
+
+
+def _config(shop: Shop) -> Any:
+    config = parse_config(without_marks(yaml.safe_load(shop.text())), shop.name)
+    kind_of(config.system).check(config)
+    return config
+
+
+def feature_lines(known: Sequence[str]) -> Iterator[str]:
+    """The YAML lines of features as a person states them.
+
+    Args:
+        known: each as ``NAME=a,b,c`` (one of these), ``NAME=a|b`` (any of these), ``NAME=16..96`` (a number),
+            ``NAME=clock``, ``NAME=weekday`` or ``NAME=yes/no``.
+
+    Raises:
+        HushstreamError: one is none of these, or none is stated.
+    """
+    if not known:
+        raise HushstreamError("known: expected at least one feature of a visit, such as device=phone,laptop; got none")
+    yield "features:   # known before an item is shown; the application tells them by name"
+    for text in known:
+        name, _, said = text.partition("=")
+        yield f"  {flow_yaml(name.strip())}: {flow_yaml(_feature(text, said.strip())).strip()}"
+
+
+_SAID = {"clock": "time_of_day", "weekday": "day_of_week", "yes/no": "boolean"}
+_SPAN = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
+
+
+def _feature(text: str, said: str) -> dict[str, Any]:
+    if said in _SAID:
+        return {"kind": _SAID[said]}
+    if span := _SPAN.fullmatch(said):
+        low, high = map(float, span.groups())
+        return {"kind": "number", "range": [int(end) if end.is_integer() else end for end in (low, high)]}
+    separator = "|" if "|" in said else ","
+    words = [word.strip() for word in said.split(separator) if word.strip()]
+    if len(words) < 2:
+        raise HushstreamError(
+            f"known: expected NAME=a,b,c (one of these), NAME=a|b|c (any of these), NAME=16..96, NAME=clock, "
+            f"NAME=weekday or NAME=yes/no; got {text!r}"
+        )
+    tags = {"kind": "tags", "vocabulary": words, "most": min(len(words), _MOST_TAGS)}
+    return tags if separator == "|" else {"kind": "category", "vocabulary": words}
+
+
+def shop_of_log(path: Path, name: str, visits: int | None = None) -> Shop:
+    """What a CSV, Parquet or JSON log shows; its owner has to read the draft and confirm each mark.
+
+    Args:
+        path: path of the log.
+        name: name of the deployment.
+        visits: visits a month that are expected; None: the users of the log are all.
+
+    Raises:
+        LogError: the file cannot be read, or has no rows, no column with the arm shown, or no column that could be a
+            feature.
+    """
+    features, size = draft_features(path), _size_of(path)
+    named = not isinstance(size.items, int)
+    return Shop(
+        name=name,
+        items=len(size.items) if isinstance(size.items, list) else size.items,
+        named=named,
+        features=tuple(features.of_features()),
+        users=size.users if visits is None else users_of(visits, size.usual_rows),
+        visits=size.usual_rows,
+        rate=features.declaration.get("click_rate"),
+        marks=True,
+    )
 
 
 class _Size(NamedTuple):
@@ -43,50 +276,8 @@ class _Size(NamedTuple):
     items: int | list[str]
 
 
-def draft_deployment(path: Path, name: str) -> str:
-    """Draft a deployment.yaml for a CSV or Parquet log; its owner has to read it and confirm each mark.
-
-    Args:
-        path: path of the log.
-        name: name of the deployment; letters that a name may not have are replaced.
-
-    Raises:
-        LogError: the file cannot be read, or has no rows, no column with the arm shown, or no column that could be a
-            feature.
-    """
-    features, size = draft_features(path), _size_of(path)
-    return "\n".join(_lines(_name(name), features, size)) + "\n"
-
-
-def _lines(name: str, features: FeatureDraft, size: _Size) -> Iterator[str]:
-    count = size.items if isinstance(size.items, int) else len(size.items)
-    slots = _one_digit(size.users)
-    yield f"deployment: {name}"
-    named = "" if isinstance(size.items, int) else ", named: true"
-    yield f"items: {{capacity: {_capacity(size.items)}{named}, expected: {max(count, _LEAST_ITEMS)}}}"
-    yield from features.of_features()
-    yield f"expected_slots: {slots}   # one person sends one"
-    yield f"{FROM_ROWS}: [expected_slots]"
-    yield "slot:"
-    yield f"  after_interactions: {min(_MOST_INTERACTIONS, size.usual_rows)}   # as many as three in four persons have"
-    yield f"  {FROM_ROWS}: [after_interactions]"
-    yield f"privacy: {{epsilon: {_EPSILON}}}"
-    yield "release:"
-    yield "  mechanism: slot-sums"
-    yield f"  window_units: {max(slots // _WINDOWS, min(_LEAST_WINDOW, slots))}"
-    yield f"  {FROM_ROWS}: [window_units]"
-    yield "feedback:"
-    yield "  settle_seconds: 3600"
-    if "click_rate" in features.declaration:
-        yield f"  click_rate: {features.declaration['click_rate']}"
-        yield f"  {FROM_ROWS}: [click_rate]"
-    yield f"exploration: {{choice: epsilon, share: {_EXPLORED}}}   # so that its own log judges other policies later"
-    yield f"holdout: {{share: {_HELD_OUT}, epsilon: {_HOLDOUT_EPSILON}}}   # for `hushstream lift`"
-    yield "partitions: {learner: 1, shuffler: 1}"
-
-
 def _size_of(path: Path) -> _Size:
-    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
+    delimiter = delimiter_of(path)
     names = columns_in(path, delimiter)
     user, arm = first_of(names, MEANT["user"]), first_of(names, MEANT["arm"])
     if arm is None:
@@ -95,21 +286,12 @@ def _size_of(path: Path) -> _Size:
     rows_of, shown, rows = Counter[Any](), dict[Any, None](), 0
     for chunk in read_chunks(path, wanted):
         rows_of.update([] if user is None else map(str, chunk.columns[user]))
-        shown |= dict.fromkeys(map(str, chunk.columns[arm]))
+        shown |= dict.fromkeys(id_of(item) for item in chunk.columns[arm] if not absent(item))
         rows += len(chunk.row_names)
     if user is None:
         return _Size(rows, 1, arms_in(list(shown)))
     counts = sorted(rows_of.values())
     return _Size(len(counts), counts[len(counts) // 4], arms_in(list(shown)))
-
-
-def _capacity(items: int | list[str]) -> int:
-    """The drafted ``items.capacity``.
-
-    Numbered items cannot be added later, so they need no room for more: it would be filled with items that do not
-    exist.
-    """
-    return max(_LEAST_ITEMS, items if isinstance(items, int) else math.ceil(_ROOM * len(items)))
 
 
 def _one_digit(count: int) -> int:

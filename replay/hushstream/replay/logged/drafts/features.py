@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from hushstream.features.checks import LONGEST_TEXT
 from hushstream.features.confirmation import FROM_ROWS, without_marks
 from hushstream.features.kinds import Outcome
 from hushstream.features.schema import FeatureSchema, declare
-from hushstream.replay.logged.declared import READERS, TAG_SEPARATORS, WrongValue, absent, truth_of
 from hushstream.replay.logged.drafts.mapping import (
     MOST_CATEGORIES,
     ROWS,
@@ -33,7 +33,8 @@ from hushstream.replay.logged.drafts.mapping import (
     numbers_in,
 )
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
+from hushstream.replay.logged.table import columns_in, once, read_chunks
+from hushstream.replay.logged.values import READERS, TAG_SEPARATORS, WrongValue, absent, marks_nothing, truth_of
 
 _HOURS, _DAYS = ("hour", "hour_of_day", "time_of_day"), ("day_of_week", "weekday", "dayofweek")
 _LEAST_KNOWN = 0.5
@@ -45,6 +46,17 @@ _IDS = (
 )
 
 _ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MONEY = re.compile(
+    r"(?=.*(?:[,€$£%()−]|[A-Zk]$))[€$£(]? ?[-−]?\d[\d.,'’ \xa0\u202f]*(?: ?(?:€|\$|£|%|k|[A-Z]{1,3}))?\)?"
+)
+"""A number with a decimal comma, a separator of thousands, a currency, a unit or another sign."""
+_CODE = re.compile(r"0\d+", re.ASCII)
+"""A postal code or another name made of digits: a number would lose its first one."""
+_JSON = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
+_DATED = re.compile(r"\d{4}-\d\d-\d\d.*", re.ASCII)
+_LEAST_NUMBERS = 0.9
+"""With such a share of numbers, a column of texts is a column of numbers with mistakes."""
 _CLOCK = re.compile(r"\d{1,2}:[0-5]\d", re.ASCII)
 _ROWS_AN_ITEM = 10
 """Rows per item that are needed to see that a column depends on the item shown, and not by chance."""
@@ -59,6 +71,12 @@ A range up to the largest value would reveal one person's value.
 _LONGEST_VECTOR = 1024
 _MANY_TAGS, _REDUNDANCY = 12, 0.2
 """With this many tags per value most occur together, as words of a text do (`hushstream.features.kinds.Tags`)."""
+
+
+_DRAFTED = "# Drafted from rows. Values named in `from_rows` are private: put public ones in their place, or decide"
+_DELETE = "# that they are public; then delete their names. `prepare` refuses before. Comments are private, too."
+NOTES_ON_MARKS = (f"{FROM_ROWS}:", _DRAFTED, _DELETE)
+"""What begins the lines of a draft that go once its owner has confirmed all values."""
 
 
 class ColumnShares(NamedTuple):
@@ -103,8 +121,8 @@ class FeatureDraft:
 
     def of_features(self) -> Iterator[str]:
         """The YAML lines of its features, with comments on what the owner has to decide."""
-        yield "# Drafted from rows. Values named in `from_rows` are private: put public ones in their place, or decide"
-        yield "# that they are public; then delete their names. `prepare` refuses before. Comments are private, too."
+        yield _DRAFTED
+        yield _DELETE
         yield f"# {self.row_bytes} bytes a visit; a value is clipped in {self.clipped_rows:.1%} of the rows"
         yield "features:   # known before an item is shown; delete those that are known only afterwards"
         for name, content in self.declaration["features"].items():
@@ -122,19 +140,21 @@ class FeatureDraft:
 
 
 def draft_features(path: Path) -> FeatureDraft:
-    """Draft a declaration of features for a CSV or Parquet table.
+    """Draft a declaration of features for a CSV, Parquet or JSON table.
 
     The kinds are found from its first 20,000 rows; the shares are computed over all rows.
 
     Raises:
         LogError: the file cannot be read, has no rows, or no column that could be a feature.
     """
-    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
-    names = tuple(columns_in(path, delimiter))
+    delimiter = delimiter_of(path)
+    there = columns_in(path, delimiter)
+    names = tuple(once(there))
     wanted = Columns(names, delimiter)
     head = next(read_chunks(path, wanted, ROWS))
     meant = meanings_of(names, head.columns)
-    drafted, left_out = dict[str, dict[str, Any]](), dict[str, str]()
+    drafted = dict[str, dict[str, Any]]()
+    left_out = {name: "as two columns have this name: rename one" for name in there if name not in names}
     for name in names:
         if name in meant.values():
             continue
@@ -145,14 +165,20 @@ def draft_features(path: Path) -> FeatureDraft:
         else:
             drafted[name] = column
     if not drafted:
-        raise LogError(f"{path}: expected a column that can be a feature, got none")
+        reasons = "; ".join(f"{name!r} is left out {reason}" for name, reason in islice(left_out.items(), 5))
+        raise LogError(f"{path}: expected a column that can be a feature, got none: {reasons or 'no further column'}")
     declaration: dict[str, Any] = {"features": drafted}
-    if meant["reward"] is not None and (rewards := numbers_in(head.columns[meant["reward"]])):
+    if meant["reward"] is not None and (rewards := _rewards(head.columns[meant["reward"]])):
         rate = sum(value > 0 for value in rewards) / len(rewards)
         declaration = {"click_rate": round(rate, 3), FROM_ROWS: ["click_rate"], **declaration}
     schema = declare(without_marks(declaration["features"]))
     shares, clipped = _shares(schema, path, wanted)
     return FeatureDraft(declaration, shares, clipped, left_out, schema.row_bytes)
+
+
+def _rewards(values: Sequence[Any]) -> list[float]:
+    truths = [truth_of(value) for value in values]
+    return numbers_in([value if truth is None else truth for value, truth in zip(values, truths, strict=True)])
 
 
 def _shares(schema: FeatureSchema, path: Path, wanted: Columns) -> tuple[dict[str, ColumnShares], float]:
@@ -209,20 +235,34 @@ def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     known = [value for value in values if not absent(value)]
     if not known:
         return "as all its values are missing"
-    if not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii() or len(name) > 64:
+    if _counts_rows(values):
+        return "as it numbers the rows"
+    if not _NAME.fullmatch(name):
         return "as its name does not consist of 1 to 64 letters, digits, '-' and '_': rename it"
-    if isinstance(known[0], Sequence) and not isinstance(known[0], str):
-        return _of_lists(known)
-    if all(truth_of(value) is not None for value in known):
+    lists = [isinstance(value, Sequence) and not isinstance(value, str) for value in known]
+    if any(lists):
+        return _of_lists(known) if all(lists) else "as only some of its values are lists"
+    said = [value for value in known if not marks_nothing(value)]
+    if said and all(truth_of(value) is not None for value in said):
         return {"kind": "boolean"}
-    numbers = numbers_in([value for value in known if not isinstance(value, bool)])
+    numbers = numbers_in([value for value in said if not isinstance(value, bool)])
     if numbers and _ID.search(name) and all(value.is_integer() for value in numbers):
         return _IDS
+    if any(isinstance(value, str) and _CODE.fullmatch(value.strip()) for value in said):
+        return _of_texts(name, [str(value) for value in known])
     if numbers:
         return _of_numbers(name, numbers)
+    if len(said) < len(known) and not said:
+        return "as all its values are missing"
     if any(not isinstance(value, str) for value in known):
         return "as it holds neither texts nor numbers"
     return _of_texts(name, known)
+
+
+def _counts_rows(values: Sequence[Any]) -> bool:
+    """Whether a column counts the rows, as the index of a data frame does."""
+    numbers = numbers_in(values)
+    return len(numbers) > 2 and numbers == [numbers[0] + place for place in range(len(numbers))]
 
 
 def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
@@ -248,6 +288,16 @@ def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
         return {"kind": "day_of_week"}
     if all(map(_CLOCK.fullmatch, known)):
         return {"kind": "time_of_day"}
+    if all(map(_JSON.fullmatch, known)):
+        return "as its cells hold JSON: write a log with lists as JSON lines or Parquet, or join tags by |"
+    if all(_DATED.fullmatch(value) and is_iso(value) for value in known):
+        return "as it holds points in time: declare hour, weekday or age"
+    written = [value for value in known if not marks_nothing(value)]
+    if written and all(_MONEY.fullmatch(value.strip()) for value in written) and not all(map(_CODE.fullmatch, written)):
+        return "as its numbers have a comma, a unit or a currency: write plain ones such as 1234.5"
+    coded = any(_CODE.fullmatch(value.strip()) for value in known)
+    if not coded and sum(bool(numbers_in([value])) for value in known) / len(known) >= _LEAST_NUMBERS:
+        return "as it holds numbers but for a few texts, which are no usual marker of a missing value: correct these"
     if any(separator in value for value in known for separator in TAG_SEPARATORS):
         return _tags([READERS["tags"](value) for value in known])
     counts = Counter(value for value in known if len(value.encode()) <= LONGEST_TEXT)

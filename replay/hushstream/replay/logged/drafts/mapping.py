@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
+from hushstream.replay.logged.table import (
+    JSON_SUFFIXES,
+    NOT_UTF8,
+    PARQUET_SUFFIXES,
+    RawChunk,
+    columns_in,
+    delimiter_line,
+    once,
+    opened,
+    propensities,
+    read_chunks,
+)
+from hushstream.replay.logged.values import Place, id_of, marks_nothing, rewards, texts, times_ms, users
 
 ROWS = 20_000
 """The number of rows from which a draft is made."""
@@ -50,6 +63,10 @@ MEANT = {
 }
 """Usual names of columns, reduced to letters and digits: ``visitor_id`` and ``VisitorId`` become ``visitorid``."""
 
+_CALENDAR = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
+_DAYS_OF_SHEETS = (20_000, 80_000)
+"""Days since 1900 of the years 1954 to 2119."""
+
 _ASK = "# ? no column seems to fit: write its name"
 
 
@@ -62,19 +79,46 @@ class Columns:
 
 
 def draft_mapping(path: Path) -> str:
-    """Draft a mapping file for a CSV or Parquet log; its owner has to read and correct it before it is used.
+    """Draft a mapping file for a CSV, Parquet or JSON log; its owner has to read and correct it before it is used.
 
     It names no context: the deployment declares the features (`hushstream.replay.logged.drafts.deployment`).
 
     Raises:
         LogError: the file cannot be read, or has no rows.
     """
-    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
-    names = columns_in(path, delimiter)
+    delimiter = delimiter_of(path)
+    names = once(columns_in(path, delimiter))
     chunk = next(read_chunks(path, Columns(tuple(names), delimiter), ROWS))
     meant = meanings_of(names, chunk.columns)
     lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(chunk.columns, meant)]
+    _require_readable(path, chunk, meant)
     return "\n".join(lines) + "\n"
+
+
+def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | None]) -> None:
+    """Refuse what `hushstream evaluate` would refuse in the columns that the draft names.
+
+    Raises:
+        LogError: names the first row of a column that cannot be read.
+    """
+    arm = meant["arm"]
+    shown = [not marks_nothing(one) for one in chunk.columns[arm]] if arm is not None else [True] * len(chunk.row_names)
+    place = (str(path), list(compress(chunk.row_names, shown)))
+    columns = {name: list(compress(values, shown)) for name, values in chunk.columns.items()}
+
+    def times(values: Sequence[Any], name: str, place: Place) -> object:
+        return times_ms(values, name, place, unit=_unit(values, name))
+
+    readers: Mapping[str, Callable[[Sequence[Any], str, Place], object]] = {
+        "user": users, "timestamp": times, "arm": texts, "reward": rewards, "propensity": propensities,
+    }  # fmt: skip
+    for key, read in readers.items():
+        column = meant[key]
+        if column is not None:
+            read(columns[column], column, place)
+    found = 2 if arm is None else arms_in(columns[arm])
+    if (found if isinstance(found, int) else len(found)) < 2:
+        raise LogError(f"{path}, column {arm}: expected two items at least, got fewer: there is nothing to choose")
 
 
 def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str | None]:
@@ -106,17 +150,20 @@ def is_iso(text: str) -> bool:
 
 
 def delimiter_of(path: Path) -> str:
-    """The delimiter of a CSV file, from its first lines.
+    """The delimiter of a CSV file, from its first lines; a comma for a file of another format.
 
     Raises:
         LogError: it cannot be read.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        if path.suffix.lower() in (*PARQUET_SUFFIXES, *JSON_SUFFIXES):
+            return ","
+        with opened(path) as stream:
             head = "".join(islice(stream, 5))
-        return csv.Sniffer().sniff(head, ",;\t|").delimiter
-    except (OSError, UnicodeDecodeError):
-        raise LogError(f"{path}: expected a readable UTF-8 file with a header") from None
+            stream.seek(0)
+            return delimiter_line(stream) or csv.Sniffer().sniff(head, ",;\t|").delimiter
+    except (OSError, UnicodeError):
+        raise LogError(f"{path}: {NOT_UTF8}") from None
     except csv.Error:
         return ","
 
@@ -139,18 +186,30 @@ def _who(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Ite
     yield (
         "# user: COLUMN          # without it every row counts as another user"
         if user is None
-        else f"user: {flow_yaml(user)}"
+        else f"user: {flow_yaml(user)}          # a row that names none counts as another user"
     )
     if timestamp is None:
         yield "# timestamp: COLUMN     # without it the rows get times a millisecond apart, in the order of the file"
     else:
         yield f"timestamp: {flow_yaml(timestamp)}"
-        yield f"timestamp_unit: {_unit(columns[timestamp])}     # iso (ISO 8601, without zone: UTC), s or ms since 1970"
+        unit = _unit(columns[timestamp], timestamp)
+        yield f"timestamp_unit: {unit}     # iso (ISO 8601, without zone: UTC), s or ms since 1970"
 
 
-def _unit(values: Sequence[Any]) -> str:
-    if isinstance(values[0], datetime) or not (found := numbers_in(values)):
+def _unit(values: Sequence[Any], name: str) -> str:
+    """The unit of a column of times.
+
+    Raises:
+        LogError: they are numbers of days, as spreadsheets count them.
+    """
+    found = numbers_in([value for value in values if not marks_nothing(value)])
+    if not found or all(_CALENDAR.fullmatch(str(value)) for value in values):
         return "iso"
+    if min(found) >= _DAYS_OF_SHEETS[0] and max(found) <= _DAYS_OF_SHEETS[1]:
+        raise LogError(
+            f"column {name}: expected times, got numbers as spreadsheets count days: format the column as "
+            "yyyy-mm-ddThh:mm:ss before saving it as CSV"
+        )
     return "ms" if max(found) > 1e11 else "s"
 
 
@@ -175,10 +234,12 @@ def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> It
 
 
 def arms_in(values: Sequence[Any]) -> int | list[str]:
-    """The number of arms in a column, if it numbers them from 0, else their names in order."""
-    found = sorted({str(value) for value in values})
-    numbered = all(name.isdigit() for name in found)
-    return max(map(int, found)) + 1 if numbered else found
+    """The number of arms in a column, if they are 0, 1, 2 and so on without a gap; else their names in order.
+
+    Other numbers are names: an item that no row shows does not exist.
+    """
+    found = sorted({id_of(value) for value in values if not marks_nothing(value)})
+    return len(found) if set(found) == set(map(str, range(len(found)))) else found
 
 
 def numbers_in(values: Sequence[Any]) -> list[float]:

@@ -1,38 +1,135 @@
-"""Plays a world of ratings through BGTplanner's raters, collector and aggregator, in three rounds."""
+"""Plays a deployment of BGTplanner in a closed loop, directly or through a broker, and reports the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hushstream.agents.worker.deployment import parse_as, prepare, written
+from hushstream.client.logs.following import EventLog
+from hushstream.client.ratings import RatingClient
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
-from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.checks import run_fields
-from hushstream.replay.configurations import merged_values
-from hushstream.replay.play_options import PlayOptions
-from hushstream.replay.progress import Progress
+from hushstream.replay.catalogue.worlds import hint
+from hushstream.replay.checks import PlayOptions, merged_values, run_fields
+from hushstream.replay.report.parts import Comparison, paired, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap
-from hushstream.replay.report.summaries import Comparison, paired
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.bgt.baselines import baseline_of, predictions_of
-from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
-from hushstream.replay.studies.bgt.play import scored
-from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
-from hushstream.replay.studies.bgt.worlds import ratings as worlds
-from hushstream.replay.studies.bgt.worlds.ratings import Float64, RatingWorld, Split
+from hushstream.replay.studies.bgt import worlds as worlds
+from hushstream.replay.studies.bgt.play import baseline_of, predictions_of, scored
+from hushstream.replay.studies.bgt.worlds import Float64, Int64, RatingWorld, Split
+from hushstream.replay.study import Progress
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import inputs_of
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
-from hushstream.systems.bgt.slots import slot_bytes
+from hushstream.systems.bgt.slots import ROUNDS, slot_bytes
 
-_BASELINES = ("constant", "local", "local with features")
+_TIMEOUT_SECONDS = 300.0
+_AT_ONCE = 64
+"""The number of users who send ratings or requests at the same time."""
+
+
+_Act = Callable[[RatingClient, int], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class RatingsPlayed:
+    """The outcome of a run.
+
+    Attributes:
+        predicted: (rounds, m) predictions of the later ratings after each round, from 0 to 1.
+        seconds: from the first rating to the last answer.
+        latencies: seconds from request to answer, of each user after the last round.
+    """
+
+    predicted: Float64
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+def user_name(user: int) -> str:
+    """The name of a world's user in the deployment."""
+    return f"user-{user}"
+
+
+class RatingLoop:
+    """Plays a split world against a deployment."""
+
+    def __init__(self, split: Split, config: BgtConfig, progress: Progress | None = None) -> None:
+        """Bind a split world to the configuration of its deployment."""
+        self._split = split
+        self._config = config
+        self._progress = progress
+        self._done = 0
+        self.played = RatingsPlayed(np.zeros((ROUNDS, len(split.later))))
+
+    async def run(self, log: EventLog) -> RatingsPlayed:
+        """Play over a client's log.
+
+        Raises:
+            PredictionTimeout: a rater's answer or the model of a round did not come in time.
+        """
+        started = time.perf_counter()
+        async with RatingClient(log, self._config) as client:
+            await self._all(client, self._rate, "ratings")
+            for number in range(ROUNDS):
+                await client.end_round(number)
+                await self._all(client, self._ask(number), f"round {number + 1} of {ROUNDS}")
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _all(self, client: RatingClient, act: _Act, what: str) -> None:
+        """Let every user act, `_AT_ONCE` users at a time."""
+        users = self._split.world.user_count
+        for first in range(0, users, _AT_ONCE):
+            some = range(first, min(first + _AT_ONCE, users))
+            await asyncio.gather(*(act(client, user) for user in some))
+            self._done += len(some)
+            if self._progress is not None:
+                self._progress(self._done, (1 + ROUNDS) * users, what)
+
+    async def _rate(self, client: RatingClient, user: int) -> None:
+        world, rows = self._split.world, self._rows(self._split.earlier, user)
+        scale = self._config.scale
+        values = scale.lowest + world.values[rows] * (scale.highest - scale.lowest)
+        await client.rate(user_name(user), world.items[rows].tolist(), values)
+
+    def _ask(self, number: int) -> _Act:
+        async def asked(client: RatingClient, user: int) -> None:
+            world, rows = self._split.world, self._rows(self._split.later, user)
+            if not len(rows):
+                return
+            began = time.perf_counter()
+            found = await client.predict(
+                f"round-{number}-{user}",
+                user_name(user),
+                world.items[rows].tolist(),
+                after_round=number,
+                timeout=_TIMEOUT_SECONDS,
+            )
+            if number + 1 == ROUNDS:
+                self.played.latencies.append(time.perf_counter() - began)
+            scale = self._config.scale
+            places = np.searchsorted(self._split.later, rows)
+            self.played.predicted[number, places] = (found.values - scale.lowest) / (scale.highest - scale.lowest)
+
+        return asked
+
+    def _rows(self, among: Int64, user: int) -> Int64:
+        return np.asarray(among[self._split.world.users[among] == user])
+
+
+_LETTERS = {"items": "A", "pairs": "B", "factors": "C"}
+_BASELINES = {"each device alone": "alone", "constant": "constant"}
+"""Predictors without others, as readers know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +147,7 @@ class BgtOptions(PlayOptions):
     features: bool = True
 
 
-def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
+def run_bgt(options: BgtOptions, progress: Progress | None = None) -> RunResult:
     """Play three rounds; return errors and those of the baselines, guarantee, counts and throughput.
 
     Raises:
@@ -95,37 +192,52 @@ def _world(options: BgtOptions) -> RatingWorld:
     return world if options.features else world.without_features()
 
 
-def _result(options: BgtOptions, split: Split, deployed: System, recording: Recording[RatingsPlayed]) -> BgtResult:
-    played, system, world = recording.played, deployed.core, split.world
-    config: BgtConfig = system.config
+def _result(options: BgtOptions, split: Split, deployed: System, recording: Recording[RatingsPlayed]) -> RunResult:
+    played, world, models = recording.played, split.world, _models(recording)
     truth = world.values[split.later]
-    names = [name for name in _BASELINES if world.features.shape[1] or name != "local with features"]
-    models = _models(recording)
-    alone = _best_alone(split, names, options.seed)
-    return BgtResult(
+    alone = predictions_of(world, "alone", options.seed)
+    rounds = [scored(found, truth) for found in played.predicted]
+    names = [f"round {number}: {_content(kind)}" for number, kind in enumerate(models.kinds, 1)]
+    baselines = {name: baseline_of(world, key, options.seed) for name, key in _BASELINES.items()}
+    size = slot_bytes(deployed.core.config)
+    lines = {"shared": [one[0] for one in rounds]} | {name: [one[0]] * ROUNDS for name, one in baselines.items()}
+    return RunResult(
         **run_fields(options, world.name, deployed, recording, world.user_count),
-        users=world.user_count,
-        items=world.item_count,
-        ratings=len(split.earlier),
-        judged=len(split.later),
-        slot_bytes=slot_bytes(config),
-        baselines={name: baseline_of(world, name, options.seed) for name in names},
-        rounds=tuple(
-            RoundRow(number, kind, *scored(found, truth))
-            for number, (found, kind) in enumerate(zip(played.predicted, models.kinds, strict=True))
-        ),
-        factors=models.factors,
-        ratio=models.ratio,
-        comparison=_compared(split, played.predicted[-1], alone),
+        title=f"bgt on {world.name}: rounds {' '.join(_LETTERS.get(kind, '-') for kind in models.kinds)}",
+        facts={
+            "users": world.user_count,
+            "items": world.item_count,
+            "ratings on devices": len(split.earlier),
+            "ratings predicted": len(split.later),
+            "bytes of a slot": size,
+            "bytes of a round": size * world.user_count,
+            "factors kept": models.factors,
+            "largest eigenvalue over the noise's edge": models.ratio,
+        },
+        reached=f"RMSE {rounds[-1][0]:.4f} of predicted ratings, on a scale from 0 to 1",
+        headline=ratio("RMSE over that of each device alone", _compared(split, played.predicted[-1], alone)),
         payoff=_payoff(split, played.predicted[-1], alone),
+        rows=RunRows(
+            "RMSE on a scale from 0 to 1; F1 and balanced accuracy are of being above one half.",
+            (Column("predicted_by"), Column("RMSE", ".4f"), Column("F1", ".4f"), Column("balanced_accuracy", ".4f")),
+            tuple((name, *scores) for name, scores in [*zip(names, rounds, strict=True), *baselines.items()]),
+        ),
+        curve=RunCurve(
+            name="rmse",
+            title="Error of predicted ratings",
+            caption="RMSE on a scale from 0 to 1; lower is better, and the axis does not start at 0.",
+            what="RMSE",
+            across="rounds",
+            at=tuple(range(1, ROUNDS + 1)),
+            lines={name: tuple(values) for name, values in lines.items()},
+            form="alone",
+        ),
     )
 
 
-def _best_alone(split: Split, names: Sequence[str], seed: int) -> Float64:
-    """Predictions of the better baseline on the device alone, one for each evaluated rating."""
-    world, rows = split.world, split.later
-    local = [predictions_of(world, name, seed) for name in names if name.startswith("local")]
-    return min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum()))
+def _content(kind: str) -> str:
+    """What the slots of a round are about."""
+    return f"{_LETTERS[kind]} ({kind})" if kind in _LETTERS else "withheld"
 
 
 def _compared(split: Split, found: Float64, alone: Float64) -> Comparison | None:

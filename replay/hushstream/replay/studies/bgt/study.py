@@ -7,27 +7,26 @@ from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
-from hushstream.replay.experiments.experiment import Experiment, Scale
-from hushstream.replay.experiments.figures import Picture
-from hushstream.replay.experiments.papers import NAME, line, sound_epsilon
+from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
-from hushstream.replay.progress import Progress
-from hushstream.replay.report.replayed import forms
-from hushstream.replay.runners.grid import play_all
-from hushstream.replay.studies.bgt.audits.configured import audit_config
-from hushstream.replay.studies.bgt.audits.rows import rows
-from hushstream.replay.studies.bgt.baselines import Baseline, baseline
-from hushstream.replay.studies.bgt.bench.compute import bgt_rows
-from hushstream.replay.studies.bgt.bench.stream import bgt_stream_rows
-from hushstream.replay.studies.bgt.experiments import plots, poisoning, schedules, table, three_slots
-from hushstream.replay.studies.bgt.experiments.paper import EPSILON, ROUNDS, PaperTask, play_paper, row_guarantee
-from hushstream.replay.studies.bgt.play import Task, play
-from hushstream.replay.studies.bgt.report import present
-from hushstream.replay.studies.bgt.rows import SOURCE, promised
+from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
+from hushstream.replay.runners.to_end import play_seeds
+from hushstream.replay.studies.bgt.audits import audit_config, rows
+from hushstream.replay.studies.bgt.bench import bgt_rows, bgt_stream_rows
+from hushstream.replay.studies.bgt.experiments import (
+    EPSILON,
+    EXPERIMENTS,
+    ROUNDS,
+    PaperTask,
+    play_paper,
+    row_guarantee,
+    run_three_slots,
+)
+from hushstream.replay.studies.bgt.own import load_ratings
+from hushstream.replay.studies.bgt.play import SOURCE, Baseline, Task, baseline, play, promised
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
-from hushstream.replay.studies.bgt.worlds.own import own_ratings
-from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, filmtrust, ml_100k, tastes
-from hushstream.replay.study import Study
+from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
+from hushstream.replay.study import Progress, Study
 
 
 def _summary(world: RatingWorld) -> Summary:
@@ -59,34 +58,17 @@ TASTES = simulated_dataset(
 )
 
 
-EXPERIMENTS = (
-    Experiment(table.NAME, table.TITLE, table.run, (Picture(table.TITLE, plots.draw_table),)),
-    Experiment(
-        three_slots.NAME, three_slots.TITLE, three_slots.run, (Picture(three_slots.TITLE, plots.draw_three_slots),)
-    ),
-    Experiment(schedules.NAME, schedules.TITLE, schedules.run, (Picture(schedules.TITLE, plots.draw_schedules),)),
-    Experiment(
-        three_slots.LOST_NAME,
-        three_slots.LOST_TITLE,
-        three_slots.run_lost,
-        (Picture(three_slots.LOST_TITLE, plots.draw_lost),),
-    ),
-    Experiment(poisoning.NAME, poisoning.TITLE, poisoning.run, (Picture(poisoning.TITLE, plots.draw_poisoning),)),
-)
-
-
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
     """The row in the table of papers: the planner as published against three slots a user, on FilmTrust."""
-    world, rounds, seeds = ("tastes", 40, (0,)) if scale.quick else ("filmtrust", ROUNDS, (0, 1, 2))
+    world, rounds, seeds = ("tastes", 40, (0,)) if scale.quick else ("filmtrust", ROUNDS, tuple(range(10)))
     data = scale.data_dir
     true = privacy_columns(row_guarantee())
+    planner = PaperTask(world, "planner", "gaussian", 0, rounds, data)
     slots = Task(world, "three", sound_epsilon(EPSILON, true), 0, data_dir=data)
-    planner = [PaperTask(world, "planner", "gaussian", seed, rounds, data) for seed in seeds]
-    ours = [replace(slots, seed=seed) for seed in seeds]
-    alone = [Baseline(world, "local", seed, data) for seed in seeds]
-    theirs = play_all(play_paper, planner, NAME, progress)
-    found = play_all(play, ours, NAME, progress)
-    local = play_all(baseline, alone, NAME, progress)
+    alone = Baseline(world, "alone", 0, data)
+    theirs = play_seeds(play_paper, [planner], seeds, NAME, progress)[planner]
+    ours = play_seeds(play, [slots], seeds, NAME, progress)[slots]
+    local = play_seeds(baseline, [alone], seeds, NAME, progress)[alone]
     return line(
         system="bgt",
         source=SOURCE,
@@ -95,11 +77,11 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         less_is_better=True,
         claimed=EPSILON,
         true=true,
-        reached=[theirs[task].rmse for task in planner],
+        reached=[one.rmse for one in theirs],
         sound=promised(slots),
-        sound_reached=[found[task].rmse for task in ours],
-        alone=[local[task][0] for task in alone],
-        alone_is="each device's own mean",
+        sound_reached=[one.rmse for one in ours],
+        alone=[one[0] for one in local],
+        alone_is="each device alone",
     )
 
 
@@ -109,13 +91,13 @@ STUDY = Study(
     flags={"epsilon": "--epsilon"},
     dataset="filmtrust",
     play=run_bgt,
-    **forms(present),
-    worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": own_ratings},
+    worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": load_ratings},
     own_table="own-ratings",
     datasets=(ML_RATINGS, TASTES),
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    joining=run_three_slots,
     audits=rows,
     audit_config=audit_config,
     bench=bgt_rows,

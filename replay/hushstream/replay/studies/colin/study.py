@@ -6,36 +6,45 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.replay.catalogue.summaries import simulated
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.datasets.dataset import SummaryBy, simulated_dataset
-from hushstream.replay.experiments.experiment import Experiment, Scale
-from hushstream.replay.experiments.figures import Picture
-from hushstream.replay.experiments.papers import line, sound_epsilon
+from hushstream.replay.datasets.dataset import Summary, simulated_dataset
+from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
-from hushstream.replay.progress import Progress
-from hushstream.replay.report.replayed import forms
-from hushstream.replay.sample import Sample
-from hushstream.replay.studies.colin.audits import rows
-from hushstream.replay.studies.colin.audits.configured import audit_config
-from hushstream.replay.studies.colin.bench.compute import collaborative_rows
-from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
-from hushstream.replay.studies.colin.experiments import figures, plots, table1
-from hushstream.replay.studies.colin.experiments.grid import canonical, play_tasks
-from hushstream.replay.studies.colin.experiments.mechanisms import PAPER, find_calibration
-from hushstream.replay.studies.colin.experiments.play import WorldSetting
-from hushstream.replay.studies.colin.experiments.table1 import plain_task, private_task, worst_guarantee
-from hushstream.replay.studies.colin.report import present
-from hushstream.replay.studies.colin.run import CollaborativeOptions, relation_graph, run_collaborative
-from hushstream.replay.studies.colin.worlds.lastfm import lastfm
-from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.studies.colin.worlds.uniform import colin
-from hushstream.replay.study import Study
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.replay.experiments.systems import line, sound_epsilon
+from hushstream.replay.studies.colin import audits
+from hushstream.replay.studies.colin.audits import audit_config
+from hushstream.replay.studies.colin.bench import collaborative_rows
+from hushstream.replay.studies.colin.experiments import (
+    EXPERIMENTS,
+    plain_task,
+    private_task,
+    run_shared,
+    worst_guarantee,
+)
+from hushstream.replay.studies.colin.play import PAPER, WorldSetting, canonical, find_calibration, play_tasks
+from hushstream.replay.studies.colin.run import (
+    CollaborativeLoop,
+    CollaborativeOptions,
+    CollaborativePlan,
+    relation_graph,
+    run_collaborative,
+)
+from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin, lastfm
+from hushstream.replay.study import Progress, Sample, Study
+from hushstream.systems.colin.deployment import inputs_of
+
+
+def _summary(folder: Path) -> Summary:
+    """Describe the default simulator; the mean reward is that of arms picked at random."""
+    world = colin()
+    return simulated(world, world.feature_dimension)
+
 
 COLIN = simulated_dataset(
     "colin",
     "Simulator of collaborative bandits: users of a public graph, features of every arm",
-    SummaryBy("hushstream.replay.studies.colin.summaries:summarise_colin"),
+    _summary,
     page="https://doi.org/10.1145/3383313.3412254",
 )
 
@@ -45,49 +54,18 @@ def _plays(made: Any) -> bool:
     return hasattr(made, "relation")
 
 
-EXPERIMENTS = (
-    Experiment(
-        table1.NAME, table1.TITLE, table1.run, (Picture("Regret by calibration against epsilon", plots.draw_table1),)
-    ),
-    Experiment(
-        figures.FIG1A,
-        figures.FIG1A_TITLE,
-        figures.fig1a,
-        (Picture("Regret over time by calibration", plots.draw_regret),),
-    ),
-    Experiment(
-        figures.FIG1B,
-        figures.FIG1B_TITLE,
-        figures.fig1b,
-        (Picture("Error of the estimated parameters over time by calibration", plots.draw_error),),
-    ),
-    Experiment(
-        figures.FIG1C,
-        figures.FIG1C_TITLE,
-        figures.fig1c,
-        (Picture("Regret against the number of users by calibration", plots.draw_users),),
-    ),
-    Experiment(
-        figures.LASTFM,
-        figures.LASTFM_TITLE,
-        figures.lastfm,
-        (Picture("Reward on Last.fm by calibration", plots.draw_reward),),
-    ),
-)
-
-
 ALGORITHM, CLAIMED, SOUND = "DP-CoLin", 2.0, "local-reward"
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
     """The row in the table of papers: DP-CoLin with the paper's noise, and noised rewards at the same true cost."""
-    events, seeds = (1_000, (10,)) if scale.quick else (10_000, (10, 11, 12))
+    events, seeds = (1_000, (10,)) if scale.quick else (10_000, tuple(range(30, 40)))
     worlds = [WorldSetting("colin", (("dimension", 5), ("variant", "uniform")), events, seed) for seed in seeds]
     printed = [private_task(world, ALGORITHM, find_calibration(PAPER), CLAIMED) for world in worlds]
     true = privacy_columns(worst_guarantee(printed))
     price = sound_epsilon(CLAIMED, true)
     ours = [private_task(world, ALGORITHM, find_calibration(SOUND), price) for world in worlds]
-    alone = [plain_task(world, "LinUCB") for world in worlds]
+    alone = [plain_task(world, "alone") for world in worlds]
     played = play_tasks([*printed, *ours, *alone], progress)
     reached, sound, apart = (
         [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone)
@@ -104,7 +82,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         sound=privacy_columns(worst_guarantee(ours)),
         sound_reached=sound,
         alone=apart,
-        alone_is="users apart, each with an exact LinUCB",
+        alone_is="users alone, each with an exact LinUCB",
     )
 
 
@@ -115,7 +93,7 @@ _NEVER_SECONDS = 1e6
 def sample(
     folder: Path,
     *,
-    users: int = 500,
+    users: int = 200,
     dimension: int = 10,
     arms: int = 10,
     rounds: int = 20,
@@ -139,7 +117,7 @@ def sample(
     )
     system = prepare(folder, config, inputs_of(relation_graph(world, _DATASET)), public_dataset=_DATASET)
     loop = CollaborativeLoop(world, CollaborativePlan(rounds, rounds_per_phase))
-    return Sample(system, users * rounds, loop.run)
+    return Sample(system, users, users * rounds, loop.run)
 
 
 STUDY = Study(
@@ -148,13 +126,13 @@ STUDY = Study(
     flags={"rounds": "--rounds"},
     dataset="colin",
     play=run_collaborative,
-    **forms(present),
     worlds={"colin": colin, "lastfm": lastfm},
     datasets=(COLIN,),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
-    audits=rows.rows,
+    joining=run_shared,
+    audits=audits.rows,
     audit_config=audit_config,
     bench=collaborative_rows,
     sample=sample,

@@ -1,50 +1,420 @@
-"""Plays a population through P2B's learner, shuffler and aggregator, and measures the gain of a private start."""
+"""Plays a deployment of P2B in a closed loop, directly or through a broker.
+
+The model without privacy for declared features: ridge regression on every interaction in clear.
+
+It is computed here, in one process, from what contributors did in a replay of a public dataset, because no deployment
+with declared features sends interactions in clear.
+
+Waits until the learners have the model of a phase that ended; an application can wait in the same way.
+
+Plays the closed loop: a population uses the stream through the client only, as an application does.
+
+Phase 0: contributors learn alone, act, and each has one slot due; then the phase is ended. Phase 1: other users are
+played once for each model track, as distinct users with the same contexts and the same coin for every arm. So the
+conditions of the comparison differ only in the models that users start from.
+
+Makes small deployments of P2B, to measure sizes and to show dashboards.
+
+Plays a population through P2B's learner, shuffler and aggregator, and measures the gain of the shared private model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as
+from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as, parse_config, prepare
+from hushstream.client.client import Client
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import key_names
-from hushstream.engine.devices.recipients import Openers
-from hushstream.engine.devices.sealing import SlotPlace
-from hushstream.features.schema import FeatureSchema
-from hushstream.ops.log_copy import LogCopy
+from hushstream.features.schema import FeatureSchema, Rows
+from hushstream.learners.population import NormalPrior, SparsePopulation
 from hushstream.privacy.keys import generate_keys
-from hushstream.replay.catalogue.known_worlds import system_of
-from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import make_world, world_options
-from hushstream.replay.checks import record_counts, role_checks
-from hushstream.replay.configurations import NEVER_SECONDS, merged_values
-from hushstream.replay.measures import environment, throughput
-from hushstream.replay.play_options import PlayOptions
-from hushstream.replay.progress import Progress
-from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
+from hushstream.replay.catalogue.worlds import hint, make_world, system_of, world_options
+from hushstream.replay.checks import (
+    NEVER_SECONDS,
+    PlayOptions,
+    environment,
+    merged_values,
+    record_counts,
+    role_checks,
+    throughput,
+)
+from hushstream.replay.report.parts import NORMAL_975, Comparison, RoleCheck, gain_kept, ratio, slot_public
+from hushstream.replay.report.payoff import Payoff, paired_gap
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
+from hushstream.replay.result import BadResult, Headline
 from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.clear_model import DeclaredWorld, clear_rewards, clear_sums_of
-from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
-from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, CellRow, ComparisonArm, RunResult
-from hushstream.replay.studies.p2b.report.summaries import kept_of, payoff_of, summarise
-from hushstream.replay.worlds.world import World
-from hushstream.schemas import codec
+from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
+from hushstream.replay.study import Progress, Sample
+from hushstream.replay.worlds.draws import Draws, IntArray
+from hushstream.replay.worlds.mixed_table import FeatureWorld
+from hushstream.replay.worlds.shop import shop
+from hushstream.replay.worlds.world import BlockedWorld, World
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.summed import summed_of
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+
+class DeclaredWorld(World, FeatureWorld, Protocol):
+    """A world for a closed loop, with visits that declared features describe."""
+
+
+class ClearSums:
+    """The sums for ridge regression: for each item, a gram matrix and a moment of dense contexts."""
+
+    def __init__(self, schema: FeatureSchema, arms: int) -> None:
+        """Start without interactions."""
+        width = schema.cells + 1
+        self._ridge = float(len(schema.table) + 1)
+        self.gram, self.moment = np.zeros((arms, width, width)), np.zeros((arms, width))
+
+    def add(self, contexts: Float32, arms: IntArray, rewards: Float64) -> None:
+        """Count n interactions: contexts (n, P) as `written_out` gives them, items (n,) and rewards (n,)."""
+        for arm in range(len(self.gram)):
+            mine = contexts[arms == arm]
+            self.gram[arm] += mine.T @ mine
+            self.moment[arm] += mine.T @ rewards[arms == arm].astype(np.float32)
+
+    def prior(self) -> NormalPrior:
+        """The model that new users start from."""
+        covariance = np.linalg.inv(self.gram + self._ridge * np.eye(self.gram.shape[1])).astype(np.float64)
+        return NormalPrior.of(np.einsum("kij,kj->ki", covariance, self.moment), covariance, 1.0)
+
+
+def written_out(schema: FeatureSchema, rows: Rows) -> Float32:
+    """Make dense contexts (1, blocks) from rows, (n, P)."""
+    blocks, width = schema.blocks(rows), schema.cells + 1
+    keys = blocks.cells + 1 + np.arange(len(rows))[:, None] * width
+    dense = np.bincount(keys.ravel(), blocks.values.ravel(), len(rows) * width).reshape(len(rows), width)
+    dense[:, 0] = 1.0
+    return dense.astype(np.float32)
+
+
+def clear_sums_of(world: DeclaredWorld, users: Int64, chosen: IntArray, rewards: Float64) -> ClearSums:
+    """The sums of what users (n,) did in a closed loop: items (n, rounds) that they were shown, and their rewards."""
+    sums = ClearSums(world.schema, world.arms)
+    for turn in range(chosen.shape[1]):
+        contexts = written_out(world.schema, world.visits(users, turn).rows)
+        sums.add(contexts, chosen[:, turn], rewards[:, turn])
+    return sums
+
+
+def clear_rewards(world: DeclaredWorld, prior: NormalPrior, users: Int64, seed: int) -> Float64:
+    """Rewards of new users who start from a model, (n, rounds), with the world's coins.
+
+    Args:
+        world: the world of the users.
+        prior: the model.
+        users: (n,).
+        seed: seed of the draws that break ties among items.
+    """
+    population = SparsePopulation(prior, len(users), world.rounds)
+    found = np.zeros((len(users), world.rounds))
+    for turn in range(world.rounds):
+        contexts = written_out(world.schema, world.visits(users, turn).rows)
+        # A draw much smaller than any difference of scores breaks ties.
+        ties = 1e-5 * Draws(seed, "ties").uniforms(users, turn, world.arms)
+        chosen = np.asarray((population.scores(contexts) + ties).argmax(axis=1))
+        found[:, turn] = world.rewards(users, turn, chosen)
+        population.learn(contexts, chosen, found[:, turn])
+    return found
+
+
+MODEL_TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 0.1
+STEADY_POLLS = 5
+
+
+async def await_models(
+    client: Client, tracks: set[str], partitions: int, context: ArrayLike | Mapping[str, Any]
+) -> None:
+    """Wait until every learner answers from a complete model of each track.
+
+    Args:
+        client: a started client.
+        tracks: the model tracks.
+        partitions: how many partitions the learners have.
+        context: any valid context.
+
+    Raises:
+        HushstreamError: no model came in time.
+    """
+    for track in sorted(tracks):
+        for partition in range(partitions):
+            await _await_model(client, track, partition, partitions, context)
+
+
+async def _await_model(
+    client: Client, track: str, partition: int, partitions: int, context: ArrayLike | Mapping[str, Any]
+) -> None:
+    """Request decisions for users who do nothing else, until their learner has the model; some may never be given it.
+
+    Several windows give several versions. The model counts as complete when `STEADY_POLLS` answers in a row come from
+    the same version.
+    """
+    names = (f"probe-{track}-{n}" for n in count())
+    users = list(islice((name for name in names if partition_of(name, partitions) == partition), STEADY_POLLS))
+    deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
+    versions: list[int] = []
+    for poll in count():
+        user = users[poll % len(users)]
+        decision = await client.decide(f"{user}:{poll}", user, context, timeout=60.0, track=track)
+        versions += [decision.model_version] if decision.model_version else []
+        if len(set(versions[-STEADY_POLLS:])) == 1 and len(versions) >= STEADY_POLLS:
+            return
+        if time.perf_counter() > deadline:
+            raise HushstreamError(
+                f"model track {track}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                f"none; are the shuffler and the aggregator running?"
+            )
+        await asyncio.sleep(POLL_SECONDS)
+
+
+CONDITIONS = {COLD: "cold", WARM_NONPRIVATE: "nonprivate", WARM_PRIVATE: "private"}
+"""The conditions of the comparison, each with the model track that its users start from."""
+
+CONDITION_NAMES = {
+    WARM_PRIVATE: "shared private model",
+    COLD: "own learning only",
+    WARM_NONPRIVATE: "shared, NOT PRIVATE",
+}
+"""The conditions in words, in the order in which they are shown."""
+
+GAIN = "the gain over users' own learning"
+WITHOUT_PRIVACY = "an additive model of the exact interactions with the same features"
+
+Rewards = Mapping[str, NDArray[np.float64]]
+"""(users, rounds) in [0, 1] by condition; row i is the same user in all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which users play, how many at the same time, and how fast.
+
+    Attributes:
+        contributors: users 0 .. contributors-1 act in phase 0.
+        evaluated: how many users after them act in phase 1, once per condition.
+        conditions: the names of the conditions to compare.
+        in_flight: how many users act at the same time; each has one open request.
+        pace: interactions per second; None: as fast as possible.
+        first: users of phase 0 with lower numbers were played by an earlier run (resume).
+    """
+
+    contributors: int
+    evaluated: int
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    in_flight: int = 512
+    pace: float | None = None
+    first: int = 0
+
+    def interactions(self, rounds: int) -> int:
+        """How many interactions both phases have, if every user has ``rounds`` rounds."""
+        return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without users, or a condition that does not exist."""
+        unknown = sorted(set(self.conditions) - set(CONDITIONS))
+        if unknown:
+            raise HushstreamError(f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown)}")
+        if min(self.contributors, self.evaluated) < 0 or self.contributors + self.evaluated == 0:
+            raise HushstreamError(
+                f"plan: expected at least one user, got {self.contributors} contributors, {self.evaluated} evaluated"
+            )
+        if self.in_flight < 1 or (self.pace is not None and self.pace <= 0) or self.first < 0:
+            raise HushstreamError("plan: expected in_flight and pace above 0 and first of at least 0, got others")
+
+
+@dataclass(slots=True)
+class Played:
+    """The outcome of a run: rewards (users, rounds) per condition, and how long it took.
+
+    Attributes:
+        rewards: rewards by condition of the comparison; those of contributors under "contributors".
+        chosen: the chosen arms in the same form.
+        decisions: how many decisions were requested.
+        seconds: from the first context to the last reward.
+        latencies: seconds from request to answer, for a sample of the decisions.
+    """
+
+    rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    chosen: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    decisions: int = 0
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class ClosedLoop:
+    """Plays a world against a stream."""
+
+    def __init__(
+        self, world: World, plan: Plan, progress: Progress | None = None, rules: ContextRules | None = None
+    ) -> None:
+        """Bind a world with enough users to a plan.
+
+        Args:
+            world: the users who act.
+            plan: who plays when.
+            progress: called after every interaction.
+            rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
+
+        Raises:
+            HushstreamError: the plan needs more users than the world has.
+        """
+        needed = plan.contributors + plan.evaluated
+        if needed > world.users:
+            raise HushstreamError(f"plan: expected at most the world's {world.users} users, got {needed}")
+        self._world = world
+        self._blocked = BlockedWorld(world)
+        self._plan = plan
+        self._rules = rules
+        self._progress = progress
+        self._done = 0
+        self._total = plan.interactions(world.rounds)
+        self._gate = asyncio.Semaphore(plan.in_flight)
+        self._started = 0.0
+        self.played = Played()
+
+    async def run(self, log: EventLog) -> Played:
+        """Play both phases over a client's log.
+
+        Raises:
+            HushstreamError: no model followed the ended phase in time.
+        """
+        plan = self._plan
+        self._started = time.perf_counter()
+        async with Client(log, rules=self._rules) as client:
+            await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
+            await client.end_phase(0)
+            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._blocked.context(0, 0))
+            evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
+            await asyncio.gather(
+                *(
+                    self._phase(client, condition, evaluated, CONDITIONS[condition], "phase 1")
+                    for condition in plan.conditions
+                )
+            )
+        self.played.seconds = time.perf_counter() - self._started
+        return self.played
+
+    async def _phase(self, client: Client, condition: str, users: Sequence[int], track: str, what: str) -> None:
+        rounds = self._world.rounds
+        self.played.rewards[condition] = np.zeros((len(users), rounds))
+        self.played.chosen[condition] = np.zeros((len(users), rounds), dtype=np.int32)
+        await asyncio.gather(*(self._user(client, condition, row, user, track, what) for row, user in enumerate(users)))
+
+    async def _user(self, client: Client, condition: str, row: int, user: int, track: str, what: str) -> None:
+        name = f"{condition}-{user}"
+        async with self._gate:
+            for round_index in range(self._world.rounds):
+                await self._wait_for_turn()
+                reward, chosen = await self._interact(client, name, user, round_index, track)
+                self.played.rewards[condition][row, round_index] = reward
+                self.played.chosen[condition][row, round_index] = chosen
+                self._done += 1
+                if self._progress is not None:
+                    self._progress(self._done, self._total, what)
+
+    async def _interact(self, client: Client, name: str, user: int, round_index: int, track: str) -> tuple[float, int]:
+        event_id = f"{name}:{round_index}"
+        context = self._blocked.context(user, round_index)
+        eligible = self._blocked.eligible(user, round_index)
+        asked = time.perf_counter()
+        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, track=track)
+        if self.played.decisions % 16 == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        self.played.decisions += 1
+        reward = self._blocked.reward(user, round_index, decision.arm)
+        await client.reward(event_id, name, decision.arm, reward)
+        return reward, decision.arm
+
+    async def _wait_for_turn(self) -> None:
+        pace = self._plan.pace
+        if pace is not None:
+            due = self._started + self.played.decisions / pace
+            delay = due - time.perf_counter()
+            if delay > 0:
+                await asyncio.sleep(delay)
+
+
+_DATASET = "synthetic"
+_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS, _LIVE_RELEASES = 3, 300, 20, 1024
+
+
+def sample(
+    folder: Path,
+    *,
+    users: int = 500,
+    dimension: int = 10,
+    arms: int = 10,
+    codes: int = 16,
+    window_slots: int = 100,
+) -> Sample:
+    """A deployment whose users each have one slot due at the end."""
+    world: World = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
+    more = {
+        "expected_slots": users,
+        "encoder": {"codes": codes},
+        "slot": {"after_interactions": world.rounds},
+        "release": {"window_units": window_slots},
+    }
+    config = parse_config(_sample_config("sizes", world, more))
+    # A real deployment does not send interactions in clear.
+    system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
+    return Sample(system, users, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
+
+
+def live(folder: Path, users: int, pace: float) -> Sample:
+    """Contributors of a shop, half as many users of each line, at ``pace`` interactions/s; windows close in seconds."""
+    plan = Plan(users, users // 2, ("cold", "warm_private"), in_flight=16, pace=pace)
+    world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
+    values = {
+        "deployment": "live",
+        "items": {"capacity": world.arms},
+        "features": world.schema.plain,
+        "expected_slots": world.users,
+        "slot": {"after_interactions": _LIVE_ROUNDS},
+        "exploration": {"choice": "epsilon", "share": 0.05},
+        "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
+        "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
+        # The epsilon is so large that noise does not hide the preferences of so few users.
+        "measurement": {
+            "own": 0.3,
+            "epsilon": 8.0,
+            "decisions_per_user": _LIVE_ROUNDS,
+            "every_seconds": 1.0,
+            "releases": _LIVE_RELEASES,
+        },
+    }
+    make_folder(folder, parse_config(values), public_dataset="shop")
+    system = load(folder)
+    return Sample(system, world.users, world.users * world.rounds, ClosedLoop(world, plan, rules=system.requests).run)
+
+
+def _sample_config(name: str, world: World, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {"deployment": name, "items": {"capacity": world.arms}, "features": {"dimension": world.dimension}, **more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,32 +577,29 @@ def _result(
     options: P2BOptions, public: bool, arms: Sequence[_PlayedArm], clear: Mapping[str, NDArray[np.float64]]
 ) -> RunResult:
     private, *others = arms
-    system: P2BSystem = private.system.core
-    recording, logs, counts = private.recording, private.recording.logs, private.recording.counts
+    config: P2BConfig = private.system.core.config
+    recording, counts = private.recording, private.recording.counts
     rewards = {
         name: found
         for one in arms
         for name, found in one.recording.played.rewards.items()
         if public and name in one.arm.conditions
     } | (dict(clear) if public else {})
-    compared = {name: summarise(name, rewards[name]) for name in CONDITIONS if name in rewards}
-    all_counts = {**counts, **record_counts(logs)}
+    kept, payoff = kept_of(rewards), payoff_of(rewards)
+    gap = None if payoff is None else Headline(GAIN, payoff.gap.value, payoff.gap.low, payoff.gap.high, ratio=False)
+    rows, curve = reward_figures(rewards)
+    all_counts = {**counts, **record_counts(recording.logs)}
+    beside = {one.arm.name: _stated(one) for one in others}
+    warned = [text for name, one in beside.items() for text in (*one.marks, f"deployment {name}")] or [NOT_PRIVATE]
     return RunResult(
         system="p2b",
+        title=f"p2b on {options.dataset}",
         dataset=options.dataset,
         runner=options.runner,
         seed=options.seed,
-        deployment=system.config.deployment,
-        config_digest=system.digest.hex(),
-        public_dataset=public,
-        release_mode=system.config.release.mode,
-        sampling=system.config.release.sampling,
+        deployment=config.deployment,
+        config_digest=private.system.digest.hex(),
         privacy=_stated(private),
-        comparison_arm=next((ComparisonArm(one.arm.name, _stated(one)) for one in others), None),
-        conditions={name: summary for name, (summary, _) in compared.items()},
-        rows=tuple(row for _, rows in compared.values() for row in rows),
-        kept=kept_of(rewards),
-        payoff=payoff_of(rewards),
         counts=all_counts if public else slot_public(all_counts),
         throughput=throughput(
             recording.played.seconds,
@@ -241,61 +608,33 @@ def _result(
             counts if public else {},
             recording.peak_memory_bytes,
         ),
-        cells=tuple(_cells(system, logs, private.keys)) if public and summed_of(system.config).fits_encoder else None,
         verify=_checked(arms) if options.verify else None,
         environment=environment(),
+        facts={
+            "release mode": config.release.mode,
+            "sampling": config.release.sampling,
+            "without privacy means": WITHOUT_PRIVACY,
+        },
+        reached=reached_text(rewards, kept),
+        headline=ratio(f"share of {GAIN} that is kept", kept) or gap,
+        payoff=payoff,
+        rows=rows,
+        curve=curve,
+        remarks=_remarks(public, rewards, kept),
+        unprotected={CONDITION_NAMES[WARM_NONPRIVATE]: "; ".join(warned)},
+        beside=beside,
+        public=public,
     )
 
 
-def _stated(played: _PlayedArm) -> StatedGuarantee:
-    system: P2BSystem = played.system.core
-    return StatedGuarantee.of(system.guarantee().under_key(reproducible=played.keys.seed is not None))
+def _stated(played: _PlayedArm) -> Guarantee:
+    return played.system.guarantee().under_key(reproducible=played.keys.seed is not None)
 
 
 def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
     """The findings of `verify` by role, for all arms together."""
     found = [role_checks(one.system, one.recording.logs, one.keys) for one in arms]
     return {role: sum((one[role] for one in found[1:]), found[0][role]) for role in found[0]}
-
-
-def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterator[bytes]:
-    """The content of every slot, opened where it is sealed."""
-    sealing = system.sealing
-    opener = None if sealing is None else Openers(sealing, keys.ring("sealing").kept(), system.form.opener)
-    for record in logs.records(["reports"]):
-        name, fields = codec.decode(record.value)
-        if name == "SlotReport":
-            yield fields["content"]
-        elif name == "SealedSlot" and opener is not None:
-            place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
-            yield opener.open(fields["sealed"], place)
-
-
-def _cells(system: P2BSystem, logs: LogCopy, keys: KeySource) -> list[CellRow]:
-    """Exact and noised sums of every cell, for public data."""
-    config = system.config
-    shape = (system.codes, config.arms)
-    exact, noised = np.zeros((2, *shape), dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
-    for content in _slot_contents(system, logs, keys):
-        report = unpack(content, *shape, config.release.levels)
-        if report is not None:
-            exact[0, report.code, report.arm] += report.level
-            exact[1, report.code, report.arm] += config.release.levels - report.level
-    for record in logs.records(["crowds"]):
-        fields = codec.decode(record.value)[1]
-        noised += np.stack([np.frombuffer(fields[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
-    return [
-        CellRow(
-            code=code,
-            arm=arm,
-            exact_ones=int(exact[0, code, arm]),
-            exact_zeros=int(exact[1, code, arm]),
-            noised_ones=int(noised[0, code, arm]),
-            noised_zeros=int(noised[1, code, arm]),
-        )
-        for code in range(shape[0])
-        for arm in range(shape[1])
-    ]
 
 
 NOT_PRIVATE_NAME = "not-private"
@@ -338,3 +677,107 @@ def after(progress: Progress | None, done: int, total: int) -> Progress | None:
     if progress is None:
         return None
     return lambda here, _, what: progress(done + here, total, what)
+
+
+def reward_figures(rewards: Rewards) -> tuple[RunRows, RunCurve]:
+    """The mean reward of every condition, in all and by interaction, with 95 % intervals.
+
+    The users are the sample. The interval over all interactions comes from the spread of the users' means, because the
+    interactions of one user depend on one another.
+
+    Raises:
+        BadResult: no users or no rounds, or a value that is not in [0, 1].
+    """
+    shown = {CONDITION_NAMES[name]: rewards[name] for name in CONDITION_NAMES if name in rewards}
+    for found in shown.values():
+        if found.ndim != 2 or 0 in found.shape:
+            raise BadResult(f"rewards: expected (users, rounds) with at least one of each, got shape {found.shape}")
+        if not (found.min() >= 0 and found.max() <= 1):
+            raise BadResult("rewards: expected values in [0, 1], got one outside or not a number")
+    rows = RunRows(
+        "Mean reward of an interaction of the evaluated users, by the model that they start from.",
+        (Column("condition"), Column("users", ",d"), Column("mean_reward", ".4f"), Column("ci95", ".4f")),
+        tuple(
+            (name, len(found), float(found.mean()), float(half_width(found.mean(axis=1, keepdims=True))[0]))
+            for name, found in shown.items()
+        ),
+    )
+    curve = RunCurve(
+        name="rewards",
+        title="New users' mean reward at each visit",
+        caption="Mean reward of the evaluated users at each of their interactions, with 95 % intervals. All lines show "
+        "the same users with the same randomness; they differ in the model that users start from.",
+        what="Mean reward",
+        across="visits of a new user",
+        at=tuple(range(1, 1 + max((found.shape[1] for found in shown.values()), default=0))),
+        lines={name: tuple(found.mean(axis=0).tolist()) for name, found in shown.items()},
+        half_widths={name: tuple(half_width(found).tolist()) for name, found in shown.items()},
+        form="alone",
+    )
+    return rows, curve
+
+
+def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half-width of the 95 % interval of each column's mean, (columns,).
+
+    The spread of a single row is not known, so its half-width is 1, which always covers a mean in [0, 1].
+
+    Args:
+        values: (n, columns), independent rows in [0, 1].
+    """
+    if len(values) < 2:
+        return np.ones(values.shape[1])
+    return np.asarray(NORMAL_975 * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def kept_of(rewards: Rewards) -> Comparison | None:
+    """The share of the gain over cold users that warm private ones keep of that of warm non-private ones.
+
+    Paired by user; None without the three, or where the gain without privacy is not significant.
+    """
+    if not set(CONDITIONS) <= rewards.keys():
+        return None
+    private, exact, own = (rewards[name].mean(axis=1) for name in (WARM_PRIVATE, WARM_NONPRIVATE, COLD))
+    return gain_kept(private, exact, own)
+
+
+def payoff_of(rewards: Rewards) -> Payoff | None:
+    """Warm private users compared with cold ones, paired by user; None without both."""
+    if not {WARM_PRIVATE, COLD} <= rewards.keys():
+        return None
+    private, cold = (rewards[name].mean(axis=1) for name in (WARM_PRIVATE, COLD))
+    return Payoff(
+        what="mean reward from the shared private model",
+        value=float(private.mean()),
+        baseline="users with own learning only",
+        reference=float(cold.mean()),
+        gap=paired_gap(private, cold),
+        units="users",
+        otherwise="let users learn alone, or collect more slots or use a larger epsilon",
+    )
+
+
+def reached_text(rewards: Rewards, kept: Comparison | None) -> str:
+    """The rewards in words; empty where the private condition was not played."""
+    means = {name: float(found.mean()) for name, found in rewards.items()}
+    if WARM_PRIVATE not in means:
+        return ""
+    private = means[WARM_PRIVATE]
+    if not set(CONDITIONS) <= means.keys():
+        return f"New users' mean reward from a shared private model is {private:.3f}"
+    did = "raised" if private >= means[COLD] else "lowered"
+    what = f"A shared private model {did} new users' mean reward from {means[COLD]:.3f} (own learning only) to "
+    what += f"{private:.3f}; without privacy it would be {means[WARM_NONPRIVATE]:.3f} ({WITHOUT_PRIVACY})"
+    if kept is not None:
+        share, low, high = (f"{100 * one:.0f} %" for one in (kept.ratio, kept.low, kept.high))
+        what += f": {share} of the gain is kept ({low} to {high})"
+    return what
+
+
+def _remarks(public: bool, rewards: Rewards, kept: Comparison | None) -> tuple[str, ...]:
+    """Why no share of the gain is given; empty where it is."""
+    if not public:
+        return ("This is a live run: rewards are exact figures on content and are not shown.",)
+    if not set(CONDITIONS) <= rewards.keys():
+        return ("This run did not play all three kinds of users, so it shows no share of the gain.",)
+    return () if kept else (f"Without privacy {GAIN} does not clearly differ from 0, so no share of it is given.",)

@@ -1,38 +1,193 @@
-"""Plays a world of vendors through P-DAP's learner, counters and aggregator."""
+"""Plays a deployment of P-DAP in a closed loop, directly or through a broker, and reports the result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
 
 from hushstream.agents.worker.deployment import parse_as, prepare
+from hushstream.client.client import Client
+from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import seeded_world
-from hushstream.replay.checks import run_fields
-from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.catalogue.worlds import hint, seeded_world
+from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.logged.log import INTERNAL_MARK
-from hushstream.replay.play_options import PlayOptions
-from hushstream.replay.progress import Progress
+from hushstream.replay.report.parts import paired, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap
-from hushstream.replay.report.summaries import paired
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
-from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
-from hushstream.replay.studies.pdap.forms import exact_noise
-from hushstream.replay.studies.pdap.play import EXACT_EPSILON, Chain
-from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
-from hushstream.replay.studies.pdap.worlds.logged_vendors import OwnVendors
-from hushstream.replay.studies.pdap.worlds.ml_vendors import FilmVendors
-from hushstream.replay.studies.pdap.worlds.vendors import Float64, Int64, Vendors, VendorWorld, names
+from hushstream.replay.runners.to_end import await_version, run_to_end
+from hushstream.replay.studies.pdap.own import OwnVendors
+from hushstream.replay.studies.pdap.play import ALONE_SCHEDULE, EXACT_EPSILON, Chain, exact_noise
+from hushstream.replay.studies.pdap.worlds import Arrivals, FilmVendors, Float64, Int64, Vendors, VendorWorld, names
+from hushstream.replay.study import Progress
+from hushstream.replay.worlds.draws import Draws
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdap.algorithm.aggregate import Aggregate
-from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.schemas.topics import partition_of
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate, Outcomes
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
-from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.counter import Counter
+
+_ANSWER_SECONDS = 180.0
+"""Longest wait for an answer; the first one waits until a worker of each vendor has started."""
+
+_AT_ONCE = 256
+_SAMPLED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PdapPlan:
+    """How a world is played: the number of contexts in all, in phases that end when windows of a schedule end."""
+
+    contexts: int
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without contexts.
+
+        Raises:
+            HushstreamError: fewer than 1 context; the message names the number.
+        """
+        if self.contexts < 1:
+            raise HushstreamError(f"plan: expected contexts of at least 1, got {self.contexts}")
+
+    def phases(self) -> Iterator[range]:
+        """The events of each phase."""
+        done, window = 0, 0
+        while done < self.contexts:
+            end = min(self.contexts, self.schedule.closes_at(window))
+            yield range(done, end)
+            done, window = end, window + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visits:
+    """The users who come, and the coins that decide their clicks, (n,) each.
+
+    Attributes:
+        arrivals: the users, in order.
+        coins: numbers from 0 to 1; an answer with a mean above its coin is clicked.
+    """
+
+    arrivals: Arrivals
+    coins: Float64
+
+    @classmethod
+    def of(cls, world: VendorWorld, contexts: int, seed: int) -> Visits:
+        """Draw the visits of a run."""
+        generator = Draws(seed, "pdap-visits").generator()
+        return cls(world.arrivals(contexts, generator), generator.random(contexts))
+
+
+@dataclass(slots=True)
+class PdapPlayed:
+    """The outcome of a run: (n,) arrays by event, and how long it took.
+
+    Attributes:
+        chosen: arms.
+        chances: click probability of each arm at its context.
+        clicks: 0 or 1.
+        seconds: from the first context to the last model.
+        latencies: seconds from request to answer, for a sample of the decisions.
+    """
+
+    chosen: Int64
+    chances: Float64
+    clicks: Int64
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class PdapLoop:
+    """Plays a world of vendors against a deployment."""
+
+    def __init__(
+        self, config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, progress: Progress | None = None
+    ) -> None:
+        """Bind a world and its visits to a plan."""
+        self._config = config
+        self._world = world
+        self._visits = visits
+        self._plan = plan
+        self._progress = progress
+        self._lines = [vendor.name for vendor in config.vendors]
+        self._feedback: list[asyncio.Future[None]] = []
+        whole = np.zeros(plan.contexts, dtype=np.int64)
+        self.played = PdapPlayed(whole, np.zeros(plan.contexts), whole.copy())
+
+    async def run(self, log_of: Callable[[str], EventLog]) -> PdapPlayed:
+        """Play all phases, each vendor's users over its own client's log.
+
+        Raises:
+            HushstreamError: no model followed the end of a phase in time.
+        """
+        started, context = time.perf_counter(), np.full(self._config.dimension, 0.5, dtype=np.float32)
+        async with AsyncExitStack() as stack:
+            logs = [log_of(vendor) for vendor in self._lines]
+            clients = [Client(log, party=vendor) for log, vendor in zip(logs, self._lines, strict=True)]
+            for client in clients:
+                await stack.enter_async_context(client)
+            for phase, events in enumerate(self._plan.phases()):
+                await self._phase(clients, events, phase)
+                for client in clients:
+                    await client.end_phase(phase)
+                for client, log in zip(clients, logs, strict=True):
+                    await await_version(client, _probes(log.partitions()), context, phase, _ANSWER_SECONDS)
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _phase(self, clients: Sequence[Client], events: range, phase: int) -> None:
+        homes = self._visits.arrivals.homes
+        for first in range(events.start, events.stop, _AT_ONCE):
+            some = range(first, min(events.stop, first + _AT_ONCE))
+            await asyncio.gather(*(self._visit(clients[homes[event]], event) for event in some))
+            if self._progress is not None:
+                self._progress(some.stop, self._plan.contexts, f"window {phase + 1}")
+        await asyncio.gather(*self._feedback)
+        self._feedback.clear()
+
+    async def _visit(self, client: Client, event: int) -> None:
+        arrivals, name = self._visits.arrivals, f"visit:{event}"
+        user = f"user-{arrivals.users[event]}"
+        asked = time.perf_counter()
+        decision = await client.decide(name, user, arrivals.contexts[event], timeout=_ANSWER_SECONDS)
+        if event % _SAMPLED == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        clicked = self._note(event, decision.arm)
+        # No decision of this phase needs this feedback; only the end of the phase waits for it.
+        self._feedback.append(asyncio.ensure_future(_answer(client, name, user, decision.arm, clicked)))
+
+    def _note(self, event: int, arm: int) -> bool:
+        progress = event / self._plan.contexts
+        here = self._visits.arrivals.take(np.array([event]))
+        chance = float(self._world.means(here, np.array([arm]), progress)[0])
+        clicked = bool(self._visits.coins[event] < chance)
+        played = self.played
+        played.chosen[event], played.chances[event], played.clicks[event] = arm, chance, clicked
+        return clicked
+
+
+def _probes(partitions: int) -> dict[int, str]:
+    """A user of each partition."""
+    return {
+        partition: next(name for n in count() if partition_of(name := f"probe-{n}", partitions) == partition)
+        for partition in range(partitions)
+    }
+
+
+async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool) -> None:
+    await client.shown(event, user, arm)
+    if clicked:
+        await client.reward(event, user, arm, 1.0)
+
 
 WORLDS = (Vendors, FilmVendors, OwnVendors)
 _NEVER_OUTCOMES = 1 << 40
@@ -57,7 +212,7 @@ class PdapOptions(PlayOptions):
     window_ratio: float = 1.5
 
 
-def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResult:
+def run_pdap(options: PdapOptions, progress: Progress | None = None) -> RunResult:
     """Play a world of vendors and return the clicks of each, guarantee, counts and throughput.
 
     Raises:
@@ -77,7 +232,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         place = options.place(folder)
         loop = PdapLoop(config, world, visits, plan, progress)
         recording = run_to_end(lambda: play_parties(system, place, loop.run))
-    apart = chances_apart(config, world, visits, plan, options.seed)
+    apart = chances_alone(config, world, visits, options.contexts, options.seed)
     return _result(options, world, config, system, recording, visits, apart)
 
 
@@ -120,16 +275,19 @@ def _result(
     recording: Recording[PdapPlayed],
     visits: Visits,
     apart: Float64,
-) -> PdapResult:
+) -> RunResult:
     played = recording.played
-    return PdapResult(
+    counters = "one counter" if config.release.placement == "serving" else "a counter of each home"
+    return RunResult(
         **run_fields(options, world.name, deployed, recording, len(played.chosen)),
-        internal=_is_internal(world),
-        placement=config.release.placement,
-        vendors=_vendors(config, played, visits, apart),
-        curve=_curve(options, played, apart),
-        comparison=paired(played.chances, apart),
+        title=f"P-DAP on {world.name}: {counters}",
+        facts={"placement": config.release.placement, "gain in points": 100 * float((played.chances - apart).mean())},
+        reached=f"{100 * played.chances.mean():.1f} % of visits are clicked",
+        headline=ratio("click rate, shared over vendors alone with exact clicks", paired(played.chances, apart)),
         payoff=_payoff(played.chances, apart, visits),
+        rows=_vendors(config, played, visits, apart),
+        curve=_curve(options, played, apart),
+        warnings=(INTERNAL_MARK,) if _is_internal(world) else (),
     )
 
 
@@ -138,7 +296,7 @@ def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
     return Payoff(
         what="share of visits clicked, in points of a hundred,",
         value=100 * float(shared.mean()),
-        baseline="vendors that keep apart with exact clicks",
+        baseline="vendors alone, with exact clicks",
         reference=100 * float(apart.mean()),
         gap=paired_gap(100 * shared, 100 * apart, np.asarray(visits.arrivals.users, dtype=np.int64)),
         units="users",
@@ -147,44 +305,59 @@ def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
     )
 
 
-def _vendors(config: PdapConfig, played: PdapPlayed, visits: Visits, apart: Float64) -> tuple[VendorRow, ...]:
+def _vendors(config: PdapConfig, played: PdapPlayed, visits: Visits, apart: Float64) -> RunRows:
     homes, serving = visits.arrivals.homes, config.owners[played.chosen]
     rows = []
     for number, vendor in enumerate(config.vendors):
         here = homes == number
-        visitors = int(here.sum())
-        rows.append(
-            VendorRow(
-                vendor.name,
-                visitors,
-                _mean(played.chances[here]),
-                _mean(apart[here]),
-                int((here & (serving != number)).sum()),
-                int((~here & (serving == number)).sum()),
-            )
-        )
-    return tuple(rows)
+        shared, alone = _mean(played.chances[here]), _mean(apart[here])
+        sent, received = int((here & (serving != number)).sum()), int((~here & (serving == number)).sum())
+        rows.append((vendor.name, int(here.sum()), shared, alone, 100 * (shared - alone), sent, received))
+    return RunRows(
+        "Click rate of the users of each vendor, and the same if it used only its own items and exact clicks. Sent: "
+        "visits of its users that got another vendor's item. Received: visits of others that got its own.",
+        (
+            Column("vendor"),
+            Column("visits", ",d"),
+            Column("click_rate", ".1%"),
+            Column("alone", ".1%"),
+            Column("gain_points", "+.1f"),
+            Column("sent", ",d"),
+            Column("received", ",d"),
+        ),
+        tuple(rows),
+    )
 
 
-def _curve(options: PdapOptions, played: PdapPlayed, apart: Float64) -> tuple[CurveRow, ...]:
+def _curve(options: PdapOptions, played: PdapPlayed, apart: Float64) -> RunCurve:
     """Mean click probability of all answers up to the end of each phase."""
     plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
-    ends = [events.stop for events in plan.phases()]
-    return tuple(CurveRow(end, _mean(played.chances[:end]), _mean(apart[:end])) for end in ends)
+    ends = tuple(events.stop for events in plan.phases())
+    lines = {"shared": played.chances, "vendors alone": apart}
+    return RunCurve(
+        name="clicks",
+        title="Click rate over the run",
+        caption="Click rate of all answers so far: of vendors that share, and of the same vendors if each used only "
+        "its own items, users and exact clicks.",
+        what="Click rate of all answers so far",
+        across="visits, all vendors",
+        at=ends,
+        lines={name: tuple(_mean(one[:end]) for end in ends) for name, one in lines.items()},
+    )
 
 
 def _mean(values: Float64) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, seed: int) -> Float64:
+def chances_alone(config: PdapConfig, world: VendorWorld, visits: Visits, contexts: int, seed: int) -> Float64:
     """Click probability of the item that each visitor would get if vendors kept apart, (n,).
 
     Args:
         config: configuration of the deployment that shares.
         world: the world with the click probabilities.
         visits: the users who come.
-        plan: a vendor alone closes its windows by the same schedule, on its own visits.
+        contexts: how many of them are played.
         seed: seed of the tickets.
     """
     exact = replace(
@@ -192,11 +365,10 @@ def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: 
         epsilon=EXACT_EPSILON,
         level_growth=0.0,
         placement="serving",
-        first_window=plan.schedule.first,
-        window_ratio=plan.schedule.ratio,
+        **ALONE_SCHEDULE,
     )
     alone = replace(config, release=exact)
-    found = np.zeros(plan.contexts)
+    found = np.zeros(contexts)
     for vendor in range(len(config.vendors)):
         here = np.flatnonzero(visits.arrivals.homes == vendor)
         found[here] = _one(alone, vendor, world, visits, here, seed)

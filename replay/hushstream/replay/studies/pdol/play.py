@@ -14,16 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.counting import Plan
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NONCE_BYTES
-from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds import RecordStream
 from hushstream.replay.worlds.draws import Draws
-from hushstream.systems.pdol.algorithm.aggregate import WEIGHT_BITS, Aggregate
-from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, figures_of, plan_of
-from hushstream.systems.pdol.algorithm.gradient import predictions, scores
-from hushstream.systems.pdol.algorithm.local import EXPERTS, AdaGrad, NodePredictors
-from hushstream.systems.pdol.algorithm.node import NodeRelease, NodeState
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.counters import Counters, NodeRelease, NodeState, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.local import ALONE, EXPERTS, SHOWN, VOTES, AdaGrad, NodePredictors
+from hushstream.systems.pdol.algorithm.moments import WEIGHT_BITS
+from hushstream.systems.pdol.algorithm.rows import predictions, scores
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
 LAST_QUARTER = 0.75
@@ -67,8 +66,9 @@ class Played:
 
     Attributes:
         released: accuracy of the published model.
-        node: accuracy of the nodes' votes; None where nodes did not predict.
-        experts: accuracy of each of `EXPERTS` at the nodes; empty where nodes did not predict.
+        node: accuracy of what the nodes showed; None where nodes did not predict.
+        experts: accuracy of each of `EXPERTS` at the nodes, and of nodes that keep apart (``alone``); empty where nodes
+            did not predict.
         zeros: share of weights that are zero in the last version.
         versions: how many versions were published.
         screened: how many releases were refused because their norm was larger than that of any honest one.
@@ -87,14 +87,14 @@ def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
     return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
 
 
-def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> list[NodeState]:
+def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
     """Every domain before its first slot, each with its own key that follows from ``seed``."""
-    digest, plan = pdol_digest(config), plan or plan_of(config.sharing, config.records.dimension)
+    digest, plan = pdol_digest(config), plan_of(config.sharing, config.records.dimension)
     silent = config.sharing.counter == "exact"
     domains = []
     for domain in range(config.domains):
         address = counter_address(config, digest, bytes(NONCE_BYTES), 0, domain, 0)
-        counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
+        counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, config.records.dimension, silent)
         domains.append(NodeState(domain, counters, config.slots_of(domain)))
     return domains
 
@@ -102,9 +102,7 @@ def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> lis
 NO_FAULTS = Faults()
 
 
-def play(
-    stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = NO_FAULTS, plan: Plan | None = None
-) -> Played:
+def play(stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = NO_FAULTS) -> Played:
     """Play a stream once; see the module.
 
     Args:
@@ -112,14 +110,13 @@ def play(
         config: configuration of the sound form.
         seed: seed of the keys.
         faults: what fails.
-        plan: plan of a counter that the configuration does not offer; None for the configured one.
     """
-    return _Play(stream, config, seed, faults, plan).run()
+    return _Play(stream, config, seed, faults).run()
 
 
 def predicted_labels(stream: RecordStream, config: PdolConfig, seed: int) -> npt.NDArray[np.int8]:
     """The predictions at the configured place when a stream is played once, int8 (m,)."""
-    played = _Play(stream, config, seed, NO_FAULTS, None)
+    played = _Play(stream, config, seed, NO_FAULTS)
     played.run()
     return played.predicted
 
@@ -134,12 +131,12 @@ class EqualWeights(Aggregate):
 
 
 class _Play:
-    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults, plan: Plan | None) -> None:
+    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults) -> None:
         self._stream, self._config, self._faults = stream, config, faults
-        self._domains = open_domains(config, seed, plan)
+        self._domains = open_domains(config, seed)
         aggregate = EqualWeights if faults.unweighted else Aggregate
-        self._aggregate = aggregate(config, None if plan is None else figures_of(plan))
-        self._versions = deque([self._aggregate.model.weights], maxlen=faults.late + 1)
+        self._aggregate = aggregate(config)
+        self._versions = deque([self._aggregate.model.solved(stream.dimension)], maxlen=faults.late + 1)
         self._draw = Draws(seed, "faults").generator()
         self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
         dead = self._draw.permutation(config.domains)[: faults.dead]
@@ -147,10 +144,11 @@ class _Play:
         self._wild = set(range(config.domains - faults.byzantine, config.domains))
         self._waiting: list[list[int]] = [[] for _ in range(config.domains)]
         self._released = np.zeros(len(stream), dtype=np.int8)
-        self._said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
+        self._said = np.zeros((len(stream), len(VOTES)), dtype=np.int8)
+        self._coins = Draws(seed, "guard").generator().random(len(stream))
         self._flushed = 0
         node_mode = config.prediction.place == "node"
-        self._predictors = NodePredictors(stream.node_count, stream.dimension, config.prediction) if node_mode else None
+        self._predictors = NodePredictors(stream.node_count, stream.dimension) if node_mode else None
 
     def run(self) -> Played:
         stream = self._stream
@@ -159,16 +157,17 @@ class _Play:
         self._flush(len(stream))
         labels = stream.rows.labels
         right = self._said == labels[:, None]
-        node = None if self._predictors is None else accuracy(right[:, -1])
-        experts = {} if node is None else {name: accuracy(right[:, at]) for at, name in enumerate(EXPERTS)}
+        node = None if self._predictors is None else accuracy(right[:, SHOWN])
+        places = {"alone": ALONE} | {name: at for at, name in enumerate(EXPERTS)}
+        experts = {} if node is None else {name: accuracy(right[:, at]) for name, at in places.items()}
         last, screened = self._aggregate.model, self._aggregate.screened
-        zeros = float(np.mean(last.weights == 0))
+        zeros = float(np.mean(self._versions[-1].weights == 0))
         return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
 
     @property
     def predicted(self) -> npt.NDArray[np.int8]:
         """Predictions by the published model or, where that is configured, by the nodes' votes."""
-        return self._released if self._predictors is None else self._said[:, -1]
+        return self._released if self._predictors is None else self._said[:, SHOWN]
 
     def _arrive(self, place: int, domain: int) -> None:
         """Keep a record until its leaf is full or the model changes; it is folded with the model at its arrival."""
@@ -182,7 +181,7 @@ class _Play:
 
     def _fold(self, domain: int) -> None:
         places, self._waiting[domain] = np.array(self._waiting[domain], dtype=np.int64), []
-        rows, model = self._stream.rows.take(places), self._versions[0]
+        rows, model = self._stream.rows.take(places), self._versions[0].weights
         self._released[places] = predictions(scores(rows, model))
         alive = places < self._dead_from.get(domain, len(self._stream))
         if alive.any():
@@ -202,7 +201,8 @@ class _Play:
             return
         nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
         for now in in_turns(nodes):
-            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0])
+            coins = self._coins[low + now]
+            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0].weights, coins)
 
     def _send(self, release: NodeRelease, end: int) -> None:
         if self._draw.random() < self._faults.lost:
@@ -212,21 +212,22 @@ class _Play:
         self._aggregate.on_release(release)
         if self._aggregate.due:
             self._flush(end)
-            self._versions.append(self._aggregate.publish().weights)
+            self._versions.append(self._aggregate.publish().solved(self._stream.dimension))
+            if self._predictors is not None:
+                self._predictors.adopt(self._versions[0])
 
     def _forged(self, release: NodeRelease) -> NodeRelease:
         values = self._draw.integers(-(1 << 24), 1 << 24, size=len(release.values))
         return NodeRelease(release.domain, release.generation, release.leaves, release.slots, values, release.last)
 
 
-def isolated_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
-    """The predictions of nodes that learn from their own records alone, without privacy, int8 (m,)."""
-    learner, said = AdaGrad(stream.node_count, stream.dimension, rate), np.zeros(len(stream), dtype=np.int8)
+def alone_labels(stream: RecordStream) -> npt.NDArray[np.int8]:
+    """The predictions of nodes that keep apart and learn as well as they can from their own records, int8 (m,)."""
+    learners, said = NodePredictors(stream.node_count, stream.dimension), np.zeros(len(stream), dtype=np.int8)
+    no_model = np.zeros(stream.dimension, dtype=np.int32)
     for now in in_turns(stream.nodes):
-        rows, nodes = stream.rows.take(now), stream.nodes[now]
-        found = learner.scores(nodes, rows)
-        said[now] = np.where(found > 0, 1, -1)
-        learner.learn(nodes, rows, found)
+        votes = learners.step(stream.nodes[now], stream.rows.take(now), no_model, np.zeros(len(now)))
+        said[now] = votes[:, ALONE]
     return said
 
 

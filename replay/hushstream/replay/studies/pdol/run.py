@@ -1,37 +1,138 @@
-"""Plays a stream of labelled records through PDOL's nodes and aggregator."""
+"""Plays the closed loop of PDOL: records are predicted, then their labels are sent, in phases.
+
+Within a phase the records of a domain come one after the other, each predicted before its label is sent; domains run at
+the same time. A record waits for the model of the phase before (`after_phase`). So the predictions do not depend on
+which domain is faster, and the direct runner and a stream give the same ones.
+
+*Report.* Accuracy compared with nodes alone, the guarantee, and the result of verify. Exact accuracy is a figure on
+content. It exists for public data only (PRIVACY.md, rule 11), and a replayed world is public.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import parse_as, prepare, written
+from hushstream.client.logs.following import EventLog
+from hushstream.client.records import RecordClient
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.declaration import System
-from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import seeded_world
-from hushstream.replay.checks import run_fields
-from hushstream.replay.configurations import merged_values
-from hushstream.replay.play_options import PlayOptions
-from hushstream.replay.progress import Progress
+from hushstream.replay.catalogue.worlds import hint, seeded_world
+from hushstream.replay.checks import PlayOptions, merged_values, run_fields
+from hushstream.replay.report.parts import paired, ratio
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
-from hushstream.replay.report.summaries import paired
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
-from hushstream.replay.studies.pdol.play import accuracy, isolated_labels, predicted_labels
-from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
-from hushstream.replay.studies.pdol.runs import gossip_config, sharing_config, shortened
-from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.experiments import RATE, gossip_config, sharing_config, shortened
+from hushstream.replay.studies.pdol.play import Accuracy, accuracy, alone_labels, play_central, predicted_labels
+from hushstream.replay.studies.pdol.worlds import RecordStream
+from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.guarantee import PdolSystem
 
-_ROWS = 100
-"""Most points of the accuracy curve in a report."""
+_TIMEOUT_SECONDS = 120.0
+_SAMPLE = 16
+
+Rights = NDArray[np.bool_]
+"""(n,) which labels were predicted correctly."""
+
+
+@dataclass(slots=True)
+class RecordsPlayed:
+    """The outcome of a run.
+
+    Attributes:
+        predicted: int8 (m,), before each label.
+        versions: int64 (m,), the version of the model behind each prediction.
+        seconds: from the first record to the last end of a phase.
+        latencies: seconds from request to answer, for a sample of the records.
+    """
+
+    predicted: NDArray[np.int8]
+    versions: NDArray[np.int64]
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+def record_name(place: int) -> str:
+    """The name of a stream's record."""
+    return f"record-{place}"
+
+
+def person_name(place: int) -> str:
+    """The name of a record's person: every record is the only one of its person."""
+    return f"person-{place}"
+
+
+class RecordLoop:
+    """Plays a stream of records against a deployment."""
+
+    def __init__(
+        self, stream: RecordStream, system: PdolSystem, records_per_phase: int, progress: Progress | None = None
+    ) -> None:
+        """Bind a stream to the deployment of its nodes."""
+        self._stream = stream
+        self._homes = np.array([system.home_of(node) for node in range(stream.node_count)])[stream.nodes]
+        self._phase_records = records_per_phase
+        self._progress = progress
+        self._done = 0
+        self.played = RecordsPlayed(np.zeros(len(stream), dtype=np.int8), np.zeros(len(stream), dtype=np.int64))
+
+    @property
+    def phases(self) -> int:
+        """The number of phases; the last one may be shorter."""
+        return -(-len(self._stream) // self._phase_records)
+
+    async def run(self, log: EventLog) -> RecordsPlayed:
+        """Play all phases over a client's log.
+
+        Raises:
+            PredictionTimeout: a node's answer or the model of a phase did not come in time.
+        """
+        started = time.perf_counter()
+        async with RecordClient(log, self._stream.node_count, self._stream.dimension) as client:
+            for phase in range(self.phases):
+                low = phase * self._phase_records
+                here = np.arange(low, min(len(self._stream), low + self._phase_records))
+                homes = self._homes[here]
+                await asyncio.gather(
+                    *(self._domain(client, here[homes == home], phase) for home in np.unique(homes).tolist())
+                )
+                await client.end_phase(phase)
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _domain(self, client: RecordClient, places: NDArray[np.int64], phase: int) -> None:
+        for place in places.tolist():
+            await self._interact(client, place, phase)
+            self._done += 1
+            if self._progress is not None:
+                self._progress(self._done, len(self._stream), f"phase {phase + 1} of {self.phases}")
+
+    async def _interact(self, client: RecordClient, place: int, phase: int) -> None:
+        stream, event_id, person = self._stream, record_name(place), person_name(place)
+        node = int(stream.nodes[place])
+        row = stream.rows.part(place, place + 1)
+        asked = time.perf_counter()
+        found = await client.predict_slot(event_id, person, node, row, after_phase=phase - 1, timeout=_TIMEOUT_SECONDS)
+        if place % _SAMPLE == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        self.played.predicted[place], self.played.versions[place] = found.label, found.model_version
+        label = int(stream.rows.labels[place])
+        if label:
+            await client.label(event_id, person, node, label)
+
+
+_POINTS = 100
+"""Most points of the accuracy curve."""
 
 _NEVER = 1 << 20
 """More releases than any round has, so that a version follows only the end of a phase, in any order of releases."""
@@ -52,7 +153,7 @@ class PdolOptions(PlayOptions):
     epsilon: float = 8.0
 
 
-def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResult:
+def run_pdol(options: PdolOptions, progress: Progress | None = None) -> RunResult:
     """Play a stream of records and return its accuracy, guarantee, counts and throughput.
 
     Raises:
@@ -119,56 +220,76 @@ def _gossips(options: PdolOptions) -> bool:
 
 def _result(
     options: PdolOptions, stream: RecordStream, deployed: System, recording: Recording[RecordsPlayed]
-) -> PdolResult:
-    played, system = recording.played, deployed.core
-    config: PdolConfig = system.config
-    right = played.predicted == stream.rows.labels
-    alone = isolated_labels(stream, config.prediction.local_rate) == stream.rows.labels
-    return PdolResult(
+) -> RunResult:
+    config: PdolConfig = deployed.core.config
+    right = recording.played.predicted == stream.rows.labels
+    apart = alone_labels(stream) == stream.rows.labels
+    shared, alone, central = accuracy(right), accuracy(apart), play_central(stream, RATE)
+    constant = Accuracy(stream.constant, stream.constant)
+    compared = {"shared": shared, "nodes alone": alone, "central, without privacy": central, "constant": constant}
+    return RunResult(
         **run_fields(options, stream.name, deployed, recording, len(stream)),
-        form=_form(system),
-        nodes=config.nodes,
-        domains=config.domains,
-        records=len(stream),
-        rows=_rows(right, alone),
-        accuracy=accuracy(right),
-        isolated=accuracy(alone),
-        constant=stream.constant,
-        comparison=paired(right.astype(np.float64), alone.astype(np.float64)),
-        payoff=payoff(stream, config, right, alone, options.seed),
+        title=f"pdol on {stream.name}: {_form(config)}",
+        facts={"form": _form(config), "nodes": config.nodes, "counters": config.domains, "records": len(stream)},
+        reached=f"{100 * shared.whole:.1f} % of labels are predicted correctly",
+        headline=ratio(
+            "correct predictions, shared over nodes alone", paired(right.astype(np.float64), apart.astype(np.float64))
+        ),
+        payoff=payoff(stream, config, right, apart, options.seed),
+        rows=RunRows(
+            "Share of labels predicted correctly before they were seen.",
+            (Column("predicted_by"), Column("whole_stream", ".4f"), Column("last_quarter", ".4f")),
+            tuple((name, one.whole, one.last) for name, one in compared.items()),
+        ),
+        curve=_curve(right, apart),
+        remarks=(_room(central.whole - alone.whole),),
     )
 
 
-def _form(system: PdolSystem) -> str:
-    config = system.config
+def _room(lead: float) -> str:
+    """How much sharing could bring at most."""
+    if lead > 0:
+        return (
+            f"A central learner without privacy leads nodes alone by {100 * lead:.1f} points: `plan --lead {lead:.3f}`."
+        )
+    return "Here even a central learner without privacy is not better than nodes alone: there is nothing to share."
+
+
+def _form(config: PdolConfig) -> str:
     if config.gossip is not None:
         return f"gossip over a {config.gossip.graph} graph"
     place = "by the published model" if config.prediction.place == "released" else "by the votes of nodes"
     return f"{config.sharing.counter} sums, predicted {place}"
 
 
-def _rows(right: np.ndarray[Any, Any], alone: np.ndarray[Any, Any]) -> tuple[AccuracyRow, ...]:
-    """Accuracy so far, at up to `_ROWS` points."""
-    count = np.arange(1, len(right) + 1)
-    shared, isolated = np.cumsum(right) / count, np.cumsum(alone) / count
-    places = np.unique(np.linspace(0, len(right) - 1, min(len(right), _ROWS)).astype(int))
-    return tuple(AccuracyRow(int(at + 1), float(shared[at]), float(isolated[at])) for at in places)
+def _curve(right: Rights, alone: Rights) -> RunCurve:
+    """Accuracy so far, at up to `_POINTS` points."""
+    ends = np.unique(np.linspace(0, len(right), min(len(right), _POINTS) + 1).astype(int))[1:]
+    lines = {"shared": right, "nodes alone": alone}
+    return RunCurve(
+        name="accuracy",
+        title="Correct predictions so far",
+        caption="Each record is predicted before its label is seen. Nodes alone each have the best learner of their "
+        "own exact records.",
+        what="Correct predictions so far",
+        across="records, all nodes",
+        at=tuple(ends.tolist()),
+        lines={name: tuple((np.cumsum(one)[ends - 1] / ends).tolist()) for name, one in lines.items()},
+    )
 
 
 TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, LARGEST_EPSILON)
 """Epsilons that are tried on the same records if sharing does not pay, up to the first one at which it pays."""
 
-Rights = NDArray[np.bool_]
-
 
 def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Rights, seed: int) -> Payoff:
-    """Shared predictions compared with those of isolated nodes; the sample is the nodes.
+    """Shared predictions compared with those of nodes alone; the sample is the nodes.
 
     Args:
         stream: the records.
         config: configuration of the run.
         right: (n,) whether the run predicted each label correctly.
-        alone: (n,) whether isolated nodes predicted it correctly.
+        alone: (n,) whether nodes alone predicted it correctly.
         seed: seed of the keys of further plays.
     """
     gap = _gap(stream, right, alone)
@@ -176,7 +297,7 @@ def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Right
     return Payoff(
         what="share of correct predictions",
         value=float(right.mean()),
-        baseline="nodes that keep apart",
+        baseline="nodes alone, each with the best learner of its own",
         reference=float(alone.mean()),
         gap=gap,
         units="nodes",
@@ -190,7 +311,7 @@ def _gap(stream: RecordStream, right: Rights, alone: Rights) -> Gap:
 
 
 def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: int) -> str:
-    """The advice: the smallest epsilon of `TRIED` with which sharing pays on these records, or to keep apart."""
+    """The smallest epsilon of `TRIED` with which sharing pays on these records, or to keep apart."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return "keep apart"
     model = replace(config.model, releases_per_version=None)

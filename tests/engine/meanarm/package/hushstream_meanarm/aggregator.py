@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.batch import Batch
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Rounding
-from hushstream.engine.learner.models import aggregator_identity
-from hushstream.engine.one_input import Gathered
-from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.learner.model_parts import aggregator_identity
+from hushstream.engine.one_input import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, rows
 from hushstream_meanarm.core import SERVER, Meanarm
@@ -20,7 +20,7 @@ from hushstream_meanarm.core import SERVER, Meanarm
 class AggregatorMachine(PublishingRole):
     """The one track of means."""
 
-    state = State("means", 1, "MeansState", PUBLISHING, sums=rows("<i8"), as_stated=boolean())
+    state = State("means", "MeansState", PUBLISHING, sums=rows("<i8"), as_stated=boolean())
     rounding = Rounding({"means": "<f8"}, 1e-9, ("digest",))
     system: Meanarm
 
@@ -32,17 +32,17 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """All sums give a version."""
-        gathered = Gathered(self)
+        batch = Batch(self)
         for record, _, fields, reason in self.read(slices, frozenset({"ArmSums"})):
             if reason or len(fields["sums"]) != self.sums.nbytes:
-                gathered.refuse(reason or Refusal.MALFORMED_RELEASE, record)
+                batch.refuse(reason or Refusal.MALFORMED_RELEASE, record)
             elif not self.first_time(fields["sums_id"].hex()):
-                gathered.counts[Outcome.REPEATED_RELEASE] += 1
+                batch.counts[Outcome.REPEATED_RELEASE] += 1
             else:
                 self.sums = self.sums + np.frombuffer(fields["sums"], "<i8").reshape(self.sums.shape)
                 self.as_stated &= fields["private_as_stated"]
-                self.publish(record.offset + 1, self._means(), gathered)
-        return self.finished(slices, gathered)
+                self.publish(record.offset + 1, self._means(), batch)
+        return self.finished(slices, batch)
 
     def _means(self) -> dict[str, Any]:
         """The means, with one reward of 0.5 for each arm that nothing is known of."""

@@ -13,13 +13,12 @@ from hushstream.engine.system import Core, Priced
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, whole
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.mechanisms.guarantee import residue_delta
-from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale, residue
-from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
+from hushstream.privacy.mechanisms.guarantee import truncation_delta
+from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale, truncation
+from hushstream.privacy.promises.promise import Content, Form, Guarantee, Lifetime
 
 NAME, MECHANISM, UNIT = "meanarm", "arm sums", "one reward of one user"
-RELATION = "null-slot: neighbours differ in what one slot holds, an arm with a reward or nothing"
+RELATION = "zero-out: neighbours differ in what one slot holds, an arm with a reward or nothing"
 EDGE, COUNTER, SERVER = "edge", "counter", "server"
 SENSITIVITY = 2
 """A slot in place of none moves the count of one arm and its sum of rewards, by 1 each."""
@@ -68,8 +67,8 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
         differ. n rewards of one user compose to n times these prices.
     """
     micro, count = epsilon_micro(config.epsilon), config.units_per_person
-    error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
-    one, two = (Cost(n * micro, residue_delta(n * error, n * micro)) for n in (1, 2))
+    error = SENSITIVITY * truncation(*laplace_scale(config.epsilon, SENSITIVITY))
+    one, two = (Cost(n * micro, truncation_delta(n * error, n * micro)) for n in (1, 2))
     return Guarantee(
         mechanism=f"{MECHANISM}: slots and rewards of each arm and discrete Laplace noise of 2/{config.epsilon:g}",
         relation=RELATION,
@@ -81,7 +80,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
         norm="L1 distance of the sums, in slots and rewards",
         zone=COUNTER,
         deployment="hosted",
-        residue_units=one.delta_units,
+        truncation_units=one.delta_units,
         not_protected=(
             "that a user asked or sent a reward, and when",
             "rewards, from whoever runs the learner or counter",
@@ -103,7 +102,7 @@ def priced(config: MeanarmConfig) -> Priced:
     life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
     terms = SpendingTerms("window", one, 1, life, BasicFilter(life.cost))
     budget = BudgetFacts(None, life.cost, "all rewards of one user", "rewards of a user", count, count, "windows", 1)
-    return Priced(Promises(promise), (budget,), {"ledger": terms})
+    return Priced(promise, (budget,), {"ledger": terms})
 
 
 class Meanarm(Core[MeanarmConfig]):

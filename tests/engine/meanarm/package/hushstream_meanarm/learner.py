@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hushstream.engine.deciding import ANSWERING, AnsweringRole
+from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity, in_its_generation
-from hushstream.engine.learner.batch import AnsweredBatch
-from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.records import InputSlice, Output, Step
-from hushstream.engine.refusals import Refused
-from hushstream.engine.state.declared import Single, State, remembered, rows
-from hushstream.engine.state.parts import record
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.learner.deciding import ANSWERING, AnsweringRole
+from hushstream.engine.learner.model_parts import ModelReader
+from hushstream.engine.state.declared import Single, State, record, remembered, rows
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import partition_of
 from hushstream_meanarm.core import EDGE, Meanarm
 
 KINDS = frozenset({"ArmAsk", "ArmClick", "Forget"})
@@ -34,12 +31,12 @@ class Asked(NamedTuple):
     arm: int
 
 
-class LearnerMachine(AnsweringRole):
+class LearnerMachine(AnsweringRole[Batch]):
     """The learner on one partition of questions and clicks."""
 
+    batch_class = Batch
     state = State(
         "a learner's state",
-        1,
         "LearnerState",
         ANSWERING,
         means=rows("<f8"),
@@ -58,22 +55,12 @@ class LearnerMachine(AnsweringRole):
         self.counted: dict[str, int] = {}
         """How many rewards of each user counted, under a digest that an erasure leaves."""
 
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """One journal record for one batch."""
-        return [self._take(self.begin(slices))]
-
-    @in_its_generation
-    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """The same batch again, compared with its journal record."""
-        return self._take(self.begin(slices, value))
-
-    def _take(self, batch: AnsweredBatch) -> Step:
+    def take(self, batch: Batch) -> Mapping[str, Any]:
         """Take models, then questions and clicks; the journal record says what was answered."""
         for model in self.models[0].read(batch.slices[self.models[0].topic]):
             self.means = np.frombuffer(model.fields["means"], "<f8")
         answers: list[tuple[str, int]] = []
-        part = batch.slices[self.inputs[0]]
-        for one in part.records:
+        for one in batch.slices[self.inputs[0]].records:
             try:
                 name, fields = codec.decode(one.value, KINDS)
                 self._check(fields)
@@ -85,9 +72,9 @@ class LearnerMachine(AnsweringRole):
                     self._forget(fields["user"])
                     batch.counts[Outcome.FORGOTTEN] += 1
             except (CodecError, Refused) as error:
-                batch.refuse(error.reason, part, one.offset)
+                batch.refuse(error.reason, one)
         events, arms = [event for event, _ in answers], [arm for _, arm in answers]
-        return self.end(batch, {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()})
+        return {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()}
 
     def _check(self, fields: dict[str, Any]) -> None:
         if fields["config_digest"] != self.system.digest:
@@ -95,7 +82,7 @@ class LearnerMachine(AnsweringRole):
         if partition_of(fields["user"], self.system.config.homes) != self.partition:
             raise Refused(Refusal.FOREIGN_USER)
 
-    def _ask(self, batch: AnsweredBatch, event_id: str, user: str, **_: Any) -> tuple[str, int]:
+    def _ask(self, batch: Batch, event_id: str, user: str, **_: Any) -> tuple[str, int]:
         """Answer with the best arm; who asks again gets the same answer."""
         asked = self.asked.get(event_id)
         if asked is None:
@@ -104,7 +91,7 @@ class LearnerMachine(AnsweringRole):
         batch.counts[Outcome.DECIDED] += 1
         return event_id, asked.arm
 
-    def _click(self, batch: AnsweredBatch, event_id: str, user: str, reward: int, **_: Any) -> None:
+    def _click(self, batch: Batch, event_id: str, user: str, reward: int, **_: Any) -> None:
         """Send a slot with the reward of an arm, if it is the first of its event and its user has some left."""
         asked = self.asked.get(event_id)
         if asked is None or asked.user != user:
@@ -117,7 +104,7 @@ class LearnerMachine(AnsweringRole):
         self.counted[tag] = self.counted.get(tag, 0) + 1
         name = self.key.digest("slot-id", self.chain.genesis_nonce, event_id.encode())
         slot = {"slot_id": name, "config_digest": self.system.digest, "arm": asked.arm, "reward": reward}
-        batch.releases.append(Output("slots", 0, self.chain.encode("ArmSlot", slot)))
+        batch.send("slots", 0, "ArmSlot", slot)
         batch.counts[Outcome.SLOT_SENT] += 1
 
     def _forget(self, user: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hushstream.engine.configuration import config_digest
 from hushstream.engine.declare import topics
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Kind, System, Words, names_user
+from hushstream.engine.declare.declaration import Erasure, Kind, Result, System, Words, names_user
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
 from hushstream.engine.language import EPSILON, LEARNERS, UNITS_PER_PERSON, WINDOW_UNITS
 from hushstream.schemas.topics import PartitionRule

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.batch import Batch
 from hushstream.engine.journal.chain import Identity, Rounding
-from hushstream.engine.one_input import Gathered
-from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.one_input import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, integer, rows
 from hushstream_poll.core import PollSystem
@@ -22,9 +22,7 @@ REPEATED_TALLY = "repeated_tally"
 class BoardMachine(PublishingRole):
     """The one track of standings."""
 
-    state = State(
-        "a board's state", 1, "BoardState", PUBLISHING, sums=rows("<i8"), votes=integer(), as_stated=boolean()
-    )
+    state = State("a board's state", "BoardState", PUBLISHING, sums=rows("<i8"), votes=integer(), as_stated=boolean())
     rounding = Rounding({"shares": "<f8"}, 1e-9, ("digest",))
     system: PollSystem
 
@@ -38,18 +36,18 @@ class BoardMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: every tally gives a version."""
-        gathered = Gathered(self)
+        batch = Batch(self)
         for record, _, fields, reason in self.read(slices, frozenset({"Tally"})):
             if reason or len(fields["sums"]) != 8 * len(self.sums):
-                gathered.refuse(reason or MALFORMED_TALLY, record)
+                batch.refuse(reason or MALFORMED_TALLY, record)
             elif not self.first_time(fields["tally_id"].hex()):
-                gathered.counts[REPEATED_TALLY] += 1
+                batch.counts[REPEATED_TALLY] += 1
             else:
                 self.sums = self.sums + np.frombuffer(fields["sums"], "<i8")
                 self.votes += fields["votes"]
                 self.as_stated &= fields["private_as_stated"]
-                self.publish(record.offset + 1, self._standing(), gathered)
-        return self.finished(slices, gathered)
+                self.publish(record.offset + 1, self._standing(), batch)
+        return self.finished(slices, batch)
 
     def _standing(self) -> dict[str, Any]:
         counts = np.maximum(self.sums, 1)

@@ -9,15 +9,14 @@ from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
-from hushstream.privacy.bounds import exp_above
+from hushstream.privacy.conversions import exp_above
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.mechanisms.noise import laplace_scale, residue
-from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
+from hushstream.privacy.mechanisms.noise import laplace_scale, truncation
+from hushstream.privacy.promises.promise import Content, Form, Guarantee, Lifetime
 from hushstream_poll.configuration import PollConfig
 
 MECHANISM = "histogram"
-RELATION = "null-vote: neighbours differ in what one user's vote holds, an option or none"
+RELATION = "zero-out: neighbours differ in what one user's vote holds, an option or none"
 UNIT = "one vote of one user"
 CONTENTS = (
     Content("votes", "which option each user chose, with the user's name", Form.CLEAR, "ballots", True),
@@ -35,7 +34,7 @@ def guarantee_of(config: PollConfig) -> Guarantee:
         n votes of one user compose to n eps, and n r.
     """
     micro, count = epsilon_micro(config.epsilon), config.votes_per_user
-    error = residue(*laplace_scale(config.epsilon, 1))
+    error = truncation(*laplace_scale(config.epsilon, 1))
     cost = Cost(micro, _delta(error, micro))
     return Guarantee(
         mechanism=f"{MECHANISM}: votes for each option plus discrete Laplace noise of scale 1/{config.epsilon:g}",
@@ -53,7 +52,7 @@ def guarantee_of(config: PollConfig) -> Guarantee:
         norm="L1 distance of the counts, in votes",
         zone="ballots",
         deployment="hosted",
-        residue_units=cost.delta_units,
+        truncation_units=cost.delta_units,
         not_protected=("that a user voted, and when", "votes, from whoever runs the tally or holds its key"),
         contents=CONTENTS,
     )
@@ -66,7 +65,7 @@ def priced(config: PollConfig) -> Priced:
     life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} votes of one user")
     terms = SpendingTerms("window", one, 1, life, BasicFilter(life.cost))
     budget = BudgetFacts(None, life.cost, "all votes of one user", "votes of a user", count, count, "windows", 1)
-    return Priced(Promises(promise), (budget,), {"spent-on-votes": terms})
+    return Priced(promise, (budget,), {"spent-on-votes": terms})
 
 
 def _delta(error: Fraction, micro: int) -> int:

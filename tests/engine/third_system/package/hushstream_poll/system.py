@@ -8,11 +8,9 @@ from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
-from hushstream.engine.declare.gauges import spending_gauges
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, Result, System, Words, names_user
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, Role, publishing_role, ringed
+from hushstream.engine.declare.role import MetricClass, Role, publishing_role, ringed, spending_gauges
 from hushstream.engine.values import ConfigurationError
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig

@@ -6,20 +6,22 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from hushstream.engine.batch import Batch
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import ChargeResult
-from hushstream.engine.one_input import Gathered
+from hushstream.engine.one_input import ReleasingRole, releasing_state
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
-from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import Single, Table, integer, recent_ids
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace, laplace_variance
+from hushstream.schemas import codec
 from hushstream_poll.core import PollSystem
 from hushstream_poll.topics import BALLOTS
 
@@ -42,7 +44,6 @@ class TallyMachine(ReleasingRole):
 
     state = releasing_state(
         "a tally's state",
-        1,
         "TallyState",
         window=integer(),
         open_since_ms=integer(),
@@ -67,41 +68,41 @@ class TallyMachine(ReleasingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a window closes by its votes, or by log time."""
-        gathered = Gathered(self)
+        batch = Batch(self)
         for record, name, fields, reason in self.read(slices, frozenset({"Vote", "Forget", "Tick"})):
             if reason:
-                gathered.refuse(reason, record)
+                batch.refuse(reason, record)
             elif name == "Tick":
-                gathered.counts[Outcome.TICK] += 1
+                batch.counts[Outcome.TICK] += 1
             elif name == "Forget":
                 self.ballots = [ballot for ballot in self.ballots if ballot.user != fields["user"]]
-                gathered.counts[Outcome.FORGOTTEN] += 1
+                batch.counts[Outcome.FORGOTTEN] += 1
             else:
-                self._vote(Ballot(fields["vote_id"], fields["user"], fields["option"]), record, gathered)
+                self._vote(Ballot(fields["vote_id"], fields["user"], fields["option"]), record, batch)
             closed = self._closed_by(record)
             if closed:
-                self._release(closed, record.offset + 1, gathered)
-        self.releases.require_followed()
-        self._settle(gathered)
-        return self.finished(slices, gathered)
+                self._release(closed, record.offset + 1, batch)
+        self.require_followed()
+        self._settle(batch)
+        return self.finished(slices, batch)
 
-    def _vote(self, ballot: Ballot, record: InputRecord, gathered: Gathered) -> None:
+    def _vote(self, ballot: Ballot, record: InputRecord, batch: Batch) -> None:
         if not 0 <= ballot.option < len(self.system.options):
-            gathered.refuse(UNKNOWN_OPTION, record)
+            batch.refuse(UNKNOWN_OPTION, record)
             return
-        if ballot.vote_id in self.known or ballot.vote_id in gathered.ids:
-            gathered.counts[REPEATED_VOTE] += 1
+        if ballot.vote_id in self.known or ballot.vote_id in batch.ids:
+            batch.counts[REPEATED_VOTE] += 1
             return
-        gathered.ids[ballot.vote_id] = None
+        batch.ids[ballot.vote_id] = None
         voter = self._voter(ballot.user)
         if self.counted.get(voter, 0) >= self.system.config.votes_per_user:
-            gathered.counts[Outcome.ALLOWANCE_SPENT] += 1
+            batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             return
         if not self.ballots:
             self.open_since_ms = record.timestamp_ms
         self.counted[voter] = self.counted.get(voter, 0) + 1
         self.ballots.append(ballot)
-        gathered.counts[VOTE] += 1
+        batch.counts[VOTE] += 1
 
     def _closed_by(self, record: InputRecord) -> str:
         if len(self.ballots) >= self.system.config.window_votes:
@@ -110,46 +111,41 @@ class TallyMachine(ReleasingRole):
         late = open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms
         return "time" if late and self.ballots else ""
 
-    def _settle(self, gathered: Gathered) -> None:
-        for vote_id in gathered.ids:
+    def _settle(self, batch: Batch) -> None:
+        for vote_id in batch.ids:
             self.known.put(vote_id, None)
-        gathered.ids.clear()
+        batch.ids.clear()
 
-    def _release(self, closed_by: str, high: int, gathered: Gathered) -> None:
+    def _release(self, closed_by: str, high: int, batch: Batch) -> None:
         """Charge the window, draw its noise if the price fits, and journal it."""
-        self.releases.opens_epoch()
-        charge_result = self.releases.try_charge(self.window)
         ballots = sorted(self.ballots, key=lambda ballot: ballot.vote_id)
-        outputs = () if charge_result.refused else self._outputs(ballots, charge_result)
+        batch.release(partial(self._draw, ballots, batch), self.window, TALLY)
         fields = {
             "window": self.window,
             "votes": len(ballots),
             "closed_by": closed_by,
             "parameters": json.dumps(dict(self.system.parameters), sort_keys=True),
         }
-        self.released(high, fields, outputs, charge_result, gathered, TALLY)
-        self._settle(gathered)
+        self.end(high, fields, batch)
+        self._settle(batch)
         self.ballots, self.window = [], self.window + 1
 
     @property
     def charge(self) -> int:
-        """See `ReleasingRole.charge`: every window is charged for itself."""
+        """See `BatchMachine.charge`: every window is charged for itself."""
         return self.window
 
-    @property
-    def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: noise is named by the votes of its window."""
-        return False
-
     def tick(self, idle_ms: int) -> Output | None:
-        """See `Ticks.tick`."""
+        """See `Machine.tick`."""
         open_ms = self.system.config.open_ms
         return self.tick_record() if open_ms is not None and self.ballots and idle_ms >= open_ms else None
 
     def _voter(self, user: str) -> str:
         return hashlib.blake2b(user.encode(), digest_size=16, key=self.chain.genesis_nonce).hexdigest()
 
-    def _outputs(self, ballots: list[Ballot], charge_result: ChargeResult) -> tuple[Output, ...]:
+    def _draw(self, ballots: list[Ballot], batch: Batch, charge: ChargeResult) -> tuple[Output, ...]:
+        if charge.refused:
+            return ()
         system, key, nonce = self.system, self.releases.key, self.releases.nonce
         place = (nonce, self.releases.epoch.number, self.partition, self.window)
         content = key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
@@ -165,5 +161,5 @@ class TallyMachine(ReleasingRole):
             "variance": laplace_variance(*system.scale),
             **system.stated[system.as_stated(key.reproducible)],
         }
-        spent = self.debited(name, charge_result, "spent-on-votes")
-        return Output("tallies", 0, self.chain.encode("Tally", tally)), spent
+        spent = batch.ledger_entry(name, charge, "spent-on-votes")
+        return Output("tallies", 0, codec.encode("Tally", tally)), spent

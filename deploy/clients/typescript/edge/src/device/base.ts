@@ -1,9 +1,15 @@
-import { isWeaker, type Agreed, type PromiseFigures } from "../agreed.js";
+import type { Agreed } from "../agreed.js";
 import { Refused, type EdgeError } from "../errors.js";
 import { drawn, type OpenOptions, type Round } from "./options.js";
 import { repeating } from "./repeating.js";
 
-/** A device of any system: it calls `sync` in its own time, and refuses an agreement that is weaker than its state's. */
+/** What was paid, and what the life first agreed to costs, in millionths; see `Agreed.priceFrom`. */
+export interface Spent {
+  readonly paid: number;
+  readonly life: number;
+}
+
+/** A device of any system: it calls `sync` in its own time, and refuses an agreement that would pass the life first agreed to. */
 export abstract class Device<Agreement extends Agreed, Options extends OpenOptions> {
   #onDue: () => void = () => undefined;
 
@@ -34,12 +40,12 @@ export abstract class Device<Agreement extends Agreed, Options extends OpenOptio
     this.#onDue();
   }
 
-  /** Refuse an agreement that costs more than the one of a state; and any other than that without `agreeAnew`. */
-  protected requireNoWeaker(state: { readonly promise: PromiseFigures }): void {
-    if (isWeaker(state.promise, this.agreement.promise)) {
-      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
+  /** Refuse an agreement whose slots from `slot` on would pass the life; and another than that of a state without `agreeAnew`. */
+  protected requireWithin({ life, paid }: Spent, slot: number, isAnother: boolean): void {
+    if (life && paid + this.agreement.priceFrom(slot) > life) {
+      throw new Refused(`agreement: expected further slots of at most ${life - paid} millionths, the rest of the life agreed to`);
     }
-    if (this.options.agreeAnew !== true) {
+    if (isAnother && this.options.agreeAnew !== true) {
       throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
     }
   }

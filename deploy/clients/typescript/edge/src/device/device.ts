@@ -48,7 +48,7 @@ const UNREAD = -1;
 
 /**
  * One person's device: learner, state and transport. All that it knows stays in its store. Only two things leave: a
- * padded slot for each slot that falls due, and requests for the model that everybody gets.
+ * fixed-size report for each slot that falls due, and requests for the model that everybody gets.
  */
 export class EdgeDevice extends Device<Agreement, DeviceOptions> {
   /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
@@ -263,6 +263,7 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
     const spent = unpackMark(await this.options.mark.read());
     if (content === null) {
       // The state was cleared, or never there: what the mark says was spent stays spent.
+      this.requireWithin(spent, spent.due, false);
       this.#key = await Key.drawn();
       this.#begin(spent, unseen(this.agreement));
       return;
@@ -270,9 +271,9 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
     const found = unpackState(this.agreement, content, null);
     this.#key = await Key.of(found.key);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.requireNoWeaker(found);
       const known = found.agent.allowance;
       const { due, ...rest } = most(known, spent);
+      this.requireWithin(rest, due, true);
       // As the Python agent does: drop the slots owed under the other agreement, and the visits towards its next slot.
       const decided = due * this.agreement.terms.after_interactions;
       // Periods of another agreement may have another length, so the quota begins anew. Write the mark first: with the
@@ -488,8 +489,8 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
 
 function begun(agreement: Agreement): Omit<DeviceState, "agent" | "key" | "revision"> {
   const none = { version: 0, rewardVariance: 1 };
-  const { configuration, promise } = agreement;
-  return { configuration, promise, newest: none, base: none, seen: unseen(agreement), due: [], outgoing: [], ended: false };
+  const { configuration } = agreement;
+  return { configuration, newest: none, base: none, seen: unseen(agreement), due: [], outgoing: [], ended: false };
 }
 
 function named({ version }: KeptModel): string {

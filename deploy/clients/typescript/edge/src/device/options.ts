@@ -7,7 +7,7 @@ export interface OpenOptions {
   readonly url: string | URL;
   readonly store: Store;
   readonly mark: Mark;
-  /** Whether to change to an agreement that is not the state's; one that costs more is always refused. */
+  /** Whether to change to an agreement that is not the state's; one that would pass the life first agreed to is always refused. */
   readonly agreeAnew?: boolean;
   /** Called with every request before it leaves, for a page that shows them. */
   readonly onSend?: (sent: Sent) => void;

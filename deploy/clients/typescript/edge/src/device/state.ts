@@ -1,4 +1,3 @@
-import type { PromiseFigures } from "../agreed.js";
 import type { Agreement } from "../agreement.js";
 import { UNSPENT, type AgentState, type Allowance, type OpenDecision, type SharedModel } from "../agent.js";
 import { BadState } from "../errors.js";
@@ -37,7 +36,6 @@ export interface KeptModel {
 export interface DeviceState {
   readonly revision: number;
   readonly configuration: Uint8Array;
-  readonly promise: PromiseFigures;
   readonly key: Uint8Array;
   readonly agent: AgentState;
   readonly newest: KeptModel;

@@ -14,14 +14,12 @@ export interface TakenModel {
 
 interface Statement extends Stated {
   readonly arms: number;
-  readonly catalogue: number;
   readonly cells: number;
-  readonly items_sha256: null;
   readonly layout: string;
   readonly reward_variance: number;
 }
 
-const OWN: Own = { whole: ["arms", "catalogue", "cells"], others: ["items_sha256", "layout", "reward_variance"] };
+const OWN: Own = { whole: ["arms", "cells"], others: ["layout", "reward_variance"] };
 
 /** Check and decode a model, or refuse it; see `signedBy`. */
 export async function takeModel(
@@ -33,7 +31,6 @@ export async function takeModel(
 ): Promise<TakenModel> {
   const { said, content, seen } = await signedBy<Statement>(agreement, known, body, tag, nowMs, OWN);
   const { layout } = agreement;
-  expect(said.catalogue === 0 && said.items_sha256 === null, "items that are numbers");
   const shape = said.arms === layout.arms && said.cells === layout.cells;
   expect(shape && said.layout === hex(layout.digest), "the layout agreed to");
   expect(typeof said.reward_variance === "number", "a number as reward_variance");

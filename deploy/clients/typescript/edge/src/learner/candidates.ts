@@ -30,7 +30,7 @@ export interface Candidates {
 const WORD = 1n << 64n;
 
 /**
- * The interactions that wait for a user's slots; see `hushstream.systems.p2b.edge.candidates.TwoCandidates`.
+ * The interactions that wait for a user's slots; see `hushstream.systems.p2b.edge.agent.TwoCandidates`.
  *
  * An interaction is a candidate when its attribution window has ended, even if it was rewarded before.
  */

@@ -20,7 +20,13 @@ export interface Settings {
   readonly features: number;
   readonly settle_seconds: number;
   readonly scale: { readonly lowest: number; readonly highest: number; readonly middle: number };
+  readonly budget: unknown;
   readonly release: {
+    readonly noise: string;
+    readonly epsilon: number;
+    readonly delta: number;
+    readonly shares: readonly number[];
+    readonly epochs: number;
     readonly clip: number;
     readonly factor_clip: number;
     readonly count_weight: number;
@@ -46,15 +52,18 @@ const FLOATS: ReadonlySet<string> = new Set([
   "bias_variance", "offset_ridge", "lone_ridge", "factor_ridge", "factor_variance", "factor_weight", "feature_scale",
   "edge_margin", "valid_seconds", "settle_seconds", "lift",
 ]);
-/** Settings of later releases: with these values they do not enter the digest. */
-const SETTLE_SECONDS = 3600;
-const VALID_SECONDS = 30 * 86_400;
+/** By how many millionths of epsilon floats and Python's whole numbers may differ. */
+const SLACK = 20;
+/** Orders of Renyi's divergence. */
+const ORDERS = Array.from({ length: 4094 }, (_, place) => place + 2);
 
 /** A checked agreement: the settings by which slots are made, and which a model must fit. */
 export class RatingAgreement extends Agreed {
   readonly settings: Settings;
   /** Public features of items, row by row, (items, settings.features). */
   readonly features: Float64Array;
+  /** How many rounds the promise pays for: all, or the first ones if a budget has no room for more. */
+  readonly rounds: number;
 
   /** Refuses a file that does not have the digest that it names for its configuration. */
   constructor(file: RatingAgreementFile) {
@@ -72,6 +81,11 @@ export class RatingAgreement extends Agreed {
     for (const [whole, least, most] of [[items, 2, 1 << 16], [release.pairs, 1, 1 << 12], [release.top, 2, 512], [release.factors, 1, 64]]) {
       expect(Number.isInteger(whole) && whole! >= least! && whole! <= most!, `a number from ${least} to ${most}`);
     }
+    const { shares, epochs, clip, epsilon, delta } = release;
+    const three = shares.length === ROUNDS && shares.every((share) => typeof share === "number" && share >= 0.01);
+    expect(three && Math.abs(sum(shares) - 1) <= 1e-9, "three shares of at least .01 that sum to 1");
+    expect(Number.isInteger(epochs) && epochs >= 1 && epochs <= 1000, "1 to 1000 epochs");
+    expect(clip > 0 && clip <= 1 && epsilon > 0 && epsilon <= 20 && delta > 0 && delta < 1, "a clip, epsilon and delta in range");
     expect(scale.lowest < scale.highest && settings.kind === "edge", "a scale, and devices");
     this.requireContent(4 * (2 * release.pairs + 1 + release.factors));
     const { delay_ms: delay } = this.slot;
@@ -79,6 +93,26 @@ export class RatingAgreement extends Agreed {
     const isNear = Number.isInteger(delay) && Math.abs(delay - 1000 * settings.settle_seconds) <= 0.5;
     const same = isNear && this.deployment === settings.deployment;
     expect(same && file.promise.lifetime_slots === ROUNDS, "figures of its settings");
+    this.rounds = this.#rounds();
+  }
+
+  /** See `Agreed`, and Python's `Agreement.price_from`. */
+  priceFrom(slot: number): number {
+    return this.settings.release.epochs * sum(rhos(this.settings).slice(slot, this.rounds));
+  }
+
+  /** See Python's `Agreement.rounds`. */
+  #rounds(): number {
+    const { release: { epochs, delta, noise }, budget } = this.settings;
+    expect(noise === "gaussian" && (budget === null || epochs === 1), "noise, and no budget beside several epochs of it");
+    const least = budget === null ? ROUNDS : 1;
+    const price = (rounds: number, times: number): number =>
+      epochs * epsilonMicro(times * sum(rhos(this.settings).slice(0, rounds)), delta);
+    let rounds = ROUNDS;
+    while (rounds > least && Math.abs(this.promise.epsilon_micro - price(rounds, 1)) > SLACK) rounds -= 1;
+    const half = BigInt(epochs) * BigInt(Math.floor(delta * 2 ** 79 * (1 - 1e-9)));
+    this.requireStated(price(rounds, 1), price(rounds, 4), SLACK * epochs, half);
+    return rounds;
   }
 
   /** For how many items the round of kind pairs asks. */
@@ -89,15 +123,23 @@ export class RatingAgreement extends Agreed {
 
 /** The text over which a configuration's digest is computed. */
 export function canonicalOf(settings: Settings): string {
-  const { privacy: _aside, settle_seconds: settle, model, ...rest } = settings as Settings & { privacy?: unknown };
-  const { valid_seconds: valid, ...parameters } = model;
-  const said = {
-    ...rest,
-    model: valid === VALID_SECONDS ? parameters : model,
-    ...(settle === SETTLE_SECONDS ? {} : { settle_seconds: settle }),
-    public_dataset: false,
-  };
-  return canonical(said, FLOATS);
+  const { privacy: _aside, ...rest } = settings as Settings & { privacy?: unknown };
+  return canonical({ ...rest, public_dataset: false }, FLOATS);
 }
 
 const expect = (good: boolean, what: string): void => require("agreement", good, what);
+
+const sum = (values: readonly number[]): number => values.reduce((one, other) => one + other, 0);
+
+/** The price of each round's slot in one epoch of noise, in millionths of rho; see Python's `sensitivity.rho_micro`. */
+function rhos({ release: { epsilon, delta, shares } }: Settings): number[] {
+  const most = Math.max(...ORDERS.map((order) => (epsilon - beside(order, delta)) / order));
+  return shares.map((share) => Math.max(1, Math.floor(Math.floor(most * 1e6) * share)));
+}
+
+/** The epsilon in millionths that a rho in millionths has at half of a delta. */
+const epsilonMicro = (rho: number, delta: number): number =>
+  Math.ceil(1e6 * Math.min(...ORDERS.map((order) => (order * rho) / 1e6 + beside(order, delta))));
+
+const beside = (order: number, delta: number): number =>
+  (-Math.log(delta / 2) - Math.log(order)) / (order - 1) + Math.log1p(-1 / order);

@@ -14,7 +14,7 @@ import { slotOf } from "./making.js";
 import { byItem, ratedAlso, requireItems } from "./rated.js";
 import { firstVersion, longestVersion, takeVersion, versionOf, type Figures, type Version } from "./rounds.js";
 import { predicted } from "./solving.js";
-import { packAnswered, packRatings, unpackAnswered, unpackRatings, type RatingState } from "./state.js";
+import { NOTHING, packAnswered, packRatings, unpackAnswered, unpackRatings, type Answered, type RatingState } from "./state.js";
 
 /** How a device is opened. */
 export interface RatingOptions extends OpenOptions {
@@ -31,7 +31,7 @@ type Kept = Omit<RatingState, "key">;
 
 /**
  * One person's device: their ratings, and a slot for each round. All that it knows stays in its store. Only two things
- * leave: one padded slot in each round, and requests for the model that everybody gets.
+ * leave: one fixed-size report in each round, and requests for the model that everybody gets.
  */
 export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
   /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
@@ -47,7 +47,7 @@ export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
     private key: Key,
   ) {
     super(agreement, options);
-    [this.#version, this.#state] = [firstVersion(agreement), begun(agreement, 0)];
+    [this.#version, this.#state] = [firstVersion(agreement), begun(agreement, NOTHING)];
     this.#wire = new Wire({ ...options, now: () => this.now() });
     this.#tenancy = new Tenancy(options.store, { taken: async () => undefined, leaving: async () => undefined });
   }
@@ -120,10 +120,13 @@ export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
       if (owed === null || asked === null || ended || owed.fault !== "" || owed.fromMs > this.now()) return null;
       if (owed.body !== null) return owed.body;
       const salt = new DataView((await this.key.prf("bgt-salt")).buffer).getBigUint64(0, true);
-      const content = slotOf(this.agreement, byItem(this.agreement.settings, this.#state.ratings), asked, salt);
+      // A round that the promise does not pay for gets null, and costs nothing.
+      const ratings = asked.number < this.agreement.rounds ? this.#state.ratings : [];
+      const content = slotOf(this.agreement, byItem(this.agreement.settings, ratings), asked, salt);
+      const paid = this.#state.paid + this.agreement.priceFrom(asked.number) - this.agreement.priceFrom(asked.number + 1);
       const reportId = (await this.key.prf("bgt-slot", asked.number)).slice(0, ID_BYTES);
       const body = await slotBody(this.agreement, seen.sealing, { reportId, content }, asked.number);
-      await this.#save({ owed: { ...owed, body }, answered: asked.number + 1 });
+      await this.#save({ owed: { ...owed, body }, answered: asked.number + 1, paid });
       return body;
     });
   }
@@ -198,28 +201,32 @@ export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
     const spent = unpackAnswered(await this.options.mark.read());
-    const isKnown = content !== null && revisionOf(content) === this.#revision && spent === this.#state.answered;
+    const isKnown = content !== null && revisionOf(content) === this.#revision && spent.answered === this.#state.answered;
     if (isKnown) return;
     [this.#revision, this.#version] = [UNREAD, firstVersion(this.agreement)];
     if (content === null) {
       // The state was cleared, or never there: what the mark says was spent stays spent.
+      this.requireWithin(spent, spent.answered, false);
       this.key = await Key.drawn();
       this.#state = begun(this.agreement, spent);
       return this.#save({});
     }
     const { key, revision, ...found } = unpackRatings(content);
     this.key = await Key.of(key);
-    const answered = Math.max(found.answered, spent);
+    const answered = Math.max(found.answered, spent.answered);
+    const paid = Math.max(found.paid, spent.paid);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.requireNoWeaker(found);
-      this.#state = begun(this.agreement, answered);
+      this.requireWithin({ paid, life: found.life }, answered, true);
+      this.#state = begun(this.agreement, { answered, paid, life: found.life });
       return this.#save({});
     }
     requireItems(this.agreement.settings, found.ratings.map(([item]) => item));
     if (found.newest !== null) this.#version = await this.#kept(found.newest);
     [this.#state, this.#revision] = [found, revision];
     // An older copy of the state: the slot that it would send was sent. A mark whose write failed is written here.
-    if (spent !== found.answered) await this.#save({ answered, ...(spent > found.answered && { owed: null }) });
+    if (spent.answered !== answered || found.answered !== answered) {
+      await this.#save({ answered, paid, ...(spent.answered > found.answered && { owed: null }) });
+    }
   }
 
   async #kept(figures: Figures): Promise<Version> {
@@ -233,7 +240,7 @@ export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
     const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
     const { store, mark } = this.options;
     await store.write(STATE, packRatings(revision, { key: this.key.material, ...this.#state }), true);
-    await mark.write(packAnswered(this.#state.answered));
+    await mark.write(packAnswered(this.#state));
     this.#revision = revision;
   }
 
@@ -243,9 +250,10 @@ export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
   }
 }
 
-function begun(agreement: RatingAgreement, answered: number): Kept {
-  const { configuration, promise } = agreement;
-  return { configuration, promise, answered, ratings: [], owed: null, seen: unseen(agreement), newest: null, ended: false };
+function begun(agreement: RatingAgreement, spent: Answered): Kept {
+  const { configuration } = agreement;
+  const life = spent.life || agreement.priceFrom(0);
+  return { configuration, ...spent, life, ratings: [], owed: null, seen: unseen(agreement), newest: null, ended: false };
 }
 
 function named({ version }: Figures): string {

@@ -1,5 +1,5 @@
 /*
- * A slot of one user and round, as `hushstream.systems.bgt.edge.making` makes it. Computations before the quantisation use
+ * A slot of one user and round, as `hushstream.systems.bgt.edge.agent` makes it. Computations before the quantisation use
  * real numbers, and privacy does not depend on them: the collector checks norms in whole numbers.
  */
 
@@ -69,7 +69,7 @@ const pairs: Maker = ({ settings: { release, scale, model } }, own, asked, salt)
 const factors: Maker = ({ settings: { release, scale, model } }, own, { model: known }, salt) => {
   const above = own.values.map((value, at) => value - scale.middle - known.biases[own.items[at]!]!);
   const columns = { values: known.factors, width: known.width };
-  const [offset, ...taste] = solve(own.items, above, columns, model.offset_ridge, model.factor_ridge);
+  const [offset, ...taste] = solve(own.items, above, columns, model.offset_ridge, model.factor_ridge).own;
   const rest = above.map((value) => value - offset!);
   const length = Math.sqrt(sum(Float64Array.from(taste, (value) => value * value)));
   const chosen = chosenOf(own, rest.map(() => true), release.pairs, salt);

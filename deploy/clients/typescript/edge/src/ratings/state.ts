@@ -1,4 +1,4 @@
-import type { PromiseFigures } from "../agreed.js";
+import type { Spent } from "../device/base.js";
 import type { SeenModel } from "../device/model.js";
 import { packed, unpacked } from "../device/packing.js";
 import { BadState } from "../errors.js";
@@ -18,13 +18,17 @@ export interface OwedSlot {
   readonly fault: string;
 }
 
-/** Everything that a device keeps, without the content of its model. */
-export interface RatingState {
-  readonly configuration: Uint8Array;
-  readonly promise: PromiseFigures;
-  readonly key: Uint8Array;
-  /** How many rounds were answered. */
+/** What stays spent even where the state is lost: how many rounds were answered, and the price of their slots. */
+export interface Answered extends Spent {
   readonly answered: number;
+}
+
+export const NOTHING: Answered = { answered: 0, paid: 0, life: 0 };
+
+/** Everything that a device keeps, without the content of its model. */
+export interface RatingState extends Answered {
+  readonly configuration: Uint8Array;
+  readonly key: Uint8Array;
   readonly ratings: Rated;
   readonly owed: OwedSlot | null;
   readonly seen: SeenModel;
@@ -52,28 +56,28 @@ export function unpackRatings(content: Uint8Array): RatingState & { readonly rev
     keys.every((one) => Array.isArray(one) && one.length > 0 && one.every((key) => key?.publicKey instanceof Uint8Array)) &&
     Array.isArray(found.ratings) &&
     found.ratings.every((pair) => Array.isArray(pair) && pair.every(Number.isFinite)) &&
-    isCount(found.answered);
+    isAnswered(found);
   if (!good) throw new BadState("state: expected what this package wrote, got something else");
   return found;
 }
 
-/** The text of a mark: how many rounds were answered. */
-export function packAnswered(answered: number): string {
-  return JSON.stringify({ format: FORMAT, answered });
+/** The text of a mark. */
+export function packAnswered({ answered, paid, life }: Answered): string {
+  return JSON.stringify({ format: FORMAT, answered, paid, life });
 }
 
-/** How many rounds were answered, according to a mark; 0 if there is no mark. */
-export function unpackAnswered(text: string | null): number {
-  if (text === null) return 0;
+/** What was spent, according to a mark; nothing if there is no mark. */
+export function unpackAnswered(text: string | null): Answered {
+  if (text === null) return NOTHING;
   try {
-    const found = JSON.parse(text) as { format?: unknown; answered?: unknown };
-    if (found.format === FORMAT && isCount(found.answered)) return found.answered;
+    const { format, ...found } = JSON.parse(text) as Answered & { format?: unknown };
+    if (format === FORMAT && isAnswered(found)) return found;
   } catch {
     // The error is thrown below.
   }
   throw new BadState("mark: expected what this package wrote, got something else");
 }
 
-function isCount(found: unknown): found is number {
-  return Number.isInteger(found) && (found as number) >= 0 && (found as number) <= ROUNDS;
+function isAnswered({ answered, paid, life }: Answered): boolean {
+  return [answered, paid, life].every((one) => Number.isSafeInteger(one) && one >= 0) && answered <= ROUNDS;
 }

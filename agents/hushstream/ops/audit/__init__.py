@@ -1,1 +1,0 @@
-"""Checks continuously what a role publishes, while the role runs."""

@@ -1,1 +1,0 @@
-"""Reads from ledgers how much of the privacy budget was spent."""

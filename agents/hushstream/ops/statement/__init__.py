@@ -1,1 +1,0 @@
-"""The statement of a deployment for its data-protection officer."""

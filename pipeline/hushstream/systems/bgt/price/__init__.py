@@ -1,1 +1,0 @@
-"""Prices of BGTplanner's rounds: sensitivity, guarantee, budget, advice."""

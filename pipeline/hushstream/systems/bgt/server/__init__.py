@@ -1,1 +1,0 @@
-"""The server: makes biases, the test for factors, factors and models from releases."""

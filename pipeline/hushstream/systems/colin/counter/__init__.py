@@ -1,1 +1,0 @@
-"""Collaborative bandits: the trusted counter."""

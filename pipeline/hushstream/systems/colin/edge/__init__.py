@@ -1,1 +1,0 @@
-"""Collaborative bandits at the edge: the learner role."""

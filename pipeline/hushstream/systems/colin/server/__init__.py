@@ -1,1 +1,0 @@
-"""Collaborative bandits: the aggregator."""

@@ -1,0 +1,798 @@
+"""P2B (Malekzadeh et al. 2020): local learners, one slot per user, noised slot sums, a shared model to start from.
+
+Stages, in order: LinUCB per user (edge) -> one fixed-size report (edge) -> windows and release (shuffler) ->
+model from noised sums (server) -> new users start from it (edge).
+
+*Forms.* The two forms of a deployment, slots of codes and slots of declared features, with all that differs between
+them.
+
+A form is chosen once, by ``release.form``. Roles call its methods, and never ask which form it is. What follows from
+the configuration alone is in `hushstream.systems.p2b.guarantee`.
+
+*Published models.* Decodes published models of P2B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import NegativeDigitTree
+from hushstream.engine.catalogue import Catalogue, CatalogueRules
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.devices.sealing import ContentOpener, Opener, Recipients
+from hushstream.engine.devices.signing import SigningKeys
+from hushstream.engine.learner.model_parts import CONTENT
+from hushstream.engine.noise.spending import SpendingTerms
+from hushstream.engine.system import Core
+from hushstream.engine.values import ConfigurationError, require
+from hushstream.learners.linucb import LinUCBModel
+from hushstream.learners.onehot import OneHotModel
+from hushstream.learners.sparse import SparseModel
+from hushstream.privacy.mechanisms.noise import NoiseAddress, noise_epsilon
+from hushstream.privacy.promises.sentence import Prices
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.codebook import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
+from hushstream.systems.p2b.edge.agent import (
+    DrawnBefore,
+    EdgeTerms,
+    SlotChoice,
+    TwoCandidates,
+    click_chance,
+    is_normalised,
+    normalised,
+)
+from hushstream.systems.p2b.edge.codes import LinUCBPolicy, OneHotPolicy
+from hushstream.systems.p2b.edge.policies import COLD, FeaturePolicy, SharedPolicy
+from hushstream.systems.p2b.guarantee import (
+    layout_of_slots,
+    lifetime_slots_of,
+    priced,
+    require_code_sizes,
+    resolve_codes,
+    resolve_threshold,
+    summed_of,
+    window_tree_of,
+)
+from hushstream.systems.p2b.lift import required_lift
+from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.sealed import SealOpener
+from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
+from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
+from hushstream.systems.p2b.slots import SLOT_BYTES, SLOT_RECORD, BadSlot, FeatureLayout, slot_bytes, unpack
+
+
+class SlotForm(Protocol):
+    """What a slot holds, and what is made from many slots.
+
+    Attributes:
+        slot_record: the schema of a slot.
+        sealed_record: the schema of a sealed slot.
+    """
+
+    slot_record: str
+    sealed_record: str
+
+    @property
+    def start(self) -> ExportedModel | None:
+        """The exported model that new users begin with; None if they begin without a model."""
+
+    @property
+    def opener(self) -> type[Opener]:
+        """The class that opens sealed slots."""
+
+    @property
+    def crowd_record(self) -> str:
+        """The schema of what a window releases."""
+
+    @property
+    def model_record(self) -> str:
+        """The schema of a model."""
+
+    @property
+    def parts(self) -> int:
+        """The number of parts in which sums and models leave; 1 if each is one record."""
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of every slot's content."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of each of the two arrays of sums."""
+
+    @property
+    def fitted(self) -> bytes:
+        """The part of the deployment's digest that identifies what was fitted."""
+
+    @property
+    def require_content(self) -> Callable[[bytes], object]:
+        """Refuses invalid content of a slot (`BadSlot`), by the checks that are made before the window closes."""
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        """The rules for contexts and feedback."""
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        """A fresh kernel in which every track is cold; the track ``cold`` stays so."""
+
+    @property
+    def choice(self) -> SlotChoice:
+        """Chooses the interaction that a slot holds."""
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        """The fields of a crowd that describe its sums."""
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """The values on which the noise depends besides its scale, as whole numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class CodesForm:
+    """Contexts are histograms, and a slot holds the code of one.
+
+    Attributes:
+        config: of the deployment.
+        encoder: turns contexts into codes.
+        start: the exported model that new users begin with; None if they begin without a model.
+    """
+
+    config: P2BConfig
+    encoder: Encoder
+    start: ExportedCodes | None = None
+    slot_record = "SlotReport"
+    sealed_record = "SealedSlot"
+    opener = SealOpener
+    crowd_record = "Crowd"
+    model_record = "Model"
+    parts = 1
+
+    @classmethod
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], start: ExportedModel | None = None) -> CodesForm:
+        """The form with an encoder's centroids, (k, d) in units of 2^-16.
+
+        Raises:
+            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or the start
+                is a model of other contexts or items.
+        """
+        encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
+        expected = (resolve_codes(config), config.context.dimension)
+        if encoder.lattice.shape != expected:
+            raise ConfigurationError(
+                f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}: the configuration of a "
+                f"deployment is frozen, and the encoder belongs to another one"
+            )
+        require_code_sizes(config, encoder.codes)
+        return cls(config, encoder, None if start is None else _start_of_codes(start, config, encoder))
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """See `SlotForm.shape`."""
+        return (self.encoder.codes, self.config.arms)
+
+    @property
+    def content_bytes(self) -> int:
+        return SLOT_BYTES
+
+    @property
+    def fitted(self) -> bytes:
+        """See `SlotForm.fitted`: the centroids, and the digest of the model that users begin with."""
+        return self.encoder.lattice.astype("<i8").tobytes() + (b"" if self.start is None else self.start.digest)
+
+    @cached_property
+    def require_content(self) -> Callable[[bytes], object]:
+        """See `SlotForm.require_content`: content that cannot be read."""
+        codes, arms = self.shape
+        return partial(unpack, codes=codes, arms=arms, levels=self.config.release.levels)
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        """See `SlotForm.rules`: contexts are histograms."""
+        return ContextRules(
+            arms=self.config.arms,
+            width=self.config.context.dimension,
+            good=normalised,
+            good_row=is_normalised,
+            refusal=Refusal.UNNORMALISED_CONTEXT,
+            expected="a histogram: no entry below 0, and the sum is 1",
+            tracks=tracks,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
+        return self.encoder.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        learner = self.config.learner
+        onehot, arms = self.config.encoder.features == "onehot", self.config.arms
+        place = (self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+        policy = OneHotPolicy(*place) if onehot else LinUCBPolicy(*place)
+        if self.start is not None:
+            begun = self.with_start(self._cold)
+            policy.adopt(tracks[0], 0, begun.gram, begun.moment)
+        return policy
+
+    def with_start(self, own: ModelSums) -> ModelSums:
+        """Add the sums of the model that users began with to a model's own sums."""
+        start = self.start
+        if start is None:
+            return own
+        return added(ModelSums(start.gram, start.moment, start.slots), start.ridge, own)
+
+    @property
+    def _cold(self) -> ModelSums:
+        place = (self.config.arms, self.dimension, self.config.learner.ridge)
+        cold = OneHotModel.cold(*place) if self.config.encoder.features == "onehot" else LinUCBModel.cold(*place)
+        return ModelSums(cold.gram, cold.moment, 0.0)
+
+    @property
+    def choice(self) -> SlotChoice:
+        return DrawnBefore()
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturesForm:
+    """Contexts give the values of declared features, and a slot holds units of their cells.
+
+    Attributes:
+        config: of the deployment.
+        start: the exported model that new users begin with; None if they begin without a model.
+    """
+
+    config: P2BConfig
+    start: ExportedFeatures | None = None
+    slot_record = "FeatureSlot"
+    sealed_record = SLOT_RECORD
+    opener = ContentOpener
+    crowd_record = "ItemSums"
+
+    def __post_init__(self) -> None:
+        """Refuse a layout whose records would be too large."""
+        summed_of(self.config).check()
+
+    @classmethod
+    def of(cls, config: P2BConfig, start: ExportedModel | None = None) -> FeaturesForm:
+        """The form of a configuration.
+
+        Raises:
+            ConfigurationError: a record would be too large, or the start is a model of other features or items.
+        """
+        return cls(config, None if start is None else _start_of_features(start, config))
+
+    @property
+    def model_record(self) -> str:
+        """See `SlotForm`; if a model leaves in parts, its record has the digest of the whole."""
+        return "LargeModel" if self.parts > 1 else "ItemModel"
+
+    @cached_property
+    def parts(self) -> int:
+        """See `SlotForm.parts`."""
+        return summed_of(self.config).parts
+
+    @cached_property
+    def layout(self) -> FeatureLayout:
+        """The layout of a slot and of the sums, with the division of a slot's units."""
+        return layout_of_slots(self.config)
+
+    @cached_property
+    def layout_digest(self) -> bytes:
+        """16 bytes that identify the declared features and the division of a slot's units."""
+        return self.layout.digest
+
+    @property
+    def fitted(self) -> bytes:
+        """See `SlotForm.fitted`: only the model that users begin with; the layout follows from the configuration."""
+        return b"" if self.start is None else self.start.digest
+
+    @cached_property
+    def content_bytes(self) -> int:
+        """See `SlotForm.content_bytes`."""
+        return slot_bytes(self.layout.places)
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """See `SlotForm.shape`."""
+        return (self.layout.arms, self.layout.cells)
+
+    def require_content(self, content: bytes) -> None:
+        """See `SlotForm.require_content`: checks the length, which is public; other invalid content counts as null."""
+        if len(content) != self.content_bytes:
+            raise BadSlot(f"expected {self.content_bytes} bytes of slot content, got {len(content)}")
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        schema = self.layout.schema
+        return ContextRules(
+            arms=self.config.arms,
+            width=schema.row_bytes,
+            good=schema.readable,
+            refusal=Refusal.MALFORMED_FEATURES,
+            expected="values of the declared features",
+            tracks=tracks,
+            features=schema,
+            events_are_users=self.config.users.events,
+        )
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        layout = self.layout
+        policy = FeaturePolicy(layout, SparseModel.of(*self._cold), (cold, *tracks))
+        if self.start is not None:
+            means, variances, reward_variance = self.beginning
+            policy.adopt(tracks[0], 0, means, variances, np.array([reward_variance]))
+        return policy
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The ids of the start's items."""
+        return () if self.start is None else self.start.items
+
+    @property
+    def beginning(self) -> WarmStart:
+        """The model that users start from before any window; each call makes new arrays."""
+        return self._cold if self.before is None else started(self.before.model, self._cold)
+
+    @property
+    def before(self) -> Known | None:
+        """The exported model as estimates of its items; None if users begin without a model."""
+        start = self.start
+        if start is None:
+            return None
+        return Known(WarmStart(start.means, start.variances, start.reward_variance), start.slots)
+
+    @property
+    def _cold(self) -> WarmStart:
+        layout = self.layout
+        return cold_start(layout.arms, layout.cells, len(layout.schema.table))
+
+    @property
+    def chance(self) -> float | None:
+        """h, the probability that a slot prefers a clicked interaction; None if it is drawn whatever was clicked."""
+        rate = self.config.click_rate
+        return None if rate is None else click_chance(rate)
+
+    @property
+    def choice(self) -> SlotChoice:
+        return TwoCandidates(self.chance)
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        arms, cells = self.shape
+        levels = self.config.release.levels
+        return {"layout_digest": self.layout_digest, "arms": arms, "cells": cells, "levels": levels}
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        layout = self.layout
+        return {
+            "arms": layout.arms,
+            "levels": layout.levels,
+            "units": layout.sensitivity // layout.levels,
+            "places": layout.places,
+            "budgets": ",".join(map(str, layout.budgets)),
+            "features": layout.schema.digest.hex(),
+        }
+
+
+def require_form(start: ExportedModel, config: P2BConfig) -> None:
+    """Refuse a start of another form.
+
+    Raises:
+        ConfigurationError: the start has another form.
+    """
+    require(start.form == config.release.form, "start", f"a model of release.form: {config.release.form}", start.form)
+
+
+def _require_numbers(start: ExportedModel) -> None:
+    """Refuse a start whose items are not "0", "1", "2", ..., in this order.
+
+    Raises:
+        ConfigurationError: the start has other items.
+    """
+    expected = "a model of the items 0, 1, 2, ..., which are the items here"
+    require(start.items == tuple(map(str, range(len(start.items)))), "start", expected, "one of other items")
+
+
+def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatures:
+    """Check that users of this deployment can begin with an exported model.
+
+    Raises:
+        ConfigurationError: the model has other items, too many of them, or other features.
+    """
+    require_form(start, config)
+    assert isinstance(start, ExportedFeatures), "that is its form"
+    if not config.named_items:
+        _require_numbers(start)
+    items = len(start.items)
+    require(items <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", items)
+    here = config.context.schema
+    if start.schema.digest != here.digest:
+        expected, got = (", ".join(one.features) for one in (here, start.schema))
+        raise ConfigurationError(
+            f"start: expected a model of the features that this deployment declares ({expected}), got one of {got}, "
+            f"declared otherwise"
+        )
+    return start
+
+
+def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -> ExportedCodes:
+    """Check that users of this deployment can begin with an exported model.
+
+    Raises:
+        ConfigurationError: the model was learned on other features or contexts, or has too many items.
+    """
+    require_form(start, config)
+    assert isinstance(start, ExportedCodes), "that is its form"
+    wanted, got = (config.encoder.features, "onehot" if start.onehot else "centroid")
+    require(got == wanted, "start", f"a model learned on encoder.features: {wanted}", got)
+    _require_numbers(start)
+    require(
+        len(start.items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(start.items)
+    )
+    dimension = start.encoder.dimension
+    require(dimension == encoder.dimension, "start", f"a model of contexts of {encoder.dimension} entries", dimension)
+    if start.onehot:
+        same = start.encoder.digits == encoder.digits and np.array_equal(start.encoder.lattice, encoder.lattice)
+        require(same, "start", "a model of the centroids of this deployment", "one of others")
+    return start
+
+
+TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
+"""Model tracks, by partition of crowds and models. Only replays of public datasets have the second one."""
+
+
+@dataclass(frozen=True, eq=False)
+class P2BSystem(Core[P2BConfig]):
+    """A configuration with the encoder that was fitted for it: the object that all roles of the deployment use."""
+
+    form: SlotForm
+    sealing: Recipients | None = None
+    """The shuffler's public keys, where slots are sealed to them."""
+    signing: SigningKeys | None = None
+    """The aggregator's public keys, where models are signed for devices."""
+    non_private_arm: bool = False
+    """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
+
+    @classmethod
+    def of(
+        cls,
+        config: P2BConfig,
+        lattice: NDArray[np.int64],
+        sealing: Recipients | None = None,
+        public_dataset: bool = False,
+        non_private_arm: bool | None = None,
+        start: ExportedModel | None = None,
+    ) -> P2BSystem:
+        """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
+
+        Args:
+            config: the configuration.
+            lattice: the centroids.
+            sealing: the shuffler's public keys; given if and only if slots are sealed.
+            public_dataset: whether it is a replay of a public dataset.
+            non_private_arm: whether that replay also has a model of exact interactions; by default it has.
+            start: the exported model that new users begin with.
+
+        Raises:
+            ConfigurationError: the encoder, keys or start do not fit the configuration, a record would be too large,
+                or the budget pays for nothing.
+        """
+        compared = public_dataset and non_private_arm is not False
+        return cls._joined(config, CodesForm.of(config, lattice, start), sealing, None, public_dataset, compared)
+
+    @classmethod
+    def declared(
+        cls,
+        config: P2BConfig,
+        public_dataset: bool = False,
+        start: ExportedModel | None = None,
+        sealing: Recipients | None = None,
+        signing: SigningKeys | None = None,
+    ) -> P2BSystem:
+        """A deployment of declared features: nothing is fitted for it.
+
+        Args:
+            config: the configuration.
+            public_dataset: whether it is a replay of a public dataset.
+            start: the exported model that new users begin with.
+            sealing: the shuffler's public keys; given if and only if slots are sealed.
+            signing: the aggregator's public keys; given if and only if devices take models.
+
+        Raises:
+            ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
+                nothing, or the start is a model of other features or items.
+        """
+        if config.devices and start is not None:
+            raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
+        return cls._joined(config, FeaturesForm.of(config, start), sealing, signing, public_dataset, compared=False)
+
+    @classmethod
+    def _joined(
+        cls,
+        config: P2BConfig,
+        form: SlotForm,
+        sealing: Recipients | None,
+        signing: SigningKeys | None,
+        public_dataset: bool,
+        compared: bool,
+    ) -> P2BSystem:
+        found = priced(config, compared)
+        expected = "hosted in a replay, whose learners are workers"
+        require(not (config.devices and public_dataset), "kind", expected, config.kind)
+        _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
+        _require_keys("devices", config.devices, signing, "the aggregator")
+        pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
+        digest = configuration_digest(config, form.fitted, pinned, public_dataset)
+        return cls(config, digest, found, form, sealing, signing, compared, public_dataset=public_dataset)
+
+    @classmethod
+    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
+        """Fit the encoder on the public grid of contexts (needs scikit-learn), then make a deployment as `of` does."""
+        from hushstream.systems.p2b.codebook import fit_grid
+
+        context = config.context
+        encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
+        return cls.of(config, encoder.lattice, sealing, public_dataset)
+
+    @property
+    def counts_lift(self) -> bool:
+        """Whether learners release what the shared model brings."""
+        return self.config.counted is not None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: each shuffler partition is a scope of the ledger."""
+        partitions = self.config.partitions
+        return {
+            "learner": partitions.learner,
+            "shuffler": partitions.shuffler,
+            "tracks": self.track_count,
+            "scopes": partitions.shuffler,
+        }
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder, in a deployment of codes."""
+        return self.coded.encoder
+
+    @property
+    def coded(self) -> CodesForm:
+        """The form of a deployment of codes, for callers that know no other form."""
+        assert isinstance(self.form, CodesForm), "expected a deployment of codes"
+        return self.form
+
+    @property
+    def linear(self) -> FeaturesForm:
+        """The form of a deployment of declared features, for callers that know no other form."""
+        assert isinstance(self.form, FeaturesForm), "expected a deployment of declared features"
+        return self.form
+
+    @property
+    def codes(self) -> int:
+        """k, in a deployment of codes."""
+        return self.encoder.codes
+
+    @property
+    def track_count(self) -> int:
+        """The number of partitions of crowds and models: one, and one more if there is a non-private arm."""
+        return 2 if self.non_private_arm else 1
+
+    @property
+    def tracks_for_users(self) -> tuple[str, ...]:
+        """The tracks that a context may name."""
+        return (COLD, *TRACKS[: self.track_count])
+
+    @property
+    def requests(self) -> ContextRules:
+        """See `System.requests`."""
+        shadow = self.config.mode == "shadow"
+        named = self.catalogue_rules if self.config.named_items else None
+        return replace(self.form.rules(self.tracks_for_users), catalogue=named, shadow=shadow)
+
+    @property
+    def catalogue_rules(self) -> CatalogueRules | None:
+        """The rules of the catalogue; None in a deployment of codes."""
+        config = self.config
+        if not isinstance(self.form, FeaturesForm):
+            return None
+        return CatalogueRules(
+            config.arms,
+            reuse_after_ms(config),
+            self.digest,
+            config.item_features,
+            config.items_from_requests,
+            known=self.form.known,
+            numbered=not config.named_items,
+        )
+
+    @property
+    def model_dimension(self) -> int:
+        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
+        return self.coded.dimension
+
+    @property
+    def noise_epsilon(self) -> Fraction:
+        """The epsilon of the noise alone: with it and the secret sampling, a slot costs the configured epsilon."""
+        return noise_epsilon(self.config.release.slot_epsilon, self.config.release.sampling)
+
+    @property
+    def threshold(self) -> int:
+        """The smallest crowd that is released, in the modes that have a threshold."""
+        return resolve_threshold(self.config)
+
+    @property
+    def window_tree(self) -> NegativeDigitTree | None:
+        """The counter over a partition's windows, or None where each window has fresh noise."""
+        return window_tree_of(self.config)
+
+    def policy(self) -> SharedPolicy:
+        """A fresh kernel with every track cold."""
+        return self.form.policy(COLD, TRACKS[: self.track_count])
+
+    def window_rules(self) -> WindowRules:
+        """When the shuffler's windows close."""
+        config = self.config
+        seconds, rules = config.release.window_seconds, self.catalogue_rules
+        return WindowRules(
+            slots=config.release.window_slots,
+            origins=frozenset(range(config.partitions.learner)),
+            period_ms=round(config.slot.period_seconds * 1000),
+            open_ms=None if seconds is None else max(1, round(seconds * 1000)),
+            content_bytes=self.form.content_bytes,
+            item_rows=None if rules is None else ItemRows.of(Catalogue(rules)),
+        )
+
+    def edge_terms(self) -> EdgeTerms:
+        """The terms that agents of this deployment follow, with a fresh policy."""
+        config, renewed = self.config, self.config.slot.renew_every_seconds
+        return EdgeTerms(
+            policy=self.policy(),
+            after_interactions=config.slot.after_interactions,
+            lifetime_slots=self.lifetime_slots,
+            levels=config.release.levels,
+            attribution_window_ms=round(config.feedback.attribution_window_seconds * 1000),
+            contexts_per_period=config.users.contexts_per_period,
+            quota_period_ms=round(config.users.period_seconds * 1000),
+            choice=self.form.choice,
+            exploration=config.exploration.rule(),
+            renew_ms=None if renewed is None else round(renewed * 1000),
+        )
+
+    def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
+        """The address of the noise of a learner partition's lift in one epoch."""
+        settings, levels, cells = required_lift(self.config)
+        parameters = {"levels": levels, "decisions": settings.decisions_per_user, "cells": cells}
+        return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
+
+    @property
+    def start(self) -> ExportedModel | None:
+        """The exported model that new users begin with; None if they begin without a model."""
+        return self.form.start
+
+    @property
+    def paid(self) -> Prices:
+        """The most that one person pays for all slots behind its models, with those of other deployments."""
+        own = self.guarantee().together
+        return own if self.start is None else own + self.start.paid
+
+    @property
+    def lifetime_slots(self) -> int:
+        """How many slots a user sends in their life: as many as are planned, or as fit the budget."""
+        return lifetime_slots_of(self.config)
+
+    @property
+    def slot_terms(self) -> SpendingTerms:
+        """The prices of the shuffler's releases, and their limit."""
+        return self.ledgers["ledger"]
+
+    @property
+    def lift_terms(self) -> SpendingTerms:
+        """The prices of the lift's releases, and their limit."""
+        return self.ledgers["ledger-edge"]
+
+
+def reuse_after_ms(config: P2BConfig) -> int:
+    """How long (log time) after an item was retired its row may get another item, because no slot of it can come.
+
+    The item's last decision waits for a reward, then for its slot to settle. A slot names the period of log time in
+    which its content was fixed, and shufflers take slots of the current and the previous period. If time closes
+    windows, the window of such a slot has then closed, too. A window that closes on a count alone may stay open longer:
+    then the catalogue version in a slot distinguishes it from slots of the row's next item.
+    """
+    slot, seconds = config.slot, config.release.window_seconds or 0.0
+    wait = config.feedback.attribution_window_seconds + 2 * (slot.settle_seconds + slot.period_seconds)
+    return round((wait + seconds) * 1000)
+
+
+def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:
+    if wanted != (keys is not None):
+        expected, got = ("the", "none") if wanted else ("no", "one")
+        raise ConfigurationError(
+            f"{setting} {str(wanted).lower()}: expected {expected} public key of {whose}, got {got}"
+        )
+
+
+class PublishedModel(NamedTuple):
+    """One version, and its arrays as `SharedPolicy.adopt` takes them.
+
+    Of codes: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64. Of declared features: means
+    and variances (K, P), the variance of a reward (1,), and the entries of items (K,), float64.
+    """
+
+    version: int
+    arrays: tuple[NDArray[np.float64], ...]
+
+
+def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    """The arrays of the record of a model.
+
+    Raises:
+        HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
+    """
+    return _DECODE[system.config.release.form](system, fields)
+
+
+def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    form = system.linear
+    found = (fields["arms"], fields["cells"])
+    if found != form.shape or fields["layout_digest"] != form.layout_digest:
+        raise HushstreamError(f"model: expected arms and cells {form.shape} of this deployment's layout, got {found}")
+    size = 8 * math.prod(form.shape)
+    found_arrays = _arrays(fields, size) if form.parts > 1 else (fields["means"], fields["variances"])
+    if tuple(map(len, found_arrays)) != (size, size):
+        raise HushstreamError(f"model: expected means and variances of {size} bytes, got others")
+    means, variances = (np.frombuffer(one, "<f8").reshape(form.shape).astype(np.float64) for one in found_arrays)
+    if len(fields["entries"]) != 4 * form.shape[0]:
+        raise HushstreamError(f"model: expected entries of {4 * form.shape[0]} bytes, got others")
+    entries = np.frombuffer(fields["entries"], "<i4").astype(np.float64)
+    return PublishedModel(fields["version"], (means, variances, np.array([fields["reward_variance"]]), entries))
+
+
+def _arrays(fields: Mapping[str, Any], size: int) -> tuple[bytes, bytes]:
+    """Means and variances of a model whose arrays came in parts."""
+    content = fields[CONTENT]
+    return content[:size], content[size:]
+
+
+def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    """The arrays of a Model record.
+
+    Raises:
+        HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
+    """
+    arms, dimension = system.config.arms, system.model_dimension
+    onehot = system.config.encoder.features == "onehot"
+    shape = (arms, dimension) if onehot else (arms, dimension, dimension)
+    found = (fields["arms"], fields["dimension"], fields["features"] == "onehot")
+    if found != (arms, dimension, onehot):
+        raise HushstreamError(f"model: expected arms, dimension, one-hot {(arms, dimension, onehot)}, got {found}")
+    gram, moment = fields["gram"], fields["moment"]
+    sizes = (8 * math.prod(shape), 8 * arms * dimension)
+    if (len(gram), len(moment)) != sizes:
+        raise HushstreamError(f"model: expected sums of {sizes} bytes, got {(len(gram), len(moment))}")
+    return PublishedModel(
+        fields["version"],
+        (
+            np.frombuffer(gram, "<f8").reshape(shape).astype(np.float64),
+            np.frombuffer(moment, "<f8").reshape(arms, dimension).astype(np.float64),
+        ),
+    )
+
+
+_DECODE = {"codes": _of_codes, "features": _of_features}

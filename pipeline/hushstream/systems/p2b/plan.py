@@ -1,0 +1,493 @@
+"""The plan of a p2b deployment: what it will bring, from its configuration and the expected number of users.
+
+It turns configuration and days into the arguments of `hushstream.systems.p2b.forecast`. Slots count
+after their window has closed. Nobody knows beforehand what users do, so the spreads of effects are assumed. The result
+is a range over them (`ASSUMED_ENDS`), which `hushstream experiment p2b-forecast` judges by drawn worlds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hushstream.engine.declare.declaration import Note
+from hushstream.engine.declare.plan import (
+    DAYS,
+    Audience,
+    Plan,
+    Point,
+    Range,
+    first_day,
+    lives_of,
+)
+from hushstream.privacy.amounts import count_text
+from hushstream.privacy.promises.sentence import price_text
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.edge.agent import click_chance
+from hushstream.systems.p2b.forecast import (
+    Forecast,
+    Sample,
+    Spreads,
+    UserBehaviour,
+    forecast_codes,
+    forecast_features,
+    noise_of_cells,
+    slot_share,
+)
+from hushstream.systems.p2b.guarantee import (
+    layout_of_slots,
+    life_prices,
+    lifetime_slots_of,
+    noise_variance,
+    resolve_codes,
+    resolve_threshold,
+    summed_of,
+    window_tree_of,
+)
+from hushstream.systems.p2b.lift import SHOWN, controls_of, smallest_effect, users_needed
+from hushstream.systems.p2b.server.totals import remembered
+
+ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
+"""Assumed deviations on log-odds: of an item's own effect, of a feature, of all features together (at most), and of
+effects that nobody can learn; and the share of visits that reward a random item."""
+
+
+class End(NamedTuple):
+    """An end of the range, or its middle.
+
+    Attributes:
+        items, features: factors of the spreads of items' own effects and of features.
+        luck: a share of own learning's reward that an unlucky release loses.
+    """
+
+    items: float
+    features: float
+    luck: float = 0.0
+
+
+ASSUMED_ENDS = (End(0.5, 0.75, 0.1), End(1.0, 1.0), End(4.2, 1.4))
+"""The range where spreads are assumed: fitted on 100 drawn worlds, judged by 40 others (`hushstream experiment
+p2b-forecast`)."""
+
+MEASURED_ENDS = (End(math.sqrt(0.5), math.sqrt(0.5)), End(1.0, 1.0), End(math.sqrt(2.0), math.sqrt(2.0)))
+"""The range where spreads were measured on a log."""
+
+LOW, MIDDLE, HIGH = range(3)
+
+LEAST_HOURS, MOST_SECONDS = 7 * 24, 30 * 86_400
+"""A measurement whose releases last no longer, or are further apart, tells nothing of use."""
+
+LEAST_GAIN = 0.02
+"""Share of own learning's reward: a smaller gain does not count."""
+
+_LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
+"""Measured (deploy/docs/sizing.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
+other role, and a user on disk."""
+
+_CONTEXT, _NUMBER, _CLICK, _DECISION, _BROKER, _REPORT, _WINDOW = 55, 4, 56, 36, 16, 82, 489
+"""Bytes (ibid., *Disk*): a context beside its numbers, each of them, an answer, a decision, what a broker adds to two
+records, a slot, and a window beside its sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecaster:
+    """Forecasts for a configuration and an audience, day by day.
+
+    Attributes:
+        config: of the deployment.
+        audience: the expected users.
+        spreads: assumed, or measured.
+        ends: how far they may be off: the range's low end, middle and high end.
+    """
+
+    config: P2BConfig
+    audience: Audience
+    spreads: Spreads
+    ends: tuple[End, End, End] = ASSUMED_ENDS
+
+    @property
+    def behaviour(self) -> UserBehaviour:
+        """What users do, as the forecast takes it."""
+        config = self.config
+        rate = config.click_rate
+        features = config.release.form == "features"
+        # Uniform histograms with d entries have a mean squared length of 2/(d + 1), the variance of a cold score.
+        bonus = 1.0 if features else math.sqrt(2.0 / (config.context.dimension + 1))
+        return UserBehaviour(
+            arms=config.arms if config.expected_items is None else config.expected_items,
+            visits=self.audience.visits,
+            before_slot=config.slot.after_interactions,
+            chance=click_chance(rate) if features and rate is not None else None,
+            bonus=bonus,
+            returning=features,
+        )
+
+    def slots(self, day: float) -> float:
+        """Slots that were sent by the end of a day."""
+        users = self.audience.users
+        return sum(min(users, self.audience.reached(visit, day)) for visit in self.due_visits())
+
+    def due_visits(self) -> Iterator[int]:
+        """The numbers of the visits at which a user's slots fall due, up to the user's last visit."""
+        slot, visit = self.config.slot, 0
+        step = self.audience.days / self.audience.visits * 86_400
+        # The next slot begins with the first visit at which it may.
+        between = 1 if slot.renew_every_seconds is None else max(1, math.ceil(slot.renew_every_seconds / step))
+        for number in range(lifetime_slots_of(self.config)):
+            visit += slot.after_interactions if not number else between + slot.after_interactions - 1
+            if visit > self.audience.visits:
+                return
+            yield visit
+
+    def windows(self, day: float) -> int:
+        """Windows of one partition that have closed by the end of a day."""
+        release = self.config.release
+        full = int(self.slots(day) / self.config.partitions.shuffler // release.window_slots)
+        if release.window_seconds is not None and self.slots(day) > 0:
+            full = max(full, int(day * 86_400 // release.window_seconds))
+        tree = window_tree_of(self.config)
+        return full if tree is None else min(full, tree.horizon)
+
+    def sample(self, day: float) -> Sample:
+        """What was released by the end of a day; if windows fade, their effective number of slots."""
+        release, windows = self.config.release, self.windows(day)
+        slots = self.slots(day)
+        if release.window_seconds is None:
+            slots = min(slots, windows * release.window_slots * self.config.partitions.shuffler)
+        elif not windows:
+            slots = 0.0
+        sent = slots * release.sampling * (remembered(self.config, windows).share if windows else 1.0)
+        made = min(self.audience.users * self.audience.visits, self.audience.visited(day))
+        return Sample(sent, made, noise_variance(self.config, windows) if self.sums else 0.0)
+
+    @property
+    def sums(self) -> bool:
+        """Whether noised sums leave the shuffler; else tuples do, or nothing (`withheld`)."""
+        return self.config.release.mode == "slot-sums"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether an average crowd of rewarded tuples stays below the threshold for a year."""
+        if self.sums:
+            return False
+        cells = self.config.arms * resolve_codes(self.config)
+        rewarded = self.sample(DAYS[-1]).slots / cells * slot_share(self.spreads, self.behaviour)
+        return rewarded < resolve_threshold(self.config)
+
+    def at(self, day: float, end: int = MIDDLE) -> Forecast:
+        """The rewards of new users at the end of a day, in the middle or at an end of the range."""
+        config, sample, (items, features, luck) = self.config, self.sample(day), self.ends[end]
+        spreads, luck = self.spreads.times(items, features), luck if sample.slots else 0.0
+        if config.release.form == "features":
+            return forecast_features(layout_of_slots(config), spreads, self.behaviour, sample).unlucky(luck)
+        variance = sample.variance / config.release.levels**2
+        sample = Sample(sample.slots, sample.interactions, variance)
+        found = forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.behaviour, sample)
+        return found.unlucky(luck)
+
+    def better(self, end: int) -> int | None:
+        """The first day on which a new user is better off with a release than without a model; None for none."""
+        return first_day(lambda day: _better(self.at(day, end)))
+
+
+def assumed_spreads(config: P2BConfig, rate: float | None = None) -> Spreads:
+    """Assumed spreads; the rate is the given one, else the declared one, else an assumed one."""
+    given = rate if rate is not None else config.click_rate
+    found = ASSUMED_RATE if given is None or not 0 < given < 1 else given
+    if config.release.form != "features":
+        return Spreads(ASSUMED_ARMS, {"context": ASSUMED_FEATURES}, ASSUMED_REST, found)
+    return assumed_for([block.name for block in config.context.schema.table], found)
+
+
+def assumed_for(features: Sequence[str], rate: float) -> Spreads:
+    """Assumed spreads of declared features, of which only the names are known."""
+    each = min(ASSUMED_FEATURE, ASSUMED_FEATURES / math.sqrt(len(features)))
+    return Spreads(ASSUMED_ARMS, dict.fromkeys(features, each), ASSUMED_REST, rate)
+
+
+def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None, source: str = "") -> Plan:
+    """The plan of a deployment; see the module. Effects that were measured, as ``source`` says, are not assumed."""
+    spreads = measured or assumed_spreads(config, audience.rate)
+    ahead = Forecaster(config, audience, spreads, MEASURED_ENDS if measured else ASSUMED_ENDS)
+    ends = [ahead.at(DAYS[-1], end) for end in (LOW, MIDDLE, HIGH)]
+    days = _days(ahead)
+    beats, verdict = _verdict(ahead, days, ends[MIDDLE])
+    if beats is not False:
+        verdict = f"{verdict} {_against_single(ends)}"
+    return Plan(
+        system=config.system,
+        measure="reward a visit of a new user",
+        values={
+            "own learning": _range([end.cold for end in ends]),
+            "the best single item": _range([end.single for end in ends]),
+            "this deployment": _range([end.private for end in ends]),
+            "without privacy": _range([end.open for end in ends]),
+        },
+        beats=beats,
+        verdict=verdict,
+        points=tuple(_point(ahead, day) for day in DAYS),
+        first_day=days,
+        unit="slots",
+        paid="slot",
+        noise=_noise(ahead),
+        lives=lives_of(
+            lambda day: sum(visit <= audience.of_one(day) for visit in ahead.due_visits()),
+            lambda slots: life_prices(config, slots),
+        ),
+        sizes=_sizes(ahead),
+        assumed=(*([source] if source else []), *_assumptions(ahead)),
+        notes=tuple(_measured(config, audience, spreads.rate)),
+        facts={
+            "gain": ends[MIDDLE].gain,
+            "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
+            "rate": spreads.rate,
+        },
+    )
+
+
+def warnings(config: P2BConfig) -> tuple[Note, ...]:
+    """Warnings for the check of a configuration: if no window ever closes, if its plan for a year says no, and more."""
+    each = config.slot.after_interactions * lifetime_slots_of(config)
+    users = max(1, config.expected_slots)
+    # Users who come in the first half of the year have made all their visits by its end.
+    ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
+    beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
+    no = (
+        (Note(f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}", "useless"),)
+        if beats is False
+        else ()
+    )
+    return (*_never_closed(config), *no, *map(Note, _early(config)), *map(Note, _useless(config)))
+
+
+def _never_closed(config: P2BConfig) -> tuple[Note, ...]:
+    """Whether all expected slots together do not fill one window, where no time closes windows."""
+    slots, parts = config.expected_slots * config.slot.lifetime_slots, config.partitions.shuffler
+    window = config.release.window_slots
+    if config.release.window_seconds is not None or window * parts <= slots:
+        return ()
+    most = slots // parts
+    smaller = f"release.window_units of at most {most:,}" if most else f"expected_slots of at least {window * parts:,}"
+    return (
+        Note(
+            f"release.window_units: a window closes at {window:,} slots of each of "
+            f"{count_text(parts, 'partition')}, and {slots:,} are expected in the whole life (expected_slots times "
+            f"privacy.units_per_person): nothing would ever be released. State {smaller}, or release.window_seconds",
+            "never",
+        ),
+    )
+
+
+def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[str]:
+    """What `hushstream lift` can tell of such an audience, by group."""
+    most, tenth = config.measurement.decisions_per_user, rate / 10
+    for group in controls_of(config.measurement):
+        smallest, users = smallest_effect(config, group, audience.users, rate), users_needed(config, group, tenth, rate)
+        yield (
+            f"`hushstream lift` tells the shared private model from {SHOWN[group]} with a chance of 80 % where rewards "
+            f"a decision differ by {smallest:.2g} ({audience.users:,} users who begin with a model, {most} decisions "
+            f"of each, rate {rate:.2%}); a difference of {tenth:.2g} takes {users:,} users ({users * most:,} "
+            f"decisions, some {users / audience.users * audience.days:,.0f} days at this pace)"
+        )
+
+
+def _useless(config: P2BConfig) -> Iterator[str]:
+    """Warnings of a measurement that ends early, comes late, or tells nothing."""
+    asked, rate, users = config.measurement, assumed_spreads(config).rate, config.expected_slots
+    if asked.counts and (asked.of == "answers") != (config.mode == "shadow"):
+        yield f"measurement.of: answers goes with mode: shadow, groups with mode: live; it is {asked.of}, {config.mode}"
+    hours = asked.every_seconds * asked.releases / 3600
+    if asked.counts and hours < LEAST_HOURS:
+        yield (
+            f"measurement.every_seconds: {asked.releases} releases (measurement.releases), one each "
+            f"{asked.every_seconds:g} s, are used up after {hours:.3g} hours, and nothing is released after them; "
+            f"state at least {math.ceil(LEAST_HOURS * 3600 / asked.releases):,} s, or more releases"
+        )
+    if asked.counts and asked.every_seconds > MOST_SECONDS:
+        yield f"measurement.every_seconds: the first figure comes after {asked.every_seconds / 86_400:.3g} days"
+    for group in controls_of(asked):
+        if (smallest := smallest_effect(config, group, users, rate)) > rate:
+            yield (
+                f"measurement.{group.label}: {users:,} users (expected_slots) show no difference below {smallest:.2g} "
+                f"a decision, which is more than the rate itself ({rate:.2g}, feedback.click_rate); raise "
+                f"measurement.epsilon or the shares, or lower measurement.releases"
+            )
+
+
+def _early(config: P2BConfig) -> tuple[str, ...]:
+    """A warning if slots may leave before rewards can have come; the forecast does not consider that."""
+    settles, window = config.slot.settle_seconds, config.feedback.attribution_window_seconds
+    if settles >= window:
+        return ()
+    held = (
+        "are left out of it (if all are, the slot is null)"
+        if config.release.form == "features"
+        else "are only in it if they were rewarded"
+    )
+    return (
+        f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
+        f"may take {window:g} s (feedback.attribution_window_seconds): visits that still wait for a reward {held}; "
+        f"state at least {window:g}",
+    )
+
+
+def _renewed(config: P2BConfig) -> tuple[str, ...]:
+    every, slots = config.slot.renew_every_seconds, lifetime_slots_of(config)
+    if every is None:
+        return ()
+    return (
+        f"a user who comes back gets a new slot {every / 86_400:.3g} days after one fell due, and {slots} in their "
+        f"life, which cost {price_text(life_prices(config, slots).which)} together",
+    )
+
+
+def _forgotten(config: P2BConfig) -> tuple[str, ...]:
+    if config.half_life is None:
+        return ()
+    windows = remembered(config, 1 << 40)
+    worth = windows.share * (1 << 40) * config.partitions.shuffler
+    return (
+        f"with model.half_life {config.half_life:g} the model is worth at most {worth:,.3g} windows of "
+        f"{config.release.window_slots:,} slots, however many were released; slots are given as they are worth",
+    )
+
+
+def _days(ahead: Forecaster) -> tuple[int | None, int | None, int | None]:
+    """The first better day for the largest, the expected and the smallest effects."""
+    if ahead.withheld:
+        return (None, None, None)
+    return (ahead.better(HIGH), ahead.better(MIDDLE), ahead.better(LOW))
+
+
+def _against_single(ends: Sequence[Forecast]) -> str:
+    """Whether it beats one item for everybody, which needs no learning of anybody's tastes, in a sentence."""
+    if all(end.private > end.single for end in ends):
+        return "It is expected to beat the best single item for everybody, too."
+    expected = f"expected: {ends[MIDDLE].private:.3g} against {ends[MIDDLE].single:.3g} a visit"
+    return f"It may not beat the best single item for everybody ({expected})."
+
+
+def _better(found: Forecast) -> bool:
+    return found.gain > LEAST_GAIN * found.cold
+
+
+def _verdict(
+    ahead: Forecaster, days: tuple[int | None, int | None, int | None], end: Forecast
+) -> tuple[bool | None, str]:
+    config = ahead.config
+    if ahead.audience.visits < config.slot.after_interactions:
+        return False, (
+            f"It will not beat own learning: a slot is due after "
+            f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
+            f"makes {ahead.audience.visits}, so nothing is ever released."
+        )
+    if not ahead.windows(DAYS[-1]):
+        return False, (
+            f"It will not beat own learning: a window closes at "
+            f"{count_text(config.release.window_slots, 'slot', ',')} of a partition, "
+            f"and within a year there are {ahead.slots(DAYS[-1]):,.0f}."
+        )
+    if ahead.withheld:
+        return False, (
+            "It will not beat own learning: crowds of rewarded tuples stay below the threshold of "
+            f"{resolve_threshold(config)}, so they are withheld, and the model learns from unrewarded visits alone."
+        )
+    if days[0] is None:
+        return False, "It will not beat own learning within a year, even with large effects: the noise is too much."
+    share = end.share or 0.0
+    kept = f"after a year it keeps {share:.2f} of the non-private gain"
+    if days[2] is None:
+        return None, f"It may or may not beat own learning: that depends on how large effects are. Expected: {kept}."
+    return True, f"It will beat own learning; {kept}."
+
+
+def _point(ahead: Forecaster, day: int) -> Point:
+    shares = [share for end in (LOW, MIDDLE, HIGH) if (share := _share(ahead, day, end)) is not None]
+    return Point(day, ahead.sample(day).slots, _range(shares) if len(shares) == len(ahead.ends) else None)
+
+
+def _range(values: Sequence[float]) -> Range:
+    """A range from a figure at the low end, in the middle and at the high end. The bounds are sorted."""
+    return Range(min(values), values[MIDDLE], max(values))
+
+
+def _share(ahead: Forecaster, day: int, end: int) -> float | None:
+    """The share of the non-private gain, at least 0: a model without information is as good as none."""
+    if not ahead.windows(day) or ahead.withheld:
+        return 0.0
+    share = ahead.at(day, end).share
+    return None if share is None else min(1.0, max(0.0, share))
+
+
+def _noise(ahead: Forecaster) -> tuple[str, ...]:
+    config, sample = ahead.config, ahead.sample(DAYS[-1])
+    if not ahead.sums:
+        return (f"tuples of crowds below {resolve_threshold(config)} are withheld; the others bear no noise",)
+    if not sample.slots:
+        return ("nothing is released within a year",)
+    deviation = math.sqrt(sample.variance)
+    if config.release.form != "features":
+        cells = config.arms * resolve_codes(config)
+        each = sample.slots / cells
+        return (
+            f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
+            f"{deviation / config.release.levels:.3g} slots "
+            f"(one deviation) of {each:,.3g}, after a year",
+        )
+    layout, behaviour = layout_of_slots(config), ahead.behaviour
+    found = noise_of_cells(layout, behaviour.arms, sample, slot_share(ahead.spreads, behaviour))
+    texts = []
+    for block, budget in zip(layout.blocks, layout.budgets, strict=True):
+        name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "an item's total"
+        off = deviation / (budget * layout.levels)
+        signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
+        texts.append(
+            f"{name}: off by {off:,.3g} slots of {sample.slots / behaviour.arms / block.cells:,.3g}; its effect on "
+            f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
+        )
+    return tuple(texts)
+
+
+def _sizes(ahead: Forecaster) -> Mapping[str, str]:
+    config, audience = ahead.config, ahead.audience
+    parts, day = config.partitions, audience.visited(365.0) / 365
+    numbers = config.context.dimension * _NUMBER
+    context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
+    users = audience.users / audience.days * 365
+    week = 7 * day * (context + 2 * _CLICK + _BROKER)
+    sums = 8 * summed_of(config).sums[0]
+    ever = 365 * day * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
+    return {
+        "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",
+        "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for the {users:,.0f} users of a year at "
+        "this pace, all resident, over all its workers (users.expire_after_seconds and --resident lower it)",
+        "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's slots",
+        "learner, state on disk": f"{users * _STATE_KB / 1000:,.0f} MB for them",
+        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / 365 * _REPORT) / 1e6:,.0f} MB for each copy",
+        "broker, kept for ever": f"{ever / 1e6:,.0f} MB a year for each copy, unless journals are trimmed",
+    }
+
+
+def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
+    config, audience, spreads, (low, _, high) = ahead.config, ahead.audience, ahead.spreads, ahead.ends
+    blocks = sorted({round(value, 3) for value in spreads.blocks.values()})
+    given = audience.rate is not None or config.click_rate is not None
+    source = "as given" if given else "a guess: --click-rate"
+    what = "each feature" if config.release.form == "features" else "the whole context"
+    return (
+        f"effects on log-odds differ over items by {spreads.arms:g} (items), {blocks[0]:g} ({what}) and "
+        f"{spreads.rest:g} (what nobody can learn); the range is from those of items times {low.items:.2g} and of "
+        f"features times {low.features:.2g}"
+        + (f", less {low.luck:.0%} of own learning for an unlucky release," if low.luck else "")
+        + f" to {high.items:.2g} and {high.features:.2g}",
+        "effects add up: what pairs of features have together, and no declared cross has, cannot be learned",
+        f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
+        f"{count_text(audience.users, 'new user', ',')} come within "
+        f"{count_text(audience.days, 'day', 'g')}, evenly, nobody after them, and each makes "
+        f"{count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
+        *_renewed(config),
+        *_forgotten(config),
+        *_early(config),
+    )

@@ -1,0 +1,712 @@
+"""The report on a released model: which items it prefers in which cells, and how sure it is.
+
+It is made from the models topic and the configuration alone. Both forms become one table: for each item and each cell
+(a value of a declared feature, or a code) the reward that the model expects, and its standard deviation. For declared
+features the reward is m_a0 + m_aj, the item's own reward plus the cell's effect, which are independent, and linear
+around the mean rate, as learners use them. For codes it is theta'c, with variance c'A^-1 c for rewards of variance 1/4.
+The probability that an item is the best of a cell compares it with the second best, both taken as normal and
+independent.
+
+The share of the noise in the variance of an average effect follows from public numbers: the number of released windows
+(one for each version), the slots behind the model, and the configuration.
+
+*Measurement.* The report on what a deployment's model brings, from the published lift topic alone.
+
+*Of groups* it compares the reward rates of users who begin with the shared private model with those of users who are
+shown the application's own choice, and with those of users who learn by themselves alone (`lift_of`).
+
+*Of answers*, in the shadow, it says what the answers would earn, compared with what the application showed. For each
+item a, of N decisions in all: W_a decisions answered a, in G_a of these the application showed a, too, and r_a is the
+rate of reward there. Assume that among visits with the answer a, the application's choice does not depend on what these
+visits would have rewarded. Then the answers earn sum W_a / N r_a: a self-normalised estimate (SNIPS) whose propensities
+are the rates of agreement, by item. An item that was answered and hardly ever shown may earn anything from 0 to 1, and
+the interval is wider by that.
+
+*Export.* Exports a released model as a file, to decide with it elsewhere or to start another deployment from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.learner.model_parts import CONTENT
+from hushstream.engine.records import MODEL_PARTS, PART
+from hushstream.engine.release_parts import PartSets
+from hushstream.features.kinds import Boolean, Category, Cross, DayOfWeek, Embedding, Feature, Histogram, Number, Tags
+from hushstream.features.schema import FeatureSchema
+from hushstream.privacy.amounts import (
+    count_text,
+    delta_from_bytes,
+    delta_text,
+    delta_value,
+    epsilon_float,
+    epsilon_text,
+    float_up,
+)
+from hushstream.privacy.promises.promise import prices_json
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import MeasurementConfig
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
+from hushstream.systems.p2b.forecast import Sample, noise_of_cells
+from hushstream.systems.p2b.guarantee import noise_variance
+from hushstream.systems.p2b.lift import (
+    SHOWN,
+    AnswersLift,
+    Group,
+    Lift,
+    answers_of,
+    controls_of,
+    lift_of,
+    required_lift,
+)
+from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
+from hushstream.systems.p2b.slots import cell_names
+
+_GROUPS_BASIS = (
+    "Counted are decisions of users who began when there was a model, whose wait for a reward is over{named}; of each "
+    "user the first {most}. Each 95 % interval holds by itself, however alike the decisions of one user are."
+)
+_ANSWERS_BASIS = (
+    "Counted are users who began when there was a model. This assumes that, among visits with the same answer, the "
+    "application's choice did not depend on what these visits would have rewarded. The 95 % hold however alike the "
+    "decisions of one user are."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiftReport:
+    """What the model brings, and the releases that it was computed from.
+
+    Attributes:
+        settings: of the measurement.
+        found: the figures, of groups or of answers.
+        releases: number of releases of all counters together.
+        epsilon_micro: the most epsilon that one user has spent on it.
+        delta_units: the most delta that one user has spent on it.
+        private_as_stated: False if a release was made under a seeded key.
+    """
+
+    settings: MeasurementConfig
+    found: Lift | AnswersLift
+    releases: int
+    epsilon_micro: int
+    delta_units: int
+    private_as_stated: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every comparison that is measured has a result; of answers, if its interval excludes 0. Otherwise 1."""
+        if isinstance(self.found, AnswersLift):
+            return 0 if self.found.certain else 1
+        return 0 if all(self.found.over(control) is not None for control in controls_of(self.settings)) else 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; null if too little was counted."""
+        found, paid = self.found, {"epsilon_micro": self.epsilon_micro, "delta_units": str(self.delta_units)}
+        rest = {"of": self.settings.of, "releases": self.releases, **paid, "private_as_stated": self.private_as_stated}
+        if isinstance(found, AnswersLift):
+            return {**asdict(found), "certain": found.certain, "decisions_more": found.decisions_more, **rest}
+        controls = controls_of(self.settings)
+        return {
+            "groups": {
+                group.label: {"shown": SHOWN[group], **found.plain(group)} for group in (Group.MODEL, *controls)
+            },
+            "shared_private_model_over": {
+                one.label: asdict(over) if (over := found.over(one)) else None for one in controls
+            },
+            **rest,
+        }
+
+    def as_text(self) -> str:
+        """The figures, one a line."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        if isinstance(self.found, AnswersLift):
+            lines += [*_answers_lines(self.found), _ANSWERS_BASIS]
+        else:
+            named = ", and whose request named a baseline" if self.settings.baseline else ""
+            lines += _groups_lines(self.found, controls_of(self.settings))
+            lines.append(_GROUPS_BASIS.format(named=named, most=self.settings.decisions_per_user))
+        price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
+        lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
+        return "\n".join(lines) + "\n"
+
+
+def _groups_lines(found: Lift, controls: Sequence[Group]) -> Iterator[str]:
+    for group in (Group.MODEL, *controls):
+        one, name = found.rates[group], SHOWN[group].capitalize()
+        about = f"about {count_text(max(0, round(found.counted[group])), 'decision', ',')} counted"
+        if one is None:
+            yield (
+                f"{name}: {about} (the noise is within {found.noise:,.0f}), {math.ceil(found.needed):,} needed to tell "
+                f"a rate from the noise, so {found.more(group):,} more."
+            )
+        else:
+            yield f"{name}: {one.rate:.4f} a decision ({_within(one.ci95, one.noise95)}); {about}."
+    for group in controls:
+        over = found.over(group)
+        if over is not None:
+            within, more = _within(over.ci95, over.noise95), _how_many_more(over.decisions_more)
+            yield f"The shared private model over {SHOWN[group]}: {over.difference:+.4f} a decision ({within}). {more}"
+
+
+def _within(ci95: float, noise95: float) -> str:
+    return f"95 % within {ci95:.4f}, of which the noise alone {noise95:.4f}"
+
+
+def _how_many_more(more: int | None) -> str:
+    if more is None:
+        return "There is no difference at all: no number of decisions would show one."
+    if not more:
+        return "The interval excludes 0: that is enough."
+    return f"About {count_text(more, 'decision', ',')} more until the interval excludes 0, if the difference stays."
+
+
+def _answers_lines(found: AnswersLift) -> Iterator[str]:
+    yield (
+        f"About {max(0.0, found.decisions):.0f} decisions in the shadow; in {max(0.0, found.agreed):.0f} the "
+        f"application showed what was answered."
+    )
+    if found.lift is None or found.interval is None:
+        yield "Too little was shown to distinguish the lift from the noise: continue."
+        return
+    low, high = found.interval
+    yield f"What was shown earned {found.earned:.4f} a decision."
+    within = f"95 % within {low:+.4f} to {high:+.4f}"
+    yield f"The answers over what was shown (SNIPS): {found.lift:+.4f} a decision, {within}."
+    yield from _verdict(found)
+
+
+def _verdict(found: AnswersLift) -> Iterable[str]:
+    if found.unseen >= 0.005:
+        yield (
+            f"{100 * found.unseen:.0f} % of the answers are items that were hardly ever shown to those who were "
+            f"answered them: what these would earn is unknown, and the interval covers every possibility."
+        )
+    if found.certain:
+        more = found.lift is not None and found.lift > 0
+        yield f"The answers would bring {'more' if more else 'less'} than what is shown."
+    elif found.decisions_more is None:
+        yield "More decisions alone would not show a lift: let some visits see other items than you show now."
+    else:
+        yield f"About {found.decisions_more} decisions more until the interval excludes 0, if the lift stays."
+
+
+def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
+    """What the model of a deployment brings.
+
+    Args:
+        values: the bytes of the records on the lift's topic.
+        system: the deployment.
+
+    Raises:
+        HushstreamError: nothing was released yet, or groups are measured where everybody is shown the same.
+    """
+    settings = required_lift(system.config).settings
+    if settings.of == "groups" and system.config.mode == "shadow":
+        raise HushstreamError(
+            "lift: expected a live deployment where groups are measured, got mode: shadow, where every group is shown "
+            "the application's own choice; set measurement: {of: answers} for a new deployment in the shadow"
+        )
+    newest: dict[bytes, Mapping[str, Any]] = {}
+    for _, fields in codec.readable(values, frozenset({"Lift"})):
+        held = newest.get(fields["counter"])
+        if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
+            newest[fields["counter"]] = fields
+    if not newest:
+        window = system.config.feedback.attribution_window_seconds
+        raise HushstreamError(
+            f"lift: expected at least one release, got none: a decision counts once its wait for a reward is over "
+            f"({window:g} s), and releases are {settings.every_seconds:g} s apart, so the first comes within some "
+            f"{window + settings.every_seconds:g} s of the first decision, as soon as others come after it"
+        )
+    found = newest.values()
+    counts = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in found]
+    make = lift_of if settings.of == "groups" else answers_of
+    return LiftReport(
+        settings,
+        make(counts, settings.decisions_per_user),
+        sum(fields["leaf"] for fields in found),
+        max(fields["epsilon_micro"] for fields in found),
+        max(delta_from_bytes(fields["delta_units"]) for fields in found),
+        all(fields["private_as_stated"] for fields in found),
+    )
+
+
+Float64 = NDArray[np.float64]
+
+_MOST_SHOWN = 5
+_COMPARED = 2
+_REWARD_VARIANCE = 0.25
+_LINE = "private"
+
+
+class ShownItem(NamedTuple):
+    """An item as it is shown to people.
+
+    Attributes:
+        item: its id.
+        called: its title and its id, or "item 3".
+        title: its title; empty if it has none.
+        retired: whether it is retired, as far as the catalogue was read.
+    """
+
+    item: str
+    called: str
+    title: str = ""
+    retired: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        named = {"title": self.title, "retired": self.retired}
+        return {"item": self.item, **{name: value for name, value in named.items() if value}}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelTable:
+    """One version of a model as a table.
+
+    Attributes:
+        version: number of the version.
+        observations: the number of slots behind it, from its record.
+        items: the K items that its rows stood for.
+        cells: names of the C cells.
+        own, own_deviations: (K,) an item's expected reward over all cells, and its standard deviation.
+        effects, deviations: (K, C) the effect that a cell adds to it, and its standard deviation.
+        noise: share of the noise in the variance of an average effect, by block.
+        private_as_stated: False if a release was made under a seeded key.
+    """
+
+    version: int
+    observations: float
+    items: tuple[ShownItem, ...]
+    cells: tuple[str, ...]
+    own: Float64
+    own_deviations: Float64
+    effects: Float64
+    deviations: Float64
+    noise: Mapping[str, float]
+    private_as_stated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "version": self.version,
+            "observations": self.observations,
+            "private_as_stated": self.private_as_stated,
+            "noise_share": dict(self.noise),
+            "items": [
+                {
+                    **item.as_json(),
+                    "reward": float(self.own[row]),
+                    "deviation": float(self.own_deviations[row]),
+                    "effects": [
+                        {"cell": name, "effect": float(self.effects[row, place]), "deviation": float(deviation)}
+                        for place, (name, deviation) in enumerate(zip(self.cells, self.deviations[row], strict=True))
+                    ],
+                }
+                for row, item in enumerate(self.items)
+            ],
+            "segments": [one.as_json() for one in self.segments()],
+        }
+
+    def as_text(self) -> str:
+        """The items in the order of their rewards, then the best item of each cell, then the noise."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        lines.append(f"Version {self.version}, of about {count_text(self.observations, 'slot', ',.0f')}.")
+        lines += ["", "Items, by expected reward"]
+        for row in np.argsort(-self.own, kind="stable").tolist():
+            reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
+            lines.append(f"  {self.items[row].called}: {reward}{self._surest_effects(row)}")
+        lines += ["", "Best item by cell"]
+        lines += [f"  {one.as_text()}" for one in self.segments()]
+        lines += ["", "Share of the noise in the variance of an average effect"]
+        lines += [f"  {name}: {share:.0%}" for name, share in self.noise.items()]
+        return "\n".join(lines) + "\n"
+
+    def _surest_effects(self, row: int) -> str:
+        """The surest effects of an item that exceed two standard deviations, as text."""
+        sure = np.abs(self.effects[row]) / np.maximum(self.deviations[row], 1e-300)
+        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_SHOWN].tolist() if sure[place] > 2]
+        text = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
+        return f"; {text}" if text else ""
+
+    def segments(self) -> list[Segment]:
+        """The best item on offer in each cell; empty if only one item is on offer."""
+        if sum(not one.retired for one in self.items) < _COMPARED:
+            return []
+        found = []
+        for place, name in enumerate(self.cells):
+            rewards = self.own + self.effects[:, place]
+            order = np.argsort(-rewards, kind="stable").tolist()
+            first, second = [row for row in order if not self.items[row].retired][:_COMPARED]
+            spread = math.hypot(
+                *(math.hypot(self.own_deviations[one], self.deviations[one, place]) for one in (first, second))
+            )
+            margin = float(rewards[first] - rewards[second])
+            sure = NormalDist().cdf(margin / spread) if spread > 0 else 1.0
+            best, next_best = self.items[first], self.items[second]
+            found.append(Segment(name, best, float(rewards[first]), next_best, margin, sure))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The item that a model prefers in one cell.
+
+    Attributes:
+        cell: name of the cell.
+        item: the best item.
+        reward: its expected reward.
+        second: the second best item.
+        margin: the difference of their expected rewards.
+        sure: probability that the first one is better.
+    """
+
+    cell: str
+    item: ShownItem
+    reward: float
+    second: ShownItem
+    margin: float
+    sure: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "cell": self.cell,
+            "item": self.item.item,
+            "reward": self.reward,
+            "second": self.second.item,
+            "margin": self.margin,
+            "sure": self.sure,
+        }
+
+    def as_text(self) -> str:
+        """One line of text."""
+        return (
+            f"{self.cell}: {self.item.called} ({self.reward:.4f}), by {self.margin:.4f} before {self.second.called}, "
+            f"{self.sure:.0%} sure"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """The differences between two versions of a model.
+
+    Attributes:
+        older, newer: numbers of the versions.
+        changed: the cells whose best item changed: (older, newer).
+        moved: items that both versions have, with the change of their own reward, the largest first.
+        entered, left: items that only the newer version has, and items that only the older one has.
+    """
+
+    older: int
+    newer: int
+    changed: tuple[tuple[Segment, Segment], ...]
+    moved: tuple[tuple[ShownItem, float], ...]
+    entered: tuple[ShownItem, ...] = ()
+    left: tuple[ShownItem, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "older": self.older,
+            "newer": self.newer,
+            "changed": [{"older": old.as_json(), "newer": new.as_json()} for old, new in self.changed],
+            "moved": [{"item": item.item, "by": by} for item, by in self.moved],
+            "entered": [item.item for item in self.entered],
+            "left": [item.item for item in self.left],
+        }
+
+    def as_text(self) -> str:
+        """Lines of text."""
+        lines = [
+            f"From version {self.older} to {self.newer}: another item is preferred in "
+            f"{count_text(len(self.changed), 'cell')}."
+        ]
+        lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
+        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_SHOWN]]
+        lines += [f"  {item.called}: new" for item in self.entered]
+        lines += [f"  {item.called}: gone" for item in self.left]
+        return "\n".join(lines) + "\n"
+
+
+def change_of(older: ModelTable, newer: ModelTable) -> ModelChange:
+    """Compare two versions of one deployment; items are matched by their ids."""
+    before, after = ({one.item: row for row, one in enumerate(table.items)} for table in (older, newer))
+    both = [(newer.items[row], before[item], row) for item, row in after.items() if item in before]
+    moved = [(item, float(newer.own[new] - older.own[old])) for item, old, new in both]
+    pairs = zip(older.segments(), newer.segments(), strict=False)
+    return ModelChange(
+        older.version,
+        newer.version,
+        tuple((old, new) for old, new in pairs if old.item.item != new.item.item),
+        tuple(sorted(moved, key=lambda one: -abs(one[1]))),
+        tuple(newer.items[row] for item, row in after.items() if item not in before),
+        tuple(older.items[row] for item, row in before.items() if item not in after),
+    )
+
+
+def read_model(
+    system: P2BSystem, values: Iterable[bytes], version: int | None = None, catalogue: Catalogue | None = None
+) -> ModelTable:
+    """A version of the released model, the newest if none is named.
+
+    Args:
+        system: the deployment.
+        values: the bytes of the records on the models topic, and on the topic of their parts if there is one.
+        version: number of the version.
+        catalogue: the catalogue of items, read to its end; None where items are named by numbers.
+
+    Raises:
+        HushstreamError: there is no such version.
+    """
+    found = released_fields(system, values, version)
+    if system.config.release.form == "codes":
+        return _of_codes(system, found)
+    return _of_features(system, found, catalogue)
+
+
+def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
+    """The fields of a version's record, of the newest if none is named; arguments and errors as in `read_model`."""
+    found: dict[str, Any] | None = None
+    records = list(codec.readable(values))
+    for name, fields in records:
+        if name != system.form.model_record or fields["line"] != _LINE:
+            continue
+        if version == fields["version"] or (
+            version is None and (found is None or fields["version"] > found["version"])
+        ):
+            found = fields
+    if found is None:
+        asked = "a released model" if version is None else f"version {version} of the model"
+        raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
+    if system.form.parts > 1:
+        found[CONTENT] = _content(found, (fields for name, fields in records if name == PART))
+    return found
+
+
+def shown_rows(
+    system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None
+) -> tuple[NDArray[np.intp], list[ShownItem]]:
+    """(n,) the rows of a model that items stand in, and these items."""
+    if catalogue is None:
+        return np.arange(system.config.arms), _numbered(system.config.arms)
+    # Rows that never had an item are left out: nothing was learned in them.
+    rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
+    return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
+
+
+def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
+    """The bytes of the arrays of a version that left in parts."""
+    sets = PartSets(most=1)
+    for fields in parts:
+        if fields["whole"] == found["whole"] and (content := sets.take(fields).content) is not None:
+            return content
+    raise HushstreamError(
+        f"model: expected all {found['parts']} parts of version {found['version']} on topic {MODEL_PARTS}, got fewer: "
+        f"they are on their way, or older than the topic keeps them"
+    )
+
+
+def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
+    means, variances, *_ = decode_model(system, fields).arrays
+    rows, items = shown_rows(system, fields, catalogue)
+    means, variances = means[rows], variances[rows]
+    return ModelTable(
+        fields["version"],
+        fields["observations"],
+        tuple(items),
+        tuple(cell_names(system.linear.layout)[1:]),
+        means[:, 0],
+        np.sqrt(variances[:, 0]),
+        means[:, 1:],
+        np.sqrt(variances[:, 1:]),
+        _noise_of_features(system, fields, float(means[:, 0].mean())),
+        fields["private_as_stated"],
+    )
+
+
+def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
+    gram, moment = decode_model(system, fields).arrays
+    centroids = np.eye(moment.shape[1]) if gram.ndim == 2 else system.encoder.centroids.astype(np.float64)
+    covariance = np.stack([np.diag(1.0 / one) for one in gram]) if gram.ndim == 2 else np.linalg.inv(gram)
+    rewards = np.einsum("kij,kj->ki", covariance, moment) @ centroids.T
+    spread = np.einsum("ci,kij,cj->kc", centroids, covariance, centroids) * _REWARD_VARIANCE
+    own = rewards.mean(axis=1)
+    middle = centroids.mean(axis=0)
+    own_spread = np.einsum("i,kij,j->k", middle, covariance, middle) * _REWARD_VARIANCE
+    slots = max(1.0, fields["observations"]) / (len(centroids) * len(own))
+    noise = 4.0 * _variance(system, fields) / system.config.release.levels**2
+    return ModelTable(
+        fields["version"],
+        fields["observations"],
+        tuple(_numbered(len(own))),
+        tuple(f"code {code}" for code in range(len(centroids))),
+        own,
+        np.sqrt(own_spread),
+        rewards - own[:, None],
+        np.sqrt(np.maximum(spread - own_spread[:, None], 0.0)),
+        {"a cell (code, item)": noise / (slots + noise)},
+        fields["private_as_stated"],
+    )
+
+
+def _numbered(count: int) -> list[ShownItem]:
+    return [ShownItem(str(row), f"item {row}") for row in range(count)]
+
+
+def _named(catalogue: Catalogue, row: int, version: int) -> ShownItem:
+    """The item that a row of a model stood for."""
+    found = catalogue.of_row(row, version)
+    called = found.called if found.offered else f"{found.called}, retired"
+    return ShownItem(found.item, called, found.title, not found.offered)
+
+
+def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float) -> dict[str, float]:
+    config, layout = system.config, system.linear.layout
+    arms = config.arms if config.expected_items is None else config.expected_items
+    rate = min(max(rate, 1e-6), 1 - 1e-6)
+    chance = system.linear.chance
+    missed = (1 - rate) ** config.slot.after_interactions
+    share = rate if chance is None else min(max(chance * (1 - missed), 1e-6), 0.999)
+    sample = Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields))
+    found = noise_of_cells(layout, arms, sample, share)
+    shares = {}
+    for block in layout.blocks:
+        sampling = arms * block.cells / (sample.slots * share * (1 - share))
+        shares[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
+    return shares
+
+
+def _variance(system: P2BSystem, fields: Mapping[str, Any]) -> float:
+    """The variance of the noise in one sum behind a version. Each version adds one window, of any partition."""
+    if system.config.release.mode != "slot-sums":
+        return 0.0
+    parts = system.config.partitions.shuffler
+    return noise_variance(system.config, -(-fields["version"] // parts))
+
+
+_GOLDEN = 12
+
+
+def export_model(
+    system: P2BSystem, values: Iterable[bytes], version: int | None = None, catalogue: Catalogue | None = None
+) -> ExportedModel:
+    """A version of the released model, the newest if none is named; arguments as in `read_model`.
+
+    Raises:
+        HushstreamError: there is no such version.
+    """
+    fields = released_fields(system, values, version)
+    if system.config.release.form == "codes":
+        return _exported_codes(system, fields)
+    return _exported_features(system, fields, catalogue)
+
+
+def _exported_features(system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None) -> ExportedFeatures:
+    arrays = decode_model(system, dict(fields)).arrays
+    rows, shown = shown_rows(system, fields, catalogue)
+    schema: FeatureSchema = system.linear.layout.schema
+    items = tuple(one.item for one in shown)
+    decided = _Decided(system, arrays, rows, items)
+    golden = tuple(
+        decided.of(context, np.frombuffer(schema.encode(context).row, np.uint8)) for context in _contexts(schema)
+    )
+    about = {**_about(system, fields), "reward_variance": fields["reward_variance"]}
+    return ExportedFeatures(about, items, golden, schema, arrays[0][rows], arrays[1][rows])
+
+
+def _exported_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCodes:
+    arrays = decode_model(system, dict(fields)).arrays
+    items, learner = tuple(map(str, range(system.config.arms))), system.config.learner
+    decided = _Decided(system, arrays, np.arange(len(items)), items)
+    contexts = _histograms(system.config.context.dimension)
+    golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
+    onehot = system.config.encoder.features == "onehot"
+    return ExportedCodes(
+        _about(system, fields), items, golden, system.encoder, onehot, learner.alpha, learner.ridge, *arrays
+    )
+
+
+def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "system": "p2b",
+        "deployment": system.config.deployment,
+        "config_digest": system.digest.hex(),
+        "version": fields["version"],
+        "slots": fields["observations"],
+        "epsilon": epsilon_float(fields["epsilon_micro"]),
+        "delta": float_up(delta_value(delta_from_bytes(fields["delta_units"]))),
+        "private_as_stated": fields["private_as_stated"],
+        "paid": prices_json(system.paid),
+    }
+
+
+class _Decided:
+    """The decisions of the learner's kernel for a user who was never seen."""
+
+    def __init__(
+        self, system: P2BSystem, arrays: tuple[Float64, ...], rows: NDArray[np.intp], items: Sequence[str]
+    ) -> None:
+        """Load a model's arrays; ``rows`` are those that items stand in."""
+        self._policy, self._rows, self._items = system.policy(), rows, items
+        self._policy.adopt(TRACKS[0], 1, *arrays[:3])
+
+    def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
+        """The decision for a context; the kernel gets its encoded form."""
+        state = self._policy.shared(TRACKS[0]).state
+        scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
+        return Golden(context, scores.tolist(), self._items[int(scores.argmax())])
+
+
+def _histograms(dimension: int) -> list[list[float]]:
+    """Made-up contexts with one entry, or with two entries in several shares; none comes from a user."""
+    found = []
+    for number in range(_GOLDEN):
+        share, context = (1.0, 0.5, 0.75, 0.25)[number // dimension % 4], [0.0] * dimension
+        context[number % dimension] += share
+        context[(number + 1) % dimension] += 1.0 - share
+        found.append(context)
+    return found
+
+
+def _contexts(schema: FeatureSchema) -> list[dict[str, Any]]:
+    """Made-up contexts in which each feature takes its example values in turn; the first one has no values.
+
+    None comes from a user.
+    """
+    features = schema.features.items()
+    examples = {name: _values_of(feature) for name, feature in features if not isinstance(feature, Cross)}
+    found: list[dict[str, Any]] = [{}]
+    for number in range(_GOLDEN - 1):
+        found.append({name: some[(number + place) % len(some)] for place, (name, some) in enumerate(examples.items())})
+    return found
+
+
+def _values_of(feature: Feature) -> list[Any]:
+    match feature:
+        case Category():
+            return [*feature.vocabulary[:5], "something else", None]
+        case Number():
+            low, high = feature.low, feature.high
+            return [low, high, low + (high - low) / 3, high + (high - low), None]
+        case Boolean():
+            return [True, False, None]
+        case DayOfWeek():
+            return [1, 4, 7]
+        case Tags():
+            return [[], list(feature.vocabulary[:1]), list(feature.vocabulary[: feature.most]), ["something else"]]
+        case Embedding():
+            return [[1.0, *[0.0] * (feature.count - 1)], [-0.5 / feature.count] * feature.count, None]
+        case Histogram():
+            return [[1.0, *[0.0] * (feature.count - 1)], [1.0 / feature.count] * feature.count]
+    return [0.0, 7.5, 23.0]

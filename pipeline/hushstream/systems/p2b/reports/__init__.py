@@ -1,1 +1,0 @@
-"""Reports on a deployment: facts for its statement, its lift, its model, and plans."""

@@ -1,1 +1,0 @@
-"""P2B's shuffler: windows of slots, and the sums that a closed window releases."""

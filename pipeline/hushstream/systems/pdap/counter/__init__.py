@@ -1,1 +1,0 @@
-"""P-DAP: the counters. No other role holds rewards."""

@@ -1,1 +1,0 @@
-"""P-DAP at the edge: the learner role."""

@@ -1,1 +1,0 @@
-"""P-DAP at the server: the aggregator role."""

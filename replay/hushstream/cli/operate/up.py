@@ -1,0 +1,110 @@
+"""One command from a configuration to a service on this machine, and those that stop it and show it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, config_file, show
+from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.replay.runners.up import UpOptions
+
+Config = Annotated[Path, typer.Argument(help="A deployment.yaml.")]
+Data = Annotated[Path | None, typer.Option(help="Folder of all that is made (default: CONFIG.data).")]
+_NOT_READY = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (up, down, status):
+        app.command()(command)
+
+
+def up(
+    config: Config,
+    data: Data = None,
+    marks: Annotated[
+        Path | None, typer.Option(help="Folder of release marks, outside of --data (default: the user's state folder).")
+    ] = None,
+    bootstrap: OwnKafka = None,
+    security: SecurityFile = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway and its page.")] = 8080,
+    broker_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the embedded broker.")] = 9092,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it is ready; `hushstream down` stops it.")
+    ] = False,
+) -> None:
+    """Run a deployment on this machine: broker, keys, workers, gateway, page.
+
+    Ctrl-C stops it, and it goes on from there when it is started again.
+    """
+    from hushstream.replay.runners.up import UpOptions, data_beside
+    from hushstream.replay.runners.up import up as run
+
+    path = config_file(config)
+    options = UpOptions(
+        config=path,
+        data=(data or data_beside(path)).resolve(),
+        marks=marks,
+        bootstrap=bootstrap,
+        security=security,
+        port=port,
+        broker_port=broker_port,
+    )
+    if detach:
+        _detach(options)
+        return
+    asyncio.run(run(options, lambda line: print(line, flush=True)))
+
+
+def _detach(options: UpOptions) -> None:
+    """Start the same command as a process of its own, and wait until it is ready."""
+    log = options.data / "logs" / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    arguments = [word for word in sys.argv[1:] if word != "--detach"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hushstream.cli", *arguments], stdout=file, stderr=file, start_new_session=True
+        )
+    while process.poll() is None:
+        text = log.read_text(encoding="utf-8")
+        if "ready after" in text:
+            typer.echo(text.rstrip())
+            return
+        time.sleep(0.2)
+    last = (log.read_text(encoding="utf-8").strip().splitlines() or ["it said nothing"])[-1]
+    raise HushstreamError(last.removeprefix("hushstream: "))
+
+
+def down(config: Config, data: Data = None) -> None:
+    """Stop what `hushstream up` started; `up` goes on from there.
+
+    Nothing is lost.
+    """
+    from hushstream.replay.runners.up import data_beside
+    from hushstream.replay.runners.up import down as stop
+
+    stop((data or data_beside(config_file(config))).resolve())
+
+
+def status(config: Config, data: Data = None, json: AsJson = False) -> None:
+    """Show what `hushstream up` runs, what was released and spent.
+
+    It exits with 3 where no deployment answers.
+    """
+    from hushstream.replay.runners.up import data_beside, is_ready, running_at, screen
+
+    place = (data or data_beside(config_file(config))).resolve()
+    found, ready = running_at(place), is_ready(place)
+    shown = asyncio.run(screen(place))
+    show({**found, "ready": ready}, json, f"{'ready' if ready else 'not ready'}\n{shown}")
+    if not ready:
+        raise typer.Exit(_NOT_READY)

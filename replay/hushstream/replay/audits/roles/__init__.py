@@ -1,1 +1,0 @@
-"""Attacks on whole roles: on their noise, on forks of their journals, and on the time of their work."""

@@ -1,0 +1,452 @@
+"""Measures one learner worker on a broker: its rates beside a bare Faust agent, its latency and its memory.
+
+Every rate is taken from the broker's log times, between the first and the last record that a process wrote, with all
+inputs in the log before. So it contains neither the start of a process nor the speed of the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import for_code
+
+from hushstream.agents.worker.deployment import KEYS, prepare
+from hushstream.engine.declare.declaration import System
+from hushstream.ops.connection import Connection, guard_code
+from hushstream.ops.topics import apply_async
+from hushstream.privacy.keys import generate_keys
+from hushstream.replay.bench.journal import DecisionsTail, log_times, passthrough_rate, timed, waits_ms
+from hushstream.replay.bench.load import (
+    Load,
+    append_all,
+    context_batches,
+    context_events,
+    draw_rewards,
+    make_load,
+    reward_batches,
+    reward_events,
+)
+from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
+from hushstream.schemas.topics import physical
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
+
+BATCH_ROWS = 256
+SEED = 0
+
+DEPLOYMENT = "deployment"
+
+PACE_TOLERANCE = 0.97
+"""A run at a fixed pace counts only if it appended at least this share of the planned records."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """How large the runs are.
+
+    Attributes:
+        dimension, arms, users: sizes of the learner.
+        event_pairs, batch_pairs: contexts, and as many rewards, of a round with one event a record, and of one with
+            columnar records.
+        pace: contexts a second in the run that measures latency.
+        paced_seconds: length of that run.
+        memory_events: contexts and rewards together in the run that measures memory.
+        memory_mark: the number of events after which its peak should not grow.
+        memory_chunk: contexts that its load generator appends at a time.
+    """
+
+    dimension: int = 25
+    arms: int = 25
+    users: int = 400
+    event_pairs: int = 40_000
+    batch_pairs: int = 20 * 16 * BATCH_ROWS
+    pace: int = 8_000
+    paced_seconds: float = 8.0
+    memory_events: int = 1_000_000
+    memory_mark: int = 200_000
+    memory_chunk: int = 100 * BATCH_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many events a worker folds a second, and the CPU time (us) for one event."""
+
+    per_second: float
+    cpu_micros: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round's figures: records/s of the baseline, rates of each form, and the waits of the paced contexts."""
+
+    passthrough: float
+    events: Rate
+    batches: Rate
+    p50_ms: float
+    p99_ms: float
+
+
+def prepare_deployment(folder: Path, sizes: StreamSizes) -> System:
+    """Make the deployment's folder inside ``folder``, with the keys of its workers' zones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / DEPLOYMENT
+    config = P2BConfig(
+        "bench",
+        sizes.arms,
+        ContextConfig(sizes.dimension),
+        expected_slots=1000,
+        encoder=EncoderConfig(codes=8),
+    )
+    system = prepare(place, config)
+    generate_keys(place / KEYS, ("edge", "shuffler"))
+    return system
+
+
+@asynccontextmanager
+async def open_bench(
+    folder: Path, system: System, sizes: StreamSizes, given: str | None = None
+) -> AsyncIterator[Bench]:
+    """Open a broker and a producer on it; ``folder`` is made beside that of the deployment.
+
+    Everything that the runs leave on a given broker is deleted at the end, also after an error.
+
+    Args:
+        folder: folder for the files of the processes.
+        system: the deployment.
+        sizes: how large the runs are.
+        given: a broker's address; None: start an embedded broker.
+    """
+    folder.mkdir()  # noqa: ASYNC240 - one call, before anything else runs
+    async with AsyncExitStack() as stack:
+        bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
+        prefix = f"bench-{secrets.token_hex(4)}."  # the given broker may have topics of earlier runs
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
+        await producer.start()
+        try:
+            yield Bench(folder, Connection(bootstrap, prefix), producer, system, sizes)
+        finally:
+            await producer.stop()
+            if given is not None:
+                await delete_topics(Connection(given, prefix))
+
+
+class Bench:
+    """The runs of one round.
+
+    Attributes:
+        system: the deployment.
+    """
+
+    def __init__(
+        self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: System, sizes: StreamSizes
+    ) -> None:
+        self._folder = folder
+        self._bootstrap = connection.bootstrap
+        self._prefix = connection.prefix
+        self._producer = producer
+        self.system = system
+        self._sizes = sizes
+
+    async def round(self, progress: Progress) -> Round:
+        """Measure each form once."""
+        progress("pass-through")
+        passthrough = await self._passthrough()
+        progress("learner, one event a record, then paced")
+        events, waits = await self.events()
+        progress("learner, columnar records")
+        batches = await self.batches()
+        p50, p99 = np.percentile(waits, [50, 99])
+        return Round(passthrough, events, batches, float(p50), float(p99))
+
+    async def _passthrough(self) -> float:
+        """Records per second through a bare Faust agent; they are the same records as the learner's, in one topic."""
+        pairs = self._sizes.event_pairs
+        load = self.load(pairs)
+        values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
+        return await passthrough_rate(self._bootstrap, self._prefix, self._producer, values, self._folder)
+
+    async def events(self) -> tuple[Rate, list[int]]:
+        """The rate with one event a record, and the waits (ms) of contexts that come at a fixed pace."""
+        sizes = self._sizes
+        paced = round(sizes.pace * sizes.paced_seconds)
+        load = self.load(2 * sizes.event_pairs + paced)
+        first, second, third = _split(load, sizes.event_pairs)
+        learner = await self.learner("events")
+        await learner.append("contexts", context_events(first))
+        async with learner.running() as worker:
+            await learner.tail.until(len(first), 0, worker.check)
+        rewards = draw_rewards(len(first), SEED)
+        await learner.append("clicks", reward_events(first, learner.tail.arms(), rewards))
+        await learner.append("contexts", context_events(second))
+        values = context_events(third)
+        async with learner.running() as worker:
+            rate = await learner.rate(worker, 2 * sizes.event_pairs, sizes.event_pairs, 1)
+            low = learner.tail.position("contexts")
+            times = await self._paced(learner, values, worker, sizes.pace) if values else []
+        return rate, waits_ms(learner.tail.records, low, times)
+
+    async def _paced(self, learner: Learner, contexts: Sequence[bytes], worker: Running, pace: int) -> list[int]:
+        """Append contexts at a pace (1/s); return their log times."""
+        low, begun, sent, tasks = learner.tail.position("contexts"), time.monotonic(), 0, []
+        while sent < len(contexts):
+            due = min(len(contexts), round((time.monotonic() - begun) * pace))
+            if due > sent:
+                tasks.append(asyncio.create_task(learner.append("contexts", contexts[sent:due])))
+                sent = due
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*tasks)
+        end = low + len(contexts)
+        await learner.tail.until(end, learner.tail.position("clicks"), worker.check)
+        times = await log_times(learner.connection, ("contexts", 0), end, worker, low)
+        appended = (len(times) - 1) * 1000 / max(1, times[-1] - times[0])
+        if appended < PACE_TOLERANCE * pace:
+            raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")
+        return times
+
+    async def batches(self) -> Rate:
+        """The rate with columnar records."""
+        pairs = self._sizes.batch_pairs
+        first, second, _ = _split(self.load(2 * pairs), pairs)
+        learner = await self.learner("batches")
+        records = -(-pairs // BATCH_ROWS)
+        await learner.append("contexts", context_batches(first, BATCH_ROWS))
+        async with learner.running() as worker:
+            await learner.tail.until(records, 0, worker.check)
+        rewards = draw_rewards(pairs, SEED)
+        await learner.append("clicks", reward_batches(first, learner.tail.arms(), rewards, BATCH_ROWS))
+        await learner.append("contexts", context_batches(second, BATCH_ROWS))
+        async with learner.running() as worker:
+            return await learner.rate(worker, 2 * records, records, pairs / records)
+
+    async def memory(self) -> tuple[int, int]:
+        """Peak bytes of a worker after the mark and at the end; it takes snapshots all the time."""
+        sizes = self._sizes
+        learner = await self.learner("memory")
+        load = self.load(sizes.memory_events // 2)
+        contexts = clicks = early = done = 0
+        async with learner.running("--snapshot-interval", "1") as worker:
+            while done < len(load):
+                part = load.part(done, done + sizes.memory_chunk)
+                values = context_batches(part, BATCH_ROWS)
+                contexts += len(values)
+                await learner.append("contexts", values)
+                await learner.tail.until(contexts, clicks, worker.check)
+                arms = learner.tail.arms()[-len(part) :]
+                clicks += len(values)
+                await learner.append("clicks", reward_batches(part, arms, draw_rewards(len(part), done), BATCH_ROWS))
+                await learner.tail.until(contexts, clicks, worker.check)
+                done += len(part)
+                if not early and 2 * done >= sizes.memory_mark:
+                    early = worker.peak_memory_bytes()
+            return early, worker.peak_memory_bytes()
+
+    def load(self, events: int) -> Load:
+        """Requests of the users."""
+        return make_load(events, self._sizes.users, self._sizes.dimension, SEED)
+
+    async def learner(self, name: str) -> Learner:
+        """A run of the deployment with topics of its own."""
+        connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
+        await apply_async(connection, self.system, replication=1)
+        return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """The topics and the worker of one run, and the reader of its decisions."""
+
+    name: str
+    folder: Path
+    connection: Connection
+    producer: AIOKafkaProducer
+    tail: DecisionsTail
+
+    async def append(self, topic: str, values: Sequence[bytes]) -> None:
+        """Append to a topic, by its name without prefix."""
+        await append_all(self.producer, physical(self.connection.prefix, topic), values)
+
+    async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
+        """The rate at which one worker folds records that are on the log already, up to these offsets."""
+        seen = len(self.tail.records)
+        async with CpuMeter([worker]) as meter:
+            await self.tail.until(contexts, clicks, worker.check)
+        found = timed(self.tail.records[seen:], events_per_record)
+        return Rate(found.per_second, meter.seconds(found.begun_ms, found.ended_ms) * 1e6 / found.events)
+
+    @asynccontextmanager
+    async def running(self, *options: str) -> AsyncIterator[Running]:
+        """Run a learner's worker while the context is open; it goes on with the state of the one before."""
+        arguments = ["-m", "hushstream.cli", "worker", "learner", "--state", str(self.folder / self.name)]
+        arguments += ["--deployment", str(self.folder.parent / DEPLOYMENT)]
+        arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
+        arguments += ["--group", f"{self.connection.prefix}learner", *options]
+        async with started(self.name, arguments, self.folder) as worker:
+            yield worker
+
+
+def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
+    return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
+
+
+async def delete_topics(connection: Connection) -> None:
+    """Delete all topics that begin with the connection's prefix.
+
+    Raises:
+        HushstreamError: the broker does not answer, or refuses it.
+    """
+    async with connection.admin("delete topics") as admin:
+        names = [name for name in await admin.list_topics() if name.startswith(connection.prefix)]
+        for name, code in (await admin.delete_topics(names)).topic_error_codes:
+            guard_code(f"delete topic {name}", code, None, for_code)
+
+
+EVENT_TARGET = 3.5
+BATCH_TARGET = 5.0
+P99_TARGET_MS = 100.0
+GROWTH_TARGET = 1.1
+
+
+def stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
+    """Measure throughput, latency and memory of one learner worker.
+
+    Args:
+        progress: called with what is being measured.
+        rounds: rounds of throughput and latency; figures are medians, ratios are taken within a round.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
+
+    Raises:
+        BenchFailed: a process ended, or made no more progress.
+    """
+    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
+
+
+async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
+        folder = Path(name)
+        system = prepare_deployment(folder, sizes)
+        measured = []
+        for number in range(1, rounds + 1):
+            async with open_bench(folder / f"round-{number}", system, sizes) as bench:
+                measured.append(await bench.round(partial(_tell, progress, f"round {number} of {rounds}")))
+        async with open_bench(folder / "memory", system, sizes) as bench:
+            progress(f"memory over {sizes.memory_events} events")
+            peaks = await bench.memory()
+    return [*_rate_rows(measured, sizes), *_latency_rows(measured, sizes), *_memory_rows(peaks, sizes)]
+
+
+def _tell(progress: Progress, where: str, what: str) -> None:
+    progress(f"{where}: {what}")
+
+
+def _rate_rows(rounds: Sequence[Round], sizes: StreamSizes) -> list[BenchRow]:
+    events, batches = sizes.event_pairs, sizes.batch_pairs
+    shape = f"d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
+    one = f"one event a record ({events} contexts + {events} rewards, {shape})"
+    many = f"columnar records of {BATCH_ROWS} ({batches} contexts + {batches} rewards, {shape})"
+    bare = "bare Faust agent with producer.send"
+    ratios = [(r.events.per_second / r.passthrough, r.batches.per_second / r.passthrough) for r in rounds]
+    return [
+        figure(f"{bare}, {2 * events} records", [r.passthrough for r in rounds], "events/s"),
+        figure(f"learner worker, {one}", [r.events.per_second for r in rounds], "events/s"),
+        figure(f"learner worker, {many}", [r.batches.per_second for r in rounds], "events/s"),
+        at_least(f"learner worker, {one} / {bare}", [found for found, _ in ratios], "x", EVENT_TARGET),
+        at_least(
+            f"learner worker, {many} / {bare}",
+            [found for _, found in ratios],
+            "x",
+            BATCH_TARGET,
+        ),
+    ]
+
+
+def _latency_rows(rounds: Sequence[Round], sizes: StreamSizes) -> list[BenchRow]:
+    name = f"append to decision at {sizes.pace} contexts/s, one event a record, {sizes.paced_seconds:g} s"
+    return [
+        figure(f"{name}: p50", [r.p50_ms for r in rounds], "ms"),
+        at_most(f"{name}: p99", [r.p99_ms for r in rounds], "ms", P99_TARGET_MS),
+    ]
+
+
+def _memory_rows(peaks: tuple[int, int], sizes: StreamSizes) -> list[BenchRow]:
+    early, late = peaks
+    name = f"peak memory of a learner worker ({sizes.users} users, half contexts, half rewards)"
+    return [
+        figure(f"{name} after {sizes.memory_mark} events", [early / 1e6], "MB"),
+        figure(f"{name} after {sizes.memory_events} events", [late / 1e6], "MB"),
+        at_most(f"{name}, {sizes.memory_events} / {sizes.memory_mark} events", [late / early], "x", GROWTH_TARGET),
+    ]
+
+
+EMBEDDED_TARGET = 0.7
+_FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """One worker's rate on the given broker, and on the embedded one."""
+
+    given: Rate
+    embedded: Rate
+
+
+def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: StreamSizes | None = None) -> list[BenchRow]:
+    """Measure a learner worker on a Kafka cluster and on the embedded broker; ratios are taken within a round.
+
+    The topics of the runs are deleted at their end; the broker's groups expire by themselves.
+
+    Args:
+        bootstrap: ``host:port`` of one or more brokers, separated by commas.
+        progress: called with what is being measured.
+        rounds: repetitions; figures are medians over them.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
+
+    Raises:
+        BenchFailed: a process ended, or made no more progress.
+    """
+    return asyncio.run(_measure_beside(bootstrap, progress, rounds, sizes or StreamSizes()))
+
+
+async def _measure_beside(bootstrap: str, progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    found: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
+    with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
+        for number in range(1, rounds + 1):
+            for form in _FORMS:
+                progress(f"round {number} of {rounds}: {form}, given and embedded broker")
+                place = Path(name) / f"round-{number}" / form
+                found[form].append(await _beside(place, bootstrap, sizes, form, number))
+    return [row for form, measured in found.items() for row in _beside_rows(form, measured, sizes)]
+
+
+async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, number: int) -> _Beside:
+    """Measure one worker on both brokers; every other round begins with the other broker."""
+    system = prepare_deployment(folder, sizes)
+    found: dict[str | None, Rate] = {}
+    for given in (bootstrap, None) if number % 2 else (None, bootstrap):
+        place = folder / ("embedded" if given is None else "given")
+        async with open_bench(place, system, replace(sizes, paced_seconds=0.0), given) as bench:
+            found[given] = (await bench.events())[0] if form == "events" else await bench.batches()
+    return _Beside(found[bootstrap], found[None])
+
+
+def _beside_rows(form: str, measured: Sequence[_Beside], sizes: StreamSizes) -> list[BenchRow]:
+    shape = f"d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
+    name = f"learner worker, {_FORMS[form]} ({shape})"
+    ratios = [found.given.per_second / found.embedded.per_second for found in measured]
+    cpu = f"{name}: the worker's CPU time"
+    return [
+        figure(f"{name}, given broker", [found.given.per_second for found in measured], "events/s"),
+        figure(f"{name}, embedded broker", [found.embedded.per_second for found in measured], "events/s"),
+        at_least(f"{name}, given / embedded broker", ratios, "x", EMBEDDED_TARGET),
+        figure(f"{cpu}, given broker", [found.given.cpu_micros for found in measured], "us/event"),
+        figure(f"{cpu}, embedded broker", [found.embedded.cpu_micros for found in measured], "us/event"),
+    ]

@@ -1,0 +1,187 @@
+"""Experiments over all systems: what joining brings, and the table of the papers.
+
+Each system's study plays its own rows (`hushstream.replay.study.Study.joining` and `Study.paper`); this module knows no
+system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hushstream.replay.datasets.dataset import DatasetError
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
+from hushstream.replay.experiments.rows import BenchRow, Row, columns
+from hushstream.replay.study import Progress, Study
+
+NAME = "papers"
+
+
+def _chosen(scale: Scale) -> Iterator[tuple[str, Study]]:
+    """Every study, or that of one system.
+
+    Raises:
+        UnknownStudy: there is no such system.
+    """
+    from hushstream.replay.study import studies, study_of
+
+    return iter((studies() if scale.system is None else {scale.system: study_of(scale.system)}).items())
+
+
+def run_joining(scale: Scale, progress: Progress | None) -> Findings:
+    """Play every study that has rows, or one system's; a system whose dataset is absent has a remark in their place."""
+    rows: list[Row] = []
+    targets: list[BenchRow] = []
+    played: dict[str, Findings] = {}
+    for name, study in _chosen(scale):
+        if study.joining is None:
+            continue
+        try:
+            found = study.joining(scale, progress)
+        except DatasetError as error:
+            rows.append({"system": name, "world": f"not played: {error}"})
+            continue
+        played[name] = found
+        rows += [{"system": name, **row} for row in found.rows]
+        targets += [replace(one, name=f"{name}: {one.name}") for one in found.targets]
+    return Findings(
+        rows,
+        targets,
+        tuple(dict.fromkeys(f"of {row['system']}: {row['world']}" for row in rows)),
+        tuple(sorted({seed for one in played.values() for seed in one.seeds})),
+        tuple(f"{name}: {text}" for name, one in played.items() for text in one.settings),
+        tuple(known for one in played.values() for known in one.deployments),
+    )
+
+
+JOINING = Experiment(
+    "joining",
+    "What joining brings and costs: alone, joined and without privacy",
+    "the sound forms of the five papers",
+    run_joining,
+    (
+        Curve(
+            title="Joined beside alone and without privacy",
+            values=("joined", "mixture", "alone", "without_privacy"),
+            across="epsilon_asked",
+            panels=("system", "world", "measure"),
+            log="x",
+        ),
+    ),
+)
+
+MOST_EPSILON = 64.0
+"""An epsilon above this is no useful guarantee.
+
+In this case the sound form is played at the epsilon that the paper claims.
+"""
+
+
+def sound_epsilon(claimed: float, true: Row) -> float:
+    """The epsilon at which the sound form is compared with the paper's: the true price, or the claim if that is no use.
+
+    Args:
+        claimed: the epsilon that the paper claims.
+        true: `privacy_columns` of its mechanism's true guarantee.
+    """
+    usable = true["delta"] < 0.5 and 0 < true["epsilon"] <= MOST_EPSILON
+    return float(true["epsilon"]) if usable else claimed
+
+
+def line(
+    *,
+    system: str,
+    source: str,
+    setting: str,
+    measure: str,
+    less_is_better: bool,
+    claimed: float,
+    true: Row,
+    reached: Sequence[float],
+    sound: Row,
+    sound_reached: Sequence[float],
+    alone: Sequence[float],
+    alone_is: str,
+) -> Row:
+    """Make the row of a paper.
+
+    Args:
+        system: name of the system.
+        source: the paper.
+        setting: the world and its size, in words.
+        measure: what is measured, in words.
+        less_is_better: whether a smaller value is better.
+        claimed: the paper's epsilon.
+        true: `privacy_columns` of its mechanism's true guarantee.
+        reached: results of the paper's mechanism, one value a seed.
+        sound: `privacy_columns` of the sound form's guarantee.
+        sound_reached: results of the sound form, one value a seed.
+        alone: results without data of other users, one value a seed.
+        alone_is: the policy with these results, in words.
+    """
+    figures: Row = {}
+    ours, sign = np.array(sound_reached), -1 if less_is_better else 1
+    named = {"paper": reached, "sound": sound_reached, "alone": alone}
+    for name, values in (named | {f"over_{name}": sign * (ours - named[name]) for name in ("paper", "alone")}).items():
+        figures |= columns(name, values)
+    return {
+        "system": system,
+        "source": source,
+        "setting": setting,
+        "measure": measure,
+        "better": "less" if less_is_better else "more",
+        "claimed_epsilon": claimed,
+        "true_epsilon": true["epsilon"],
+        "true_delta": true["delta"],
+        "sound_epsilon": sound["epsilon"],
+        "sound_delta": sound["delta"],
+        **figures,
+        "alone_is": alone_is,
+        "seeds": len(reached),
+    }
+
+
+def run_papers(scale: Scale, progress: Progress | None) -> Findings:
+    """Compute the row of each study, or of one system; where its dataset is absent a remark stands in for figures."""
+    rows: list[Row] = []
+    for name, study in _chosen(scale):
+        if study.paper is None:
+            continue
+        try:
+            rows.append(study.paper(scale, progress))
+        except DatasetError as error:
+            rows.append({"system": name, "setting": f"not played: {error}"})
+    settings = (
+        "Claimed: the epsilon that the paper states. True: the guarantee that is computed from its mechanism; "
+        "a delta of 1/2 or more is no guarantee.",
+        "All keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
+        *(
+            ("The quick version has small worlds and few seeds; its figures only show the form of the table.",)
+            * scale.quick
+        ),
+    )
+    seeds = max((row.get("seeds", 0) for row in rows), default=0)
+    worlds = tuple(f"of {row['system']}: {row['setting']}" for row in rows)
+    return Findings(rows, [] if scale.quick else targets(rows), worlds, range(seeds), settings)
+
+
+def targets(rows: Sequence[Row]) -> list[BenchRow]:
+    """The target of each paper: at a price that is not higher, the sound form is better than the published one."""
+    found = []
+    for row in rows:
+        if "sound" in row:
+            name = f"{row['system']}: sound form over the paper's, low end of the 95 % interval"
+            low = row["over_paper_low"]
+            found.append(BenchRow(name, low, row["measure"], "above 0", low > 0))
+    return found
+
+
+PAPERS = Experiment(
+    NAME,
+    "The papers: what is claimed, what truly holds, and what a sound form reaches at the same price",
+    "the five papers",
+    run_papers,
+    (Curve(title="What the sound form gains", values=("over_paper", "over_alone"), by=("system",)),),
+)

@@ -1,1 +1,0 @@
-"""The quickstart: a deployment on an embedded broker; the user can watch it, edit it, and kill one of its workers."""

@@ -1,0 +1,334 @@
+"""Runs a deployment on this machine, from its configuration alone: `hushstream up`, `down` and `status`.
+
+All that it makes lies in one folder: `deployment` (the prepared configuration, keys and the workers' state), `broker`
+(the topics), `logs` (what each process says), `targets` (for a Prometheus) and `up.json` (which processes run). Release
+marks lie elsewhere, so a copy of the folder that is put back to an earlier day is refused: its journals are behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hushstream.agents.datadir import owner_only
+from hushstream.agents.worker.deployment import (
+    CONFIGURATION,
+    KEYS,
+    KeySource,
+    artefacts_of,
+    configuration_in,
+    load,
+    prepare,
+    read_config,
+    require_releases,
+)
+from hushstream.agents.worker.roles import require_live
+from hushstream.broker import BrokerSettings, BrokerStartError, EmbeddedBroker
+from hushstream.broker.disk import FILE
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.declare.role import key_names
+from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
+from hushstream.engine.system import require_person_promised, require_private
+from hushstream.ops import budget
+from hushstream.ops.connection import Connection
+from hushstream.ops.export import Manifest
+from hushstream.ops.log_copy import copy_async
+from hushstream.ops.moving import export_closed, note_closing, note_export
+from hushstream.privacy.keys import generate_keys
+from hushstream.replay.runners.stream import HOST, StreamPlace, StreamSession, answers, first_of, require_free
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
+
+READY_SECONDS = 120.0
+DOWN_SECONDS = 40.0
+_LOCK, _RUNNING, _IDENTITY, _OPERATORS = "up.lock", "up.json", "identity", "operators"
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """How a deployment is run.
+
+    Attributes:
+        config: the configuration.
+        data: folder of all that is made; `data_beside` gives the default.
+        marks: folder of release marks; None: below the user's state folder.
+        bootstrap: a Kafka; None: the embedded broker, which keeps its topics in the folder.
+        security: file with the settings of that Kafka.
+        port: port of the gateway.
+        broker_port: port of the embedded broker.
+    """
+
+    config: Path
+    data: Path
+    marks: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    port: int = 8080
+    broker_port: int = 9092
+
+
+def data_beside(config: Path) -> Path:
+    """The folder of what is made of a configuration: beside it, with its name."""
+    return config.with_suffix(".data")
+
+
+async def up(options: UpOptions, say: Callable[[str], None]) -> None:
+    """Run a deployment until SIGINT or SIGTERM; a process that ends is started again.
+
+    Args:
+        options: see `UpOptions`.
+        say: told each line for the person who started it.
+
+    Raises:
+        HushstreamError: a port or the folder is taken, the configuration is another one than before, or a process does
+            not begin to work; the message names the way out.
+    """
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    with _locked(options.data):
+        require_free("--port", options.port)
+        if options.bootstrap is None:
+            require_free("--broker-port", options.broker_port)
+        began = time.monotonic()
+        system = prepared(options)
+        for note in kind_of(system.config.system).notes(system.config):
+            say(f"warning: {note.text}")
+        for name in ("logs", "targets"):
+            (options.data / name).mkdir(exist_ok=True)
+        session = StreamSession(system, _place(options, system))
+        broker = "a broker, " if options.bootstrap is None else ""
+        say(f"starting {broker}{len(system.role_names)} workers and a gateway")
+        running = options.data / _RUNNING
+        try:
+            async with session:
+                # What cannot begin ends the command, and says why; what ends later is started again.
+                await first_of(_ready(session, say), session.watch(), ended.wait())
+                if not ended.is_set():
+                    _write_targets(options.data / "targets", system, session)
+                    place = {"bootstrap": session.bootstrap, "port": options.port, "pid": os.getpid()}
+                    _write(running, {**place, "processes": dict(session.pids())})
+                    say(f"ready after {time.monotonic() - began:.1f} s\n\n{await screen(options.data)}")
+                    await first_of(session.supervise(say), ended.wait())
+                say("stopping ...")
+        finally:
+            running.unlink(missing_ok=True)
+    say("stopped; `hushstream up` goes on from here")
+
+
+def prepared(options: UpOptions) -> System:
+    """The deployment of a configuration: made with new keys the first time, and the same one ever after.
+
+    Raises:
+        HushstreamError: the configuration is another one than before.
+    """
+    folder, config = options.data / "deployment", read_config(options.config)
+    if folder.exists():
+        if read_config(configuration_in(folder)) != config:
+            raise HushstreamError(
+                f"{options.config}: expected the configuration with which {options.data} began, got another; put it "
+                f"back (it is in {folder / CONFIGURATION}), or begin anew under another `deployment` name and --data"
+            )
+        return load(folder)
+    kind = kind_of(config.system)
+    kind.check(config)
+    require_releases(config, str(options.config))
+    # Made elsewhere and moved: a folder that was killed half-way holds no deployment.
+    fresh = folder.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True, mode=0o700)
+    # The agreement of devices names the public halves of these two, so they come first.
+    edge = kind.guarantee(config, artefacts_of(fresh)).deployment == "edge"
+    published = (SEALING_ZONE, SIGNING_ZONE) if edge and kind.published_keys else ()
+    generate_keys(fresh / KEYS, published)
+    system = prepare(fresh, config, keys=KeySource(fresh / KEYS) if published else None)
+    require_private(system.guarantee(), str(options.config))
+    require_person_promised(config, system.guarantee(), str(options.config))
+    generate_keys(fresh / KEYS, set(key_names(system.roles)) - set(published))
+    require_live(system, KeySource(fresh / KEYS))
+    fresh.rename(folder)
+    return load(folder)
+
+
+async def screen(data: Path) -> str:
+    """Where to ask, where to look, what was released and spent; read from released records alone."""
+    system, found = load(data / "deployment"), running_at(data)
+    connection = Connection(found["bootstrap"], f"{system.config.deployment}.")
+    logs = await copy_async(connection, system.partitions, frozenset(budget.budget_topics(system)))
+    spent = budget.read(logs, system)
+    released = ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items()) or "none yet"
+    base = f"http://{HOST}:{found['port']}"
+    rows = {
+        "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
+        **({"items": f"{base}/catalogue, with the token in {data / _OPERATORS}"} if has_catalogue(system) else {}),
+        "learned from": f"releases: {released}",
+        "budget": "; ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
+        "guarantee": f"{system.guarantee().sentence()} One operator holds all keys on this machine.",
+        "broker": found["bootstrap"],
+        "tools": f"--deployment {data / 'deployment'} --bootstrap {found['bootstrap']}",
+        "Prometheus": f"{data / 'targets' / 'public.yml'} (released), zone.yml (private to the zones)",
+        "logs": str(data / "logs"),
+    }
+    return "\n".join(f"{name:14}{value}" for name, value in rows.items())
+
+
+def running_at(data: Path) -> Mapping[str, Any]:
+    """What runs on a folder.
+
+    Raises:
+        HushstreamError: nothing does.
+    """
+    path = data / _RUNNING
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not found or not _is_locked(data):
+        raise HushstreamError(f"{data}: expected a deployment that is up, got none; `hushstream up` starts it")
+    return found
+
+
+def is_ready(data: Path) -> bool:
+    """Whether what runs on a folder answers requests."""
+    return answers(int(running_at(data)["port"]))
+
+
+def down(data: Path) -> None:
+    """Stop what runs on a folder, and wait for its end.
+
+    Raises:
+        HushstreamError: nothing runs, or it does not end.
+    """
+    os.kill(int(running_at(data)["pid"]), signal.SIGTERM)
+    deadline = time.monotonic() + DOWN_SECONDS
+    while _is_locked(data):
+        if time.monotonic() > deadline:
+            raise HushstreamError(f"{data}: expected it to stop within {DOWN_SECONDS:g} s; see {data / 'logs'}")
+        time.sleep(_LOOK_SECONDS)
+
+
+async def move_out(data: Path, marks: Path | None, directory: Path) -> Manifest:
+    """Close the embedded broker of a folder for ever, and export its topics for `hushstream topics import`.
+
+    Args:
+        data: the folder; nothing may run on it.
+        marks: folder of release marks, as of `UpOptions`.
+        directory: a new folder.
+
+    Raises:
+        HushstreamError: it is no such folder, a deployment is up on it, it was exported before, or the export cannot
+            be written.
+    """
+    system = load(data / "deployment")
+    place = _place(UpOptions(config=data, data=data, marks=marks), system)
+    if place.data is None or place.marks is None or not (place.data / FILE).exists():
+        raise HushstreamError(f"{data}: expected a folder of `hushstream up` with an embedded broker, got none")
+    note_export(data, directory)
+    try:
+        async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
+            note_closing([place.marks / role for role in system.role_names], broker.cluster_id)
+            await broker.close_for_ever()
+            return await export_closed(Connection(broker.bootstrap, f"{system.config.deployment}."), system, directory)
+    except BrokerStartError as error:
+        raise HushstreamError(str(error)) from None
+
+
+async def _ready(session: StreamSession, say: Callable[[str], None]) -> None:
+    before: list[str] = []
+    deadline = time.monotonic() + READY_SECONDS
+    while waited := await asyncio.to_thread(session.waited_for):
+        if waited != before:
+            say(f"waiting for {', '.join(waited)} ...")
+            before = waited
+        if time.monotonic() > deadline:
+            raise HushstreamError(f"expected all to work within {READY_SECONDS:g} s, got no {', '.join(waited)}")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _place(options: UpOptions, system: System) -> StreamPlace:
+    identity = options.data / _IDENTITY
+    if not identity.exists():
+        _write(identity, os.urandom(8).hex())
+    # Named by what a copy of the folder has too: wherever it is put back, it meets the marks of its original.
+    name = f"{system.config.deployment}-{json.loads(identity.read_text(encoding='utf-8'))}"
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    settings: dict[str, Any] = {"port": options.port}
+    if has_catalogue(system):
+        settings["operators_file"] = str(_operators(options.data))
+    if system.requests is None or system.kind == "edge":
+        settings["devices"] = {}
+    return StreamPlace(
+        options.data / "deployment",
+        options.bootstrap,
+        None,
+        resume=True,
+        security=options.security,
+        data=options.data / "broker",
+        broker_port=options.broker_port,
+        marks=(options.marks or state / "hushstream" / "marks") / name,
+        gateway=settings,
+        logs=options.data / "logs",
+    )
+
+
+def has_catalogue(system: System) -> bool:
+    """Whether the deployment's items have names, which an operator may change over HTTP."""
+    return isinstance(system.requests, ContextRules) and system.requests.catalogue is not None
+
+
+def _operators(data: Path) -> Path:
+    """The file with the token of the person who runs this; made once."""
+    path = data / _OPERATORS
+    if not path.exists():
+        with open(path, "x", encoding="utf-8", opener=owner_only) as file:
+            file.write(f"owner {secrets.token_urlsafe(32)}\n")
+    return path
+
+
+def _write_targets(folder: Path, system: System, session: StreamSession) -> None:
+    for place, name in enumerate(("public", "zone")):
+        targets = [
+            {"targets": [f"{HOST}:{ports[place]}"], "labels": {"deployment": system.config.deployment, "role": role}}
+            for role, ports in session.metrics_ports().items()
+        ]
+        _write(folder / f"{name}.yml", targets)
+
+
+def _write(path: Path, value: Any) -> None:
+    """Write a file (JSON is YAML, too) so that a reader sees either none or all of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    with open(fresh, "w", encoding="utf-8", opener=owner_only) as file:
+        json.dump(value, file)
+    fresh.replace(path)
+
+
+@contextlib.contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(data / _LOCK, "w", encoding="utf-8", opener=owner_only) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HushstreamError(
+                f"{data}: expected nothing that runs on it, got a deployment that is up; `hushstream down` stops it, "
+                "or name another folder (--data)"
+            ) from None
+        yield
+
+
+def _is_locked(data: Path) -> bool:
+    try:
+        with _locked(data):
+            return False
+    except HushstreamError:
+        return True

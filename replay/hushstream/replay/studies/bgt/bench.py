@@ -1,0 +1,232 @@
+"""The benchmarks of BGTplanner: stages alone, and a collector's worker on a stream.
+
+Measures how fast the collector takes slots and ends a round, and the size of a round, for ``make bench``.
+
+Rates are per second of the thread's CPU time, medians over rounds. Slots come from the columns of many users. Every id
+is counted once, in batches and one by one.
+
+Measures the worker of BGTplanner's collector on a stream with an embedded broker.
+
+A collector journals only when a round ends. So its rate is measured between two ends: that of a short second round, and
+that of a third one, which requests slots of kind A again and gets all slots. All input is on the log before the worker
+starts. So the rate does not include the times of its start and of the producer; it includes the noise of the third
+round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KEYS, prepare
+from hushstream.engine.declare.declaration import System
+from hushstream.ops.connection import Connection
+from hushstream.privacy.keys import generate_keys, seeded_key
+from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, worker_on
+from hushstream.replay.bench.processes import Running
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
+from hushstream.schemas import codec
+from hushstream.systems.bgt.artefacts import bgt_address
+from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
+from hushstream.systems.bgt.edge.agent import Sent, make_slots
+from hushstream.systems.bgt.records import round_fields
+from hushstream.systems.bgt.shuffler import Collector
+from hushstream.systems.bgt.slots import ID_BYTES, ROUNDS, Model, Round, Slots, first_round, null_slots, slot_bytes
+
+ITEMS, USERS, RATINGS = 1_700, 8_000, 100
+SINGLE = 2_000
+
+
+class _Rounds:
+    """Slots of each kind of round, and collectors for them."""
+
+    def __init__(self, seed: int) -> None:
+        world = tastes(users=USERS, items=ITEMS, ratings=RATINGS, seed=seed)
+        self.config = BgtConfig("bench", ITEMS, scale=UNIT_SCALE)
+        known = world.split(seed).known(self.config)
+        draw = np.random.default_rng(seed)
+        salts = draw.integers(0, 2**63, USERS).astype(np.uint64)
+        top = np.arange(self.config.top, dtype=np.int64)
+        none, some = np.zeros((ITEMS, 0)), 0.1 * draw.standard_normal((ITEMS, self.config.release.factors))
+        self.rounds = (
+            first_round(self.config),
+            Round(1, "pairs", Model(np.zeros(ITEMS), none), top, np.ones(len(top))),
+            Round(2, "factors", Model(np.zeros(ITEMS), some)),
+        )
+        begin = time.thread_time()
+        self.slots = [make_slots(known, asked, self.config, salts) for asked in self.rounds]
+        self.made = len(self.rounds) * USERS / (time.thread_time() - begin)
+        self.ids = [user.to_bytes(16, "big") for user in range(USERS)]
+        self._key = seeded_key(seed, "collector")
+
+    def collector(self, asked: Round) -> Collector:
+        """A collector of a round without answers."""
+        return Collector(asked, self.config, self._key, bgt_address(self.config, bgt_digest(self.config), bytes(32), 0))
+
+    def batched(self, place: int) -> tuple[float, float]:
+        """Slots per second in one batch, and the seconds that the end of the round takes."""
+        collector = self.collector(self.rounds[place])
+        begin = time.thread_time()
+        collector.take(self.slots[place], self.ids)
+        taken = time.thread_time()
+        collector.release()
+        return USERS / (taken - begin), time.thread_time() - taken
+
+    def single(self) -> float:
+        """Slots of kind A per second, taken one at a time."""
+        collector = self.collector(self.rounds[0])
+        parts: list[tuple[Slots, list[bytes]]] = [
+            (self.slots[0][place : place + 1], self.ids[place : place + 1]) for place in range(SINGLE)
+        ]
+        begin = time.thread_time()
+        for slots, ids in parts:
+            collector.take(slots, ids)
+        return SINGLE / (time.thread_time() - begin)
+
+
+def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
+    """Measure making, taking and sealing.
+
+    Args:
+        progress: called with what is being measured.
+        rounds: repetitions; figures are medians over them.
+    """
+    progress("BGTplanner")
+    with threadpool_limits(limits=1):
+        played = [_Rounds(seed) for seed in range(rounds)]
+        batches = [[one.batched(place) for one in played] for place in range(3)]
+        single = [one.single() for one in played]
+    shape = f"{ITEMS:,} items, slots of {played[0].config.release.pairs} pairs"
+    size = float(slot_bytes(played[0].config))
+    rows = [
+        at_least("BGTplanner, take A slots one at a time", single, "slots/CPU s", 5_000),
+        at_least(
+            f"BGTplanner, take A slots in one batch, {shape}", [rate for rate, _ in batches[0]], "slots/CPU s", 1e5
+        ),
+        figure("BGTplanner, take B slots in one batch", [rate for rate, _ in batches[1]], "slots/CPU s"),
+        figure("BGTplanner, take C slots in one batch", [rate for rate, _ in batches[2]], "slots/CPU s"),
+        figure("BGTplanner, make slots of many users", [one.made for one in played], "slots/CPU s"),
+    ]
+    for kind, found in zip("ABC", batches, strict=True):
+        rows.append(at_most(f"BGTplanner, end a round of kind {kind}", [end for _, end in found], "CPU s", 1.0))
+    return [
+        *rows,
+        figure("BGTplanner, content of one slot, of any kind", [size], "bytes"),
+        figure(f"BGTplanner, content of a round of {USERS:,} users", [size * USERS], "bytes"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """How large the runs are.
+
+    Attributes:
+        items: I.
+        ratings: how many each user has.
+        slots: how many the measured round has.
+        short: how many each round before it has.
+    """
+
+    items: int = ITEMS
+    ratings: int = RATINGS
+    slots: int = 16_000
+    short: int = 100
+
+
+def bgt_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
+    """Measure one collector's worker.
+
+    Args:
+        progress: called with what is being measured.
+        rounds: figures are medians over them.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
+
+    Raises:
+        BenchFailed: the worker ended, or made no more progress.
+    """
+    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
+
+
+async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    config = BgtConfig("bench", sizes.items, scale=UNIT_SCALE)
+    slots = _slots(sizes, config)
+    rates = []
+    for number in range(1, rounds + 1):
+        progress(f"BGTplanner, collector's worker, round {number} of {rounds}")
+        with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
+            rates.append(await _rate(Path(folder), sizes, config, slots))
+    name = (
+        f"BGTplanner, collector's worker on a stream, A slots of {config.release.pairs} pairs ({sizes.items:,} items)"
+    )
+    return [
+        figure(name, [wall for wall, _ in rates], "slots/s"),
+        at_least(f"{name}: of its CPU time", [cpu for _, cpu in rates], "slots/CPU s", 5_000),
+    ]
+
+
+def _slots(sizes: StreamSizes, config: BgtConfig) -> Slots:
+    world = tastes(users=sizes.slots, items=sizes.items, ratings=sizes.ratings, seed=0)
+    salts = np.random.default_rng(0).integers(0, 2**63, sizes.slots).astype(np.uint64)
+    return make_slots(world.split(0).known(config), first_round(config), config, salts)
+
+
+def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> Iterator[bytes]:
+    """The log of three rounds, as raters would write it."""
+    model = Model(np.zeros(config.items), np.zeros((config.items, 0)))
+    top = np.arange(config.top, dtype=np.int64)
+    few = null_slots(sizes.short, config)
+    asked = (first_round(config), Round(1, "pairs", model, top, np.ones(len(top))), Round(2, "items", model))
+    for one, sent in zip(asked, (few, few, slots), strict=True):
+        if one.number:
+            yield codec.encode("RatingRound", round_fields(one, one.number, digest))
+        for user in range(len(sent)):
+            slot_id = (one.number << 32 | user).to_bytes(ID_BYTES, "big")
+            slot = Sent(slot_id, one.number, digest, sent[user : user + 1])
+            yield codec.encode("RatingSlot", slot.fields())
+        end = {"phase": one.number, "origin": 0, "config_digest": digest, "after_click": -1}
+        yield codec.encode("Seal", end)
+
+
+def _prepared(folder: Path, config: BgtConfig) -> System:
+    system = prepare(folder, config)
+    generate_keys(folder / KEYS, ("shuffler",))
+    return system
+
+
+async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slots) -> tuple[float, float]:
+    """Slots per second of the clock, and per second of the worker's CPU time."""
+    system = _prepared(folder / "deployment", config)
+    log = list(_log(config, system.digest, sizes, slots))
+    async with worker_on(folder, system, "collector", "updates", [log]) as (connection, worker, meter):
+        begun, ended = await _ends(connection, worker)
+    if begun == ended:
+        raise BenchFailed("expected rounds that end at two log times, got one: the run is too short")
+    return sizes.slots * 1000 / (ended - begun), sizes.slots / meter.seconds(begun, ended)
+
+
+async def _ends(connection: Connection, worker: Running) -> tuple[int, int]:
+    """Log times, in ms, at which the last two rounds were released."""
+    source = ("releases", 0)
+    found: list[int] = []
+    idle, end = 0.0, 0
+    async with LogReader(connection.settings()) as reader:
+        reader.open({source: 0})
+        while len(found) < ROUNDS:
+            worker.check()
+            low, end = end, (await reader.end_offsets([source]))[source]
+            held = await reader.read(source, low, end)
+            found += [one.timestamp_ms for one in held if codec.decode(one.value)[0] == "RatingSums"]
+            idle = 0.0 if held else idle + POLL_SECONDS
+            if idle > STALL_SECONDS:
+                raise BenchFailed(f"expected {ROUNDS} releases, got {len(found)} and none for {STALL_SECONDS} s")
+            await asyncio.sleep(POLL_SECONDS)
+    return found[-2], found[-1]

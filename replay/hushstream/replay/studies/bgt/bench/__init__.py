@@ -1,1 +1,0 @@
-"""Benchmarks of BGTplanner: its kernels, and its workers on a stream."""

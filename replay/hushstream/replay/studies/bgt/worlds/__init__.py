@@ -1,1 +1,0 @@
-"""Worlds and logs that BGTplanner is played against."""

@@ -1,1 +1,0 @@
-"""Audits of the releases of collaborative bandits."""

@@ -1,1 +1,0 @@
-"""Benchmarks of collaborative bandits: their kernels, and their workers on a stream."""

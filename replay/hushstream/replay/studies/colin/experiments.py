@@ -1,0 +1,508 @@
+"""The table and figures of Wang et al. 2020.
+
+Plays Table 1 of Wang et al. 2020 with the true epsilon of every calibration, and mechanisms that need less noise.
+
+Figures 1 and 2 of Wang et al. 2020: regret and estimation error over time, regret by users, reward on Last.fm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
+from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns
+from hushstream.replay.studies.colin.play import (
+    BETTER,
+    CALIBRATIONS,
+    DP_ALGORITHMS,
+    NONPRIVATE,
+    NONPRIVATE_ALGORITHMS,
+    PAPER,
+    SOUND_PAPER_TREE,
+    Calibration,
+    Float64,
+    NoiseAt,
+    Played,
+    Policy,
+    Task,
+    Tuning,
+    WorldSetting,
+    collect,
+    exposure_for,
+    find_calibration,
+    guarantee_of,
+    play_tasks,
+    seed_columns,
+    trust_words,
+)
+from hushstream.replay.study import Progress
+from hushstream.systems.colin.deployment import REWARD_RIDGE_PER_NOISE, SUMS_RIDGE_PER_NOISE
+
+NAME = "colin-table1"
+TITLE = "Cumulative regret by calibration, algorithm and epsilon"
+_SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collaborative Bandits)"
+
+EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
+MAIN = "table"
+"""The part of the grid that has the layout of the paper's table and is compared with targets."""
+
+ALPHA = 0.1
+TIE_WEIGHT = {NONPRIVATE: 1.0, "local-reward": 1.0, PAPER: 20.0}
+SUMS_TIE_WEIGHT = 10.0
+RIDGE_PER_NOISE = {PAPER: 0.02, "local-reward": REWARD_RIDGE_PER_NOISE}
+
+SETTINGS = (
+    f"alpha = {ALPHA:g} for every learner. Ridge 1 without privacy (alone, each user with an exact LinUCB of their own:"
+    f" .2 a feature, at least 1); with it 1 + c s, s the known root mean square of"
+    " the noise on a projected sum (for local-reward: its variance), which is post-processing: c ="
+    f" {RIDGE_PER_NOISE[PAPER]:g} for the paper's calibration, {RIDGE_PER_NOISE['local-reward']:g} for local-reward,"
+    f" {SUMS_RIDGE_PER_NOISE:g} for all others; used values in column ridge.",
+    "alpha, c and the weight of ties were chosen on seeds 0 to 3 and 20 to 27 of the uniform world with d = 5.",
+    "Unit: one reward; contexts, arms shown, graph and timing are public. A person with T/N rewards has the epsilon"
+    " in column lifetime_epsilon.",
+    "user-* and local-reward keep each user's counter or noise with the user: the DP and LDP rows are one run.",
+    "All rows of a seed share world and noise up to its scale, from keys that are seeded: REPRODUCIBLE, NOT PRIVATE.",
+)
+TIES = (
+    "GOBLin's graph has ties of weight 1 without privacy and for local-reward,"
+    f" {TIE_WEIGHT[PAPER]:g} for the paper's calibration, else {SUMS_TIE_WEIGHT:g}."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the grid: one world, some calibrations, some epsilons.
+
+    Attributes:
+        part: its name in rows.
+        variant: variant of the simulator.
+        dimension: d.
+        events: T.
+        calibrations: the calibrations of its rows.
+        epsilons: the epsilons of its rows.
+    """
+
+    part: str
+    variant: str
+    dimension: int
+    events: int
+    calibrations: tuple[Calibration, ...]
+    epsilons: tuple[float, ...]
+
+    def world(self, seed: int, **options: Any) -> WorldSetting:
+        """The world under a seed."""
+        named = {"variant": self.variant, "dimension": self.dimension, **options}
+        return WorldSetting("colin", tuple(sorted(named.items())), self.events, seed)
+
+
+def tuning_of(calibration: str, policy: Policy) -> Tuning:
+    """The settings of a learner under a calibration; see `SETTINGS`."""
+    if calibration == NONPRIVATE:
+        return Tuning(ALPHA)
+    tie_weight = TIE_WEIGHT.get(calibration, SUMS_TIE_WEIGHT) if policy == "goblin" else 1.0
+    return Tuning(ALPHA, RIDGE_PER_NOISE.get(calibration, SUMS_RIDGE_PER_NOISE), tie_weight)
+
+
+def private_task(world: WorldSetting, algorithm: str, calibration: Calibration, epsilon: float) -> Task:
+    """A run of one of the paper's private algorithms."""
+    policy, noise_at = DP_ALGORITHMS[algorithm]
+    trusted: NoiseAt = "learner" if noise_at == "learner" else "server"
+    return Task(world, policy, calibration.key, trusted, epsilon, tuning_of(calibration.key, policy))
+
+
+def plain_task(world: WorldSetting, algorithm: str) -> Task:
+    """A run without privacy, or the random policy."""
+    policy: Policy = "random" if algorithm == "random" else NONPRIVATE_ALGORITHMS[algorithm]
+    return Task(world, policy, tuning=tuning_of(NONPRIVATE, policy))
+
+
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play the grid."""
+    findings = play_blocks(_blocks(scale.quick), (10,) if scale.quick else tuple(range(10, 15)), progress)
+    return findings if scale.quick else replace(findings, targets=targets(findings.rows))
+
+
+def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progress | None = None) -> Findings:
+    """Play parts of the grid under each seed, without comparing them with targets."""
+    tasks = [task for block in blocks for seed in seeds for task in _tasks(block, seed)]
+    played = play_tasks(tasks, progress)
+    rows = [row for block in blocks for row in _rows(block, seeds, played)]
+    return Findings(rows, [], _worlds(blocks), seeds, (TIES, *SETTINGS))
+
+
+def _blocks(quick: bool) -> tuple[Block, ...]:
+    if quick:
+        return (Block(MAIN, "uniform", 5, 1000, CALIBRATIONS, (0.5, 10.0)),)
+    few = tuple(find_calibration(key) for key in (PAPER, "laplace-l1", "user-laplace", "local-reward"))
+    return (
+        Block(MAIN, "uniform", 5, 10_000, CALIBRATIONS, EPSILONS),
+        Block("d=25", "uniform", 25, 10_000, CALIBRATIONS, (2.0,)),
+        *(Block(variant, variant, 5, 10_000, few, (2.0,)) for variant in ("nonnegative", "unit-sphere", "masked")),
+    )
+
+
+def _worlds(blocks: Sequence[Block]) -> tuple[str, ...]:
+    return tuple(
+        f"{block.part}: colin/{block.variant}, N = 10 users in turn, d = {block.dimension}, 10 of 1,000 arms shown,"
+        f" T = {block.events:,}, reward noise 0.1, edges above the 0.3 quantile of similarity"
+        for block in blocks
+    )
+
+
+def _tasks(block: Block, seed: int) -> Iterator[Task]:
+    world = block.world(seed)
+    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
+        yield plain_task(world, algorithm)
+    for calibration in block.calibrations:
+        for algorithm in DP_ALGORITHMS:
+            for epsilon in block.epsilons:
+                yield private_task(world, algorithm, calibration, epsilon)
+
+
+def _rows(block: Block, seeds: Sequence[int], played: Mapping[Task, Played]) -> Iterator[Row]:
+    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
+        tasks = [plain_task(block.world(seed), algorithm) for seed in seeds]
+        yield {**_front(block, NONPRIVATE, algorithm), "trust": "", **regret_columns(tasks, played)}
+    for calibration in block.calibrations:
+        for algorithm in DP_ALGORITHMS:
+            for epsilon in block.epsilons:
+                tasks = [private_task(block.world(seed), algorithm, calibration, epsilon) for seed in seeds]
+                yield {
+                    **_front(block, calibration.key, algorithm),
+                    "trust": trust_words(calibration, algorithm),
+                    "epsilon_asked": epsilon,
+                    **regret_columns(tasks, played),
+                    **privacy_columns(worst_guarantee(tasks)),
+                }
+
+
+def _front(block: Block, calibration: str, algorithm: str) -> Row:
+    return {
+        "part": block.part,
+        "variant": block.variant,
+        "d": block.dimension,
+        "calibration": calibration,
+        "algorithm": algorithm,
+    }
+
+
+def regret_columns(tasks: Sequence[Task], played: Mapping[Task, Played]) -> Row:
+    """Mean and standard deviation over seeds of the regret at the end, and the mean ridge."""
+    ridge = collect(played, tasks, lambda one: np.array([one.ridge])).mean()
+    regret = seed_columns("regret", collect(played, tasks, lambda one: one.regret[-1:])[:, 0])
+    return {**regret, "ridge": float(ridge), "alpha": tasks[0].tuning.alpha}
+
+
+def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:
+    """The guarantee with the largest epsilon over seeds, whose graphs and features differ."""
+    found = [
+        guarantee_of(find_calibration(task.calibration), exposure_for(task), task.noise_at, task.epsilon)
+        for task in tasks
+    ]
+    return max(found, key=lambda one: one.epsilon_micro)
+
+
+def targets(rows: Sequence[Row]) -> list[BenchRow]:
+    """The targets: orderings of the paper's results, and the best calibration here against the paper's sound tree."""
+    table = {(r["calibration"], r["algorithm"], r.get("epsilon_asked")): r["regret"] for r in rows if r["part"] == MAIN}
+    epsilons = sorted({key[2] for key in table if key[2] is not None})
+
+    def paper(algorithm: str) -> list[float]:
+        return [table[PAPER, algorithm, epsilon] for epsilon in epsilons]
+
+    found = []
+    for algorithm in DP_ALGORITHMS:
+        regrets = paper(algorithm)
+        steps = max(after / before for before, after in pairwise(regrets))
+        found.append(_below(f"paper: {algorithm}, regret over that of the epsilon before, largest", steps))
+    for better, worse in (
+        ("DP-CoLin", "DP-LinUCB"),
+        ("DP-GOBLin", "DP-LinUCB"),
+        ("DP-LinUCB", "LDP-CoLin"),
+        ("DP-LinUCB", "LDP-GOBLin"),
+    ):
+        ratio = max(low / high for low, high in zip(paper(better), paper(worse), strict=True))
+        found.append(_below(f"paper: {better} over {worse}, largest over epsilon", ratio))
+    for algorithm in DP_ALGORITHMS:
+        ratios = [
+            min(table[key, algorithm, epsilon] for key in BETTER)
+            / min(table[key, algorithm, epsilon] for key in SOUND_PAPER_TREE)
+            for epsilon in epsilons
+        ]
+        found.append(_below(f"{algorithm}: best sound here over best sound one of the paper's tree", max(ratios)))
+    return found
+
+
+def _below(name: str, ratio: float) -> BenchRow:
+    return BenchRow(name, ratio, "regret ratio", "below 1", ratio < 1.0)
+
+
+FIG1 = "colin-fig1"
+FIG1_TITLE = "Cumulative regret and error of the estimated parameters over time, and regret by users, epsilon 2"
+LASTFM = "colin-lastfm"
+LASTFM_TITLE = "Cumulative reward on Last.fm, epsilon 2"
+
+SHOWN = (PAPER, "laplace-l1", "user-laplace", "local-reward")
+"""The calibrations in the figures: the paper's, a sound one of its tree, and better ones with pure epsilon."""
+
+EPSILON = 2.0
+LASTFM_TIE_WEIGHT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure: the runs of one or more worlds, and the values that it shows.
+
+    Attributes:
+        worlds: the variants in words.
+        settings: one world for each seed of each point: columns, and the world under a seed.
+        seeds: seeds of worlds and keys.
+        columns: which values of a run the rows hold, by name.
+        over_time: whether there is a row for each checkpoint, or only one at the end.
+        facts: notes shown with the figure.
+    """
+
+    worlds: tuple[str, ...]
+    settings: tuple[tuple[Row, Callable[[int], WorldSetting]], ...]
+    seeds: tuple[int, ...]
+    columns: Mapping[str, Callable[[Played], Float64]]
+    over_time: bool
+    facts: tuple[str, ...] = (TIES, *SETTINGS)
+
+
+def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play Figure 1: part ``time`` has (a) and (b), part ``users`` has (c)."""
+    events, fewer = (1_000, 1_000) if scale.quick else (30_000, 10_000)
+    users = (5, 10, 20) if scale.quick else (5, 10, 20, 25, 40, 50)
+    seeds = tuple(range(10, 12 if scale.quick else 15))
+    time = Plot(
+        (f"colin/uniform, N = 10 users in turn, d = 5, 10 of 1,000 arms shown, T = {events:,}, reward noise 0.1",),
+        (({"part": "time", "users": 10, "T": events}, _simulator(events)),),
+        seeds,
+        {"regret": lambda one: one.regret, "error": lambda one: one.error},
+        over_time=True,
+        facts=(
+            "Error: mean over users of the L2 distance between the vector that scores for a user and sum_j w_uj"
+            " theta_j.",
+            TIES,
+            *SETTINGS,
+        ),
+    )
+    by_users = replace(
+        time,
+        worlds=(f"colin/uniform, N = {users[0]} to {users[-1]} users in turn, d = 5, 10 of 1,000 arms, T = {fewer:,}",),
+        settings=tuple(
+            ({"part": "users", "users": count, "T": fewer}, _simulator(fewer, users=count)) for count in users
+        ),
+        columns={"regret": lambda one: one.regret[-1:]},
+        over_time=False,
+    )
+    found, other = play_plot(time, progress), play_plot(by_users, progress)
+    worlds = (*time.worlds, *by_users.worlds)
+    return replace(found, rows=[*found.rows, *other.rows], targets=[*found.targets, *other.targets], worlds=worlds)
+
+
+def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play Figure 2 on Last.fm.
+
+    Raises:
+        DatasetError: the dataset is absent.
+    """
+    events = 1_000 if scale.quick else 10_000
+
+    def world(seed: int) -> WorldSetting:
+        return WorldSetting("lastfm", tuple(scale.world_options.items()), events, seed)
+
+    plot = Plot(
+        (f"lastfm/spectral, 100 clusters in turn, d = 25, 25 artists shown, T = {events:,}",),
+        (({"users": 100, "T": events}, world),),
+        (10,) if scale.quick else (10, 11, 12),
+        {"reward": lambda one: one.reward},
+        over_time=True,
+        facts=(f"GOBLin's ties are friendships between clusters times {LASTFM_TIE_WEIGHT:g}.", *SETTINGS),
+    )
+    return play_plot(plot, progress)
+
+
+def _simulator(events: int, **options: Any) -> Callable[[int], WorldSetting]:
+    named = tuple(sorted({"variant": "uniform", "dimension": 5, **options}.items()))
+    return lambda seed: WorldSetting("colin", named, events, seed)
+
+
+def play_plot(plot: Plot, progress: Progress | None = None) -> Findings:
+    """Play all runs of a figure."""
+    lines = [(columns, line) for columns, world in plot.settings for line in _lines(plot, world)]
+    played = play_tasks([task for _, (_, tasks) in lines for task in tasks], progress)
+    rows = [row for columns, (front, tasks) in lines for row in _figure_rows(plot, {**columns, **front}, tasks, played)]
+    return Findings(rows, _targets(plot, rows), plot.worlds, plot.seeds, plot.facts)
+
+
+def _lines(plot: Plot, world: Callable[[int], WorldSetting]) -> Iterator[tuple[Row, list[Task]]]:
+    """Every line of the figure: its columns, and a task for each seed."""
+    worlds = [world(seed) for seed in plot.seeds]
+    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
+        tasks = [_adapted(plain_task(one, algorithm)) for one in worlds]
+        yield {"calibration": NONPRIVATE, "algorithm": algorithm}, tasks
+    for key in SHOWN:
+        calibration = find_calibration(key)
+        for algorithm in DP_ALGORITHMS:
+            tasks = [_adapted(private_task(one, algorithm, calibration, EPSILON)) for one in worlds]
+            yield {"calibration": key, "algorithm": algorithm, **privacy_columns(worst_guarantee(tasks))}, tasks
+
+
+def _adapted(task: Task) -> Task:
+    """Set the weight of ties for Last.fm, whose graph counts friendships."""
+    if task.world.name != "lastfm" or task.policy != "goblin":
+        return task
+    return replace(task, tuning=replace(task.tuning, tie_weight=LASTFM_TIE_WEIGHT))
+
+
+def _figure_rows(plot: Plot, front: Row, tasks: Sequence[Task], played: Mapping[Task, Played]) -> Iterator[Row]:
+    values = {name: collect(played, tasks, figure) for name, figure in plot.columns.items()}
+    events = collect(played, tasks, lambda one: one.events.astype(float))[0].astype(int)
+    for place in range(len(events)) if plot.over_time else (-1,):
+        row = {**front, "events": int(events[place])}
+        for name, of_seeds in values.items():
+            row.update(seed_columns(name, of_seeds[:, place]))
+        if not all(math.isnan(row[name]) for name in values):
+            yield row
+
+
+def _targets(plot: Plot, rows: Sequence[Row]) -> list[BenchRow]:
+    """Targets on the last values: the pure calibrations here against the paper's tree with a sound calibration."""
+    column = next(iter(plot.columns))
+    last = rows[-1]["events"]
+    part = f"{rows[-1]['part']}, " if "part" in rows[-1] else ""
+    found = []
+    for key in ("user-laplace", "local-reward"):
+        ratios = []
+        for algorithm in DP_ALGORITHMS:
+            here, there = (_at(rows, one, algorithm, last, column) for one in (key, "laplace-l1"))
+            ratios += [a / b for a, b in zip(here, there, strict=True)]
+        worst = min(ratios) if column == "reward" else max(ratios)
+        found.append(
+            BenchRow(f"{part}{key} over laplace-l1 at the end, worst of all algorithms", worst, f"{column} ratio")
+        )
+    return found
+
+
+def _at(rows: Sequence[Row], calibration: str, algorithm: str, events: int, column: str) -> list[float]:
+    return [
+        float(row[column])
+        for row in rows
+        if (row["calibration"], row["algorithm"], row["events"]) == (calibration, algorithm, events)
+    ]
+
+
+def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play CoLin with noise on each reward and behind a trusted counter, beside users alone: 200 rewards a user."""
+    seeds = range(30, 32 if scale.quick else 40)
+    kinds = [("uniform", 10, 0.1)] if scale.quick else [("uniform", 10, 0.1), ("uniform", 30, 0.3), ("masked", 30, 0.1)]
+    rows: list[Row] = []
+    for variant, users, noise in kinds:
+        named = {"variant": variant, "dimension": 25, "users": users, "noise_std": noise}
+        worlds = [WorldSetting("colin", tuple(sorted(named.items())), 200 * users, seed) for seed in seeds]
+        plain = {name: [plain_task(world, name) for world in worlds] for name in ("random", "alone", "CoLin")}
+        noised = {
+            key: [private_task(world, "LDP-CoLin", find_calibration(key), 1.0) for world in worlds]
+            for key in ("local-reward", "user-laplace", "user-blt")
+        }
+        lines = {**plain, **noised}
+        played = play_tasks([task for tasks in lines.values() for task in tasks], progress)
+        regret = {name: collect(played, tasks, lambda one: one.regret[-1:])[:, 0] for name, tasks in lines.items()}
+        of_random = {name: 100 * found / regret["random"] for name, found in regret.items()}
+        rows += [
+            {
+                "world": f"colin/{variant}, {users} users, reward noise {noise:g}",
+                "measure": "regret, % of a random policy's",
+                "form": key,
+                "epsilon_asked": 1.0,
+                **columns("joined", of_random[key]),
+                **columns("alone", of_random["alone"]),
+                **columns("without_privacy", of_random["CoLin"]),
+                **columns("over_alone", of_random["alone"] - of_random[key]),
+                "seeds": len(seeds),
+                **privacy_columns(worst_guarantee(tasks)),
+            }
+            for key, tasks in noised.items()
+        ]
+    return Findings(rows, [], tuple(dict.fromkeys(row["world"] for row in rows)), seeds, SETTINGS)
+
+
+EXPERIMENTS = (
+    Experiment(
+        NAME,
+        TITLE,
+        f"{_SOURCE}, Table 1",
+        run,
+        (
+            Curve(
+                title="Regret by calibration against epsilon",
+                values=("regret",),
+                across="epsilon_asked",
+                by=("calibration",),
+                panels=("algorithm",),
+                where={"part": MAIN},
+                log="xy",
+            ),
+        ),
+    ),
+    Experiment(
+        FIG1,
+        FIG1_TITLE,
+        f"{_SOURCE}, Figure 1",
+        fig1,
+        (
+            Curve(
+                title="Regret over time by calibration",
+                values=("regret",),
+                across="events",
+                by=("algorithm",),
+                panels=("calibration",),
+                where={"part": "time"},
+                suffix="a",
+            ),
+            Curve(
+                title="Error of the estimated parameters over time by calibration",
+                values=("error",),
+                across="events",
+                by=("algorithm",),
+                panels=("calibration",),
+                where={"part": "time"},
+                log="y",
+                suffix="b",
+            ),
+            Curve(
+                title="Regret against the number of users by calibration",
+                values=("regret",),
+                across="users",
+                by=("algorithm",),
+                panels=("calibration",),
+                where={"part": "users"},
+                suffix="c",
+            ),
+        ),
+    ),
+    Experiment(
+        LASTFM,
+        LASTFM_TITLE,
+        f"{_SOURCE}, Figure 2",
+        lastfm,
+        (
+            Curve(
+                title="Reward on Last.fm by calibration",
+                values=("reward",),
+                across="events",
+                by=("algorithm",),
+                panels=("calibration",),
+            ),
+        ),
+    ),
+)

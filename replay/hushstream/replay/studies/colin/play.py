@@ -1,0 +1,772 @@
+"""Plays collaborative bandits in batches: calibrations of the noise, the noise, one run, and many runs.
+
+The calibrations that protect rewards in the collaborative experiments: the paper's, sound ones, and better ones.
+
+The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
+tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace noise
+of scale Delta_2 ln T / epsilon on each node. This is wrong for two reasons: a reward changes h nodes with h > ln T, and
+the price of independent Laplace noise is an L1 distance. The true epsilon is
+
+    h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
+
+and no smaller one holds for the user who comes first: the far tail of the noise of the h nodes that hold the first
+reward attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the
+L2 sensitivity, discrete Gaussian.
+
+The better ones add noise to the *raw* sums of each user, d numbers, with a counter of T/N leaves for each user. A
+reward changes these sums by ||x|| whatever the relation matrix is, and projection is post-processing. A user's own
+counter needs no trusted server, so each of these is the DP and the LDP version at the same time. `local-reward` noises
+each reward once.
+
+The distances used are the largest ||x||_1 and ||x||_2 of the pool's features, which are public.
+
+Draws the noise of every calibration over a run with the product's keyed counters, in the form for raw sums.
+
+A counter's release is the exact sum plus noise whose distribution does not depend on the leaves, so the noise of all
+releases is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or
+rho 1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
+units the counter stays the same. All rows of a seed therefore share their noise up to its scale, as they share the
+world, so comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect no one.
+
+Noise on projected sums b enters a score as w_u' (x) I A^-1 b. With C = M' A^-1 M (`learners.collaborative`) that is
+C times raw noise E with M E = P b, P the projection on the span of M: E = pinv(W') applied to the users' blocks.
+
+Plays one run of a collaborative bandit under one calibration; the users of the world are served in turn.
+
+In every event the next user is shown arms. The learner picks the arm with the highest bound phi_u . x + alpha
+sqrt(x' C_uu x), computed from earlier releases. The public features enter A, the reward enters the counter, and the
+counter's new release is used from the next event on.
+
+Plays many runs of collaborative bandits, seed by seed, in as many processes as there are processors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from multiprocessing import get_context
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.counting import (
+    BinaryTree,
+    Budget,
+    BufferedToeplitz,
+    Concentrated,
+    Plan,
+    PureEpsilon,
+    PureLength,
+    best_tree,
+)
+from hushstream.privacy.amounts import MICRO, Cost, epsilon_micro
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.promises.promise import Claim, Guarantee
+from hushstream.replay.catalogue.worlds import make_world, world_options
+from hushstream.replay.experiments.rows import Row, over_seeds
+from hushstream.replay.studies.colin.worlds import CollaborativeWorld
+from hushstream.replay.study import Progress
+from hushstream.replay.worlds.world import WorldError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.configuration import GRID_BITS
+from hushstream.systems.colin.deployment import alone_ridge, noise_aware_ridge, projected_deviation
+from hushstream.systems.colin.relation import Relation
+from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
+
+NoiseAt = Literal["server", "learner"]
+Law = Literal["laplace", "k-norm", "gaussian"]
+Sums = Literal["projected", "raw", "reward"]
+CounterKind = Literal["binary", "negative-digit", "blt"]
+
+DELTA = 1e-6
+"""Delta of every Gaussian mechanism here."""
+
+REWARD_LEVELS = 256
+_MARGIN = 1 + 2.0**-30
+
+
+class CalibrationError(HushstreamError):
+    """A calibration is unknown, or cannot protect the given input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One way to protect rewards.
+
+    Attributes:
+        key: its name in rows.
+        words: its name in captions.
+        sums: what is noised: projected sums, each user's raw sums, or the reward itself.
+        law: distribution of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
+        counter: the counter of the sums.
+        as_stated: whether the stated epsilon holds; False for the paper's own calibration.
+    """
+
+    key: str
+    words: str
+    sums: Sums
+    law: Law = "laplace"
+    counter: CounterKind = "binary"
+    as_stated: bool = True
+
+    @property
+    def paired(self) -> bool:
+        """Whether the DP and the LDP version are the same, because each user has a counter or noise of their own."""
+        return self.sums != "projected"
+
+
+PAPER = "paper"
+CALIBRATIONS = (
+    Calibration(PAPER, "Laplace on the L2 sensitivity, ln T levels, binary tree", "projected", as_stated=False),
+    Calibration("laplace-l1", "the paper's tree, Laplace on the L1 sensitivity, all levels", "projected"),
+    Calibration("k-norm", "the paper's tree, K-norm noise on the L2 sensitivity", "projected", "k-norm"),
+    Calibration("gaussian", "the paper's tree, discrete Gaussian, delta 1e-6", "projected", "gaussian"),
+    Calibration("user-laplace", "negative-digit trees of raw sums, Laplace", "raw", "laplace", "negative-digit"),
+    Calibration("user-k-norm", "negative-digit trees of raw sums, K-norm", "raw", "k-norm", "negative-digit"),
+    Calibration(
+        "user-gaussian", "negative-digit trees of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "negative-digit"
+    ),
+    Calibration("user-blt", "buffered Toeplitz counters of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "blt"),
+    Calibration("local-reward", "noise on each reward, once", "reward"),
+)
+SOUND_PAPER_TREE = ("laplace-l1", "k-norm", "gaussian")
+BETTER = ("user-laplace", "user-k-norm", "user-gaussian", "user-blt", "local-reward")
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The public facts that decide a calibration: how far a reward changes sums, and how many rewards there are.
+
+    Attributes:
+        users: N.
+        dimension: d.
+        events: T, a multiple of N; every user has T/N.
+        longest_l1: largest ||x||_1 of any arm.
+        longest_l2: largest ||x||_2.
+        rows_l1: ||w_u||_1 of each user.
+        rows_l2: ||w_u||_2 of each user.
+    """
+
+    users: int
+    dimension: int
+    events: int
+    longest_l1: float
+    longest_l2: float
+    rows_l1: tuple[float, ...]
+    rows_l2: tuple[float, ...]
+
+    @classmethod
+    def of(cls, relation: Relation, dimension: int, events: int, longest_l1: float, longest_l2: float) -> Exposure:
+        """Compute it from a relation matrix and the lengths of the features.
+
+        Raises:
+            CalibrationError: the events cannot be divided equally among the users.
+        """
+        if events % relation.users or events < relation.users:
+            raise CalibrationError(f"events: expected a multiple of {relation.users} users, got {events}")
+        norms = (tuple(relation.row_norms(1).tolist()), tuple(relation.row_norms(2).tolist()))
+        return cls(relation.users, dimension, events, longest_l1, longest_l2, *norms)
+
+    @property
+    def events_of_user(self) -> int:
+        """T/N."""
+        return self.events // self.users
+
+    def horizon(self, sums: Sums, noise_at: NoiseAt) -> int:
+        """The number of leaves of one counter."""
+        return self.events if sums == "projected" and noise_at == "server" else self.events_of_user
+
+    def sensitivities(self, sums: Sums, law: Law, noise_at: NoiseAt) -> tuple[float, ...]:
+        """The change by one reward in the leaf of each user's counter, in the noise's norm; one value if shared."""
+        longest = self.longest_l1 if law == "laplace" else self.longest_l2
+        if sums == "raw":
+            return (longest,) * self.users
+        rows = self.rows_l1 if law == "laplace" else self.rows_l2
+        moved = tuple(longest * row for row in rows)
+        return (max(moved),) if noise_at == "server" else moved
+
+
+def find_calibration(key: str) -> Calibration:
+    """The calibration of this name.
+
+    Raises:
+        CalibrationError: no calibration has this name; the message lists the known ones.
+    """
+    for calibration in CALIBRATIONS:
+        if calibration.key == key:
+            return calibration
+    raise CalibrationError(f"unknown calibration {key!r}; known: {', '.join(c.key for c in CALIBRATIONS)}")
+
+
+def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: int, sensitivity: int) -> Plan:
+    """The plan of a counter, before any leaf."""
+    if calibration.counter == "negative-digit":
+        return best_tree(budget, horizon, dimension, sensitivity)
+    kind = BinaryTree if calibration.counter == "binary" else BufferedToeplitz
+    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
+
+
+def levels_of(calibration: Calibration, horizon: int) -> int:
+    """The number of nodes that hold one leaf."""
+    return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
+
+
+def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[float, ...]:
+    """The scale of the paper's Laplace noise on a node, Delta_2 ln T / epsilon, of each counter.
+
+    Raises:
+        CalibrationError: a horizon of one event, whose logarithm is 0.
+    """
+    horizon = exposure.horizon("projected", noise_at)
+    if horizon < 2:
+        raise CalibrationError(f"paper: expected at least 2 events in a tree, got {horizon}")
+    return tuple(
+        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", "k-norm", noise_at)
+    )
+
+
+def paper_true_epsilon(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> float:
+    """The exact epsilon of the paper's calibration for one reward; see the module."""
+    levels = levels_of(find_calibration(PAPER), exposure.horizon("projected", noise_at))
+    moved = exposure.sensitivities("projected", "laplace", noise_at)
+    return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, noise_at, epsilon), strict=True))
+
+
+def node_epsilon_share(calibration: Calibration, epsilon: float) -> float:
+    """The number that sensitivities are divided by: epsilon, or sqrt(2 rho) for Gaussian noise of `DELTA`."""
+    return math.sqrt(2 * float(_rho(epsilon))) if calibration.law == "gaussian" else epsilon
+
+
+@lru_cache(maxsize=64)
+def _rho(epsilon: float) -> Fraction:
+    return Fraction(Concentrated.for_epsilon(epsilon, DELTA).rho)
+
+
+def reward_law(epsilon: float) -> LocalReward:
+    """The local mechanism with the smaller worst-case variance at this epsilon: one bit, or discrete Laplace."""
+    return LocalReward.of(REWARD_LEVELS, epsilon)
+
+
+@lru_cache(maxsize=512)
+def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
+    """The guarantee of a run for one reward; its lifetime is all T/N rewards of one user.
+
+    The figures come from seeded keys, so the guarantee is marked as reproducible.
+
+    Raises:
+        CalibrationError, BadPlan, BadNoise: no mechanism exists for these settings.
+    """
+    if calibration.sums == "reward":
+        local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)
+        return local.under_key(reproducible=True)
+    laws: Mapping[Law, Callable[[], Budget]] = {
+        "laplace": lambda: PureEpsilon(epsilon),
+        "k-norm": lambda: PureLength(epsilon),
+        "gaussian": lambda: Concentrated.for_epsilon(epsilon, DELTA),
+    }
+    budget = laws[calibration.law]()
+    farthest = max(exposure.sensitivities(calibration.sums, calibration.law, noise_at))
+    dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
+    horizon = exposure.horizon(calibration.sums, noise_at)
+    units = math.ceil(farthest * _MARGIN * (1 << GRID_BITS))
+    plan = plan_for(calibration, budget, horizon, dimension, units)
+    zone = "counter" if noise_at == "server" and not calibration.paired else "edge"
+    stated = plan.guarantee(NEIGHBOURS, exposure.events_of_user, "hosted", zone)
+    stated = replace(stated, not_protected=(*NOT_PROTECTED, *stated.not_protected))
+    if not calibration.as_stated:
+        stated = _with_claim(stated, exposure, noise_at, epsilon)
+    return stated.under_key(reproducible=True)
+
+
+def _with_claim(stated: Guarantee, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
+    true = Cost(math.ceil(paper_true_epsilon(exposure, noise_at, epsilon) * MICRO), stated.cost.delta_units)
+    life = Cost(true.epsilon_micro * exposure.events_of_user, stated.lifetime.cost.delta_units)
+    scale = max(paper_scale(exposure, noise_at, epsilon))
+    theorem = "Theorem 1" if noise_at == "server" else "Theorem 3"
+    return replace(
+        stated,
+        mechanism=f"binary tree, Laplace noise of scale {scale:.6g} on each node",
+        cost=true,
+        replace_one=true,
+        lifetime=replace(stated.lifetime, cost=life, exchange=life),
+        private_as_stated=False,
+        claimed=Claim(epsilon_micro(epsilon), "0", f"Wang et al. 2020, {theorem}"),
+    )
+
+
+Float64 = NDArray[np.float64]
+
+_UNIT = 1 << 20
+"""Lattice units of sensitivity 1."""
+
+_UNIT_BUDGETS: Mapping[str, Budget] = {
+    "laplace": PureEpsilon(1),
+    "k-norm": PureLength(1),
+    "gaussian": Concentrated(0.5, DELTA),
+}
+_NONCE = bytes(32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawNoise:
+    """The noise in the raw sums that are released after each event.
+
+    Attributes:
+        added: (T, N, d) float64; row t holds after t + 1 events.
+        level: root mean square of a coordinate, in the space in which the mechanism adds noise.
+    """
+
+    added: Float64
+    level: float
+
+
+def raw_noise(
+    calibration: Calibration, exposure: Exposure, relation: Relation, noise_at: NoiseAt, epsilon: float, seed: int
+) -> RawNoise:
+    """The noise of one run in which users are served in turn.
+
+    Args:
+        calibration: any calibration that noises sums.
+        exposure: the run's public facts.
+        relation: the relation matrix of its algorithm.
+        noise_at: who runs the counter.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
+    """
+    scales = _scales(calibration, exposure, noise_at, epsilon)
+    shape = (exposure.events, exposure.users, exposure.dimension)
+    if calibration.sums == "raw":
+        unit = _of_users(calibration, exposure.events_of_user, exposure.dimension, exposure.users, seed)
+        added = _in_turn(unit * scales[:, None, None])
+        return RawNoise(added, _level(added))
+    if noise_at == "server":
+        unit = _of_counter(calibration, exposure.events, shape[1] * shape[2], -1, seed)
+        projected = (unit * scales[0]).reshape(shape)
+    else:
+        own = _of_users(calibration, exposure.events_of_user, shape[1] * shape[2], exposure.users, seed)
+        projected = _summed_in_turn(own, scales).reshape(shape)
+    level = _level(projected)
+    inverse = np.linalg.pinv(relation.matrix.T)
+    return RawNoise(np.matmul(inverse, projected), level)
+
+
+def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
+    """Add noise to every reward once, by `local-reward`: float64 of the same shape, unbiased, possibly outside [0, 1].
+
+    Args:
+        rewards: in [0, 1], any shape; put on the grid of `REWARD_LEVELS` steps toward zero first.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
+    """
+    law = reward_law(epsilon)
+    stream = KeyedStream(seeded_key(seed, "edge"), _address("local-reward", {"levels": REWARD_LEVELS}))
+    steps = np.trunc(rewards.ravel() * REWARD_LEVELS).astype(np.int64)
+    return law.estimate(law.draw(stream, steps)).reshape(rewards.shape)
+
+
+def forget_noise() -> None:
+    """Free the noise that is kept for later runs under the same seed."""
+    _unit_noise.cache_clear()
+
+
+def _scales(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Float64:
+    """The factors of each counter's unit noise."""
+    if calibration.key == PAPER:
+        levels = levels_of(calibration, exposure.horizon("projected", noise_at))
+        return np.array(paper_scale(exposure, noise_at, epsilon)) / levels
+    share = node_epsilon_share(calibration, epsilon)
+    return np.array(exposure.sensitivities(calibration.sums, calibration.law, noise_at)) / share
+
+
+def _level(noise: Float64) -> float:
+    return math.sqrt(float(np.mean(np.square(noise))))
+
+
+def _in_turn(of_users: Float64) -> Float64:
+    """Turn (N, T/N, d) into (T, N, d): after event t, user t mod N has one more leaf; before their first, zeros."""
+    users, leaves, dimension = of_users.shape
+    spread = np.zeros((leaves * users, users, dimension))
+    for user in range(users):
+        spread[user:, user] = np.repeat(of_users[user], users, axis=0)[: leaves * users - user]
+    return spread
+
+
+def _summed_in_turn(of_users: Float64, scales: Float64) -> Float64:
+    """(T, m): the sum over users of the latest release of each one's counter of m coordinates."""
+    users, leaves, size = of_users.shape
+    total = np.zeros((leaves * users, size))
+    for user in range(users):
+        total[user:] += scales[user] * np.repeat(of_users[user], users, axis=0)[: leaves * users - user]
+    return total
+
+
+def _of_users(calibration: Calibration, leaves: int, dimension: int, users: int, seed: int) -> Float64:
+    return np.stack([_of_counter(calibration, leaves, dimension, user, seed) for user in range(users)])
+
+
+def _of_counter(calibration: Calibration, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
+    law = find_calibration("laplace-l1").law if calibration.law == "laplace" else calibration.law
+    return _unit_noise(calibration.counter, law, leaves, dimension, cell, seed)
+
+
+@lru_cache(maxsize=256)
+def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
+    """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1 or rho 1/2."""
+    calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]
+    budget = _UNIT_BUDGETS[law]
+    plan = plan_for(calibration, budget, leaves, dimension, _UNIT)
+    key = seeded_key(seed, "counter")
+    address = replace(_address(f"{counter} {law}", {}), cell=None if cell < 0 else cell)
+    drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
+    drawn.setflags(write=False)
+    return drawn
+
+
+def _address(mechanism: str, parameters: dict[str, int | str | bytes]) -> NoiseAddress:
+    return NoiseAddress(
+        purpose="experiment",
+        deployment="colin-experiments",
+        genesis_nonce=_NONCE,
+        system="colin",
+        mechanism=mechanism,
+        parameters=parameters,
+        config_digest=b"experiment",
+        epoch=0,
+    )
+
+
+Policy = Literal["random", "alone", "linucb", "colin", "goblin"]
+
+NONPRIVATE = "none"
+"""The calibration of a run without privacy."""
+
+_CHECKPOINTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSetting:
+    """A world by name and options, and how many events are played in it.
+
+    Attributes:
+        name: name of the world's factory.
+        options: options other than rounds and seed, as sorted pairs.
+        events: T.
+        seed: seed of the world, the keys and the random policy.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+    events: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The settings of a learner; see `ridge_for`.
+
+    Attributes:
+        alpha: width of the bounds.
+        ridge_per_noise: how much the ridge grows with the known noise.
+        tie_weight: factor of the graph's weights for GOBLin.
+    """
+
+    alpha: float = 0.1
+    ridge_per_noise: float = 0.0
+    tie_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run.
+
+    Attributes:
+        world: the world and its events.
+        policy: the learner; ``alone`` (each user's own best exact learner); or ``random``.
+        calibration: a calibration's key, or `NONPRIVATE`.
+        noise_at: who adds the noise.
+        epsilon: epsilon of one reward; 0 without privacy.
+        tuning: the settings of the learner.
+    """
+
+    world: WorldSetting
+    policy: Policy
+    calibration: str = NONPRIVATE
+    noise_at: NoiseAt = "server"
+    epsilon: float = 0.0
+    tuning: Tuning = Tuning()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """The outcome of a run.
+
+    Attributes:
+        events: (m,) numbers of events at the checkpoints.
+        regret: (m,) cumulative expected regret there.
+        reward: (m,) cumulative expected reward.
+        error: (m,) mean over users of the L2 distance between the vector that scores for a user and the true one,
+            NaN where the truth is not known.
+        ridge: the lambda that was used.
+    """
+
+    events: NDArray[np.int64]
+    regret: Float64
+    reward: Float64
+    error: Float64
+    ridge: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A world's values for a whole run, except the choices.
+
+    Attributes:
+        world: the world, for its relation, graph and truth.
+        features: (T, arms, d) float64.
+        expected: (T, arms).
+        rewards: (T, arms).
+    """
+
+    world: CollaborativeWorld
+    features: Float64
+    expected: Float64
+    rewards: Float64
+
+
+@lru_cache(maxsize=2)
+def stage_of(setting: WorldSetting) -> Stage:
+    """Tabulate a world, user t mod N at event t.
+
+    Raises:
+        WorldError: unknown or bad options, a world whose arms have no features, or events that cannot be divided
+            equally among the users.
+    """
+    world = _world_of(setting)
+    rounds = world.rounds
+    everyone = np.arange(world.users)
+    features = np.stack([world.features(everyone, turn) for turn in range(rounds)])
+    return Stage(
+        world,
+        features.reshape(setting.events, world.arms, world.feature_dimension).astype(np.float64),
+        _by_arm(world, rounds, world.expected),
+        _by_arm(world, rounds, world.rewards),
+    )
+
+
+def _world_of(setting: WorldSetting) -> CollaborativeWorld:
+    options = dict(setting.options)
+    users = int(options["users"]) if "users" in options else int(world_options(setting.name)["users"])
+    if setting.events % users:
+        raise WorldError(f"{setting.name}: expected events to be a multiple of {users} users, got {setting.events}")
+    world = make_world(setting.name, **options, rounds=setting.events // users, seed=setting.seed)
+    if not isinstance(world, CollaborativeWorld):
+        raise WorldError(f"{setting.name}: expected a world that shows each arm's features, got {world.name}")
+    return world
+
+
+def _by_arm(world: CollaborativeWorld, rounds: int, ask: Callable[..., Float64 | None]) -> Float64:
+    users = np.repeat(np.arange(world.users), world.arms)
+    arms = np.tile(np.arange(world.arms), world.users)
+    table = np.stack([np.asarray(ask(users, turn, arms)) for turn in range(rounds)])
+    return table.reshape(rounds * world.users, world.arms)
+
+
+def relation_of(world: CollaborativeWorld, algorithm: Policy, tie_weight: float = 1.0) -> Relation:
+    """The relation matrix of an algorithm in a world."""
+    if algorithm == "colin":
+        return Relation("colin", world.relation)
+    if algorithm == "goblin":
+        return Relation.goblin(world.graph * tie_weight)
+    return Relation("linucb", np.eye(world.users))  # also of users alone
+
+
+def _exposure(world: CollaborativeWorld, relation: Relation, events: int) -> Exposure:
+    l1, l2 = world.largest_feature_norm(1), world.largest_feature_norm(2)
+    return Exposure.of(relation, world.feature_dimension, events, l1, l2)
+
+
+def exposure_for(task: Task) -> Exposure:
+    """The public facts of a task's run, without playing it."""
+    return _exposure_for(task.world, task.policy, task.tuning.tie_weight)
+
+
+@lru_cache(maxsize=256)
+def _exposure_for(setting: WorldSetting, policy: Policy, tie_weight: float) -> Exposure:
+    if policy == "random":
+        raise WorldError(f"{setting.name}: expected a learner, got the random policy, which does not learn")
+    world = _world_of(setting)
+    return _exposure(world, relation_of(world, policy, tie_weight), setting.events)
+
+
+def play(task: Task) -> Played:
+    """Play one run; a pure function of the task.
+
+    Raises:
+        WorldError, CalibrationError, BadPlan, BadNoise: settings that cannot be played.
+    """
+    stage = stage_of(task.world)
+    marks = checkpoints(task.world.events)
+    if task.policy == "random":
+        return _random(stage, marks)
+    relation = relation_of(stage.world, task.policy, task.tuning.tie_weight)
+    if task.calibration == NONPRIVATE:
+        ridge = alone_ridge(stage.features.shape[2]) if task.policy == "alone" else 1.0
+        return _loop(stage, relation, task.tuning.alpha, ridge, stage.rewards, None, marks)
+    calibration, exposure = find_calibration(task.calibration), exposure_for(task)
+    if calibration.sums == "reward":
+        ridge = noise_aware_ridge(reward_law(task.epsilon).variance, task.tuning.ridge_per_noise)
+        rewards = noised_rewards(stage.rewards, task.epsilon, task.world.seed)
+        return _loop(stage, relation, task.tuning.alpha, ridge, rewards, None, marks)
+    noise = raw_noise(calibration, exposure, relation, task.noise_at, task.epsilon, task.world.seed)
+    ridge = ridge_for(calibration, noise.level, relation, task.tuning.ridge_per_noise)
+    return _loop(stage, relation, task.tuning.alpha, ridge, stage.rewards, noise.added, marks)
+
+
+def ridge_for(calibration: Calibration, level: float, relation: Relation, per_noise: float) -> float:
+    """Lambda from the level of the noise on a projected coordinate; see `hushstream.systems.colin.deployment`."""
+    return noise_aware_ridge(projected_deviation(relation, level) if calibration.sums == "raw" else level, per_noise)
+
+
+def checkpoints(events: int) -> NDArray[np.int64]:
+    """At most a hundred event numbers, evenly spaced; the last one is the last event."""
+    step = max(1, events // _CHECKPOINTS)
+    return np.arange(step, events + 1, step) if events % step == 0 else np.append(np.arange(step, events, step), events)
+
+
+def _random(stage: Stage, marks: NDArray[np.int64]) -> Played:
+    """A policy that picks at random; its values are expectations over its picks."""
+    reward = np.cumsum(stage.expected.mean(axis=1))
+    regret = np.cumsum(stage.expected.max(axis=1)) - reward
+    nothing = np.full(len(marks), np.nan)
+    return Played(marks, regret[marks - 1], reward[marks - 1], nothing, 0.0)
+
+
+def _loop(
+    stage: Stage,
+    relation: Relation,
+    alpha: float,
+    ridge: float,
+    rewards: Float64,
+    noise: Float64 | None,
+    marks: NDArray[np.int64],
+) -> Played:
+    """Play all events; ``rewards`` enter the sums, and ``noise`` (T, N, d) is added to the releases."""
+    users, dimension = relation.users, stage.features.shape[2]
+    state = CollaborativeState(relation, dimension, ridge, norm=1.0)
+    sums = np.zeros((users, dimension))
+    chosen = np.empty(len(rewards), dtype=np.int64)
+    truth = getattr(stage.world, "mixed", None)
+    errors: list[float] = []
+    due = set(marks.tolist())
+    for event in range(len(rewards)):
+        user, shown = event % users, stage.features[event]
+        arm = state.choose(user, shown, alpha)
+        state.observe(user, shown[arm])
+        sums[user] += rewards[event, arm] * shown[arm]
+        state.set_moment(sums if noise is None else sums + noise[event])
+        chosen[event] = arm
+        if event + 1 in due:
+            errors.append(_distance(state.parameters(), truth))
+    reward = np.cumsum(stage.expected[np.arange(len(chosen)), chosen])
+    regret = np.cumsum(stage.expected.max(axis=1)) - reward
+    return Played(marks, regret[marks - 1], reward[marks - 1], np.array(errors), ridge)
+
+
+def _distance(parameters: Float64, truth: Float64 | None) -> float:
+    return float("nan") if truth is None else float(np.linalg.norm(parameters - truth, axis=1).mean())
+
+
+DP_ALGORITHMS: Mapping[str, tuple[Policy, str]] = {
+    "DP-LinUCB": ("linucb", "server"),
+    "DP-CoLin": ("colin", "server"),
+    "DP-GOBLin": ("goblin", "server"),
+    "LDP-CoLin": ("colin", "learner"),
+    "LDP-GOBLin": ("goblin", "learner"),
+}
+"""The paper's private algorithms: the learner, and who adds the noise."""
+
+NONPRIVATE_ALGORITHMS: Mapping[str, Policy] = {"alone": "alone", "CoLin": "colin", "GOBLin": "goblin"}
+
+
+def canonical(task: Task) -> Task:
+    """The same run under one name: where DP and LDP versions are the same, both are the LDP one."""
+    if task.calibration != NONPRIVATE and find_calibration(task.calibration).paired:
+        return replace(task, noise_at="learner")
+    return task
+
+
+def play_tasks(
+    tasks: Iterable[Task], progress: Progress | None = None, processes: int | None = None
+) -> dict[Task, Played]:
+    """Play every task once.
+
+    Args:
+        tasks: in any order; equal ones (after `canonical`) are played once.
+        progress: called with (runs done, runs in all, what).
+        processes: the largest number of processes; None for one per processor. The results do not depend on it.
+    """
+    wanted = list(dict.fromkeys(canonical(task) for task in tasks))
+    by_world: dict[WorldSetting, list[Task]] = defaultdict(list)
+    for task in wanted:
+        by_world[task.world].append(task)
+    bundles = [_ordered(of_world) for of_world in by_world.values()]
+    count = min(len(bundles), processes or os.cpu_count() or 1)
+    done: dict[Task, Played] = {}
+
+    def take(bundle: Sequence[Task], results: Sequence[Played]) -> None:
+        done.update(zip(bundle, results, strict=True))
+        if progress is not None:
+            progress(len(done), len(wanted), f"{bundle[0].world.name}, seed {bundle[0].world.seed}")
+
+    if count == 1:
+        for bundle in bundles:
+            take(bundle, _play_bundle(bundle))
+        return done
+    # New interpreters, as a forked process would inherit locks that threads of this process hold.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        for bundle, results in zip(bundles, pool.map(_play_bundle, bundles), strict=True):
+            take(bundle, results)
+    return done
+
+
+def _ordered(tasks: Sequence[Task]) -> list[Task]:
+    """Order runs so that those with the same noise are neighbours, and it is drawn once."""
+    return sorted(tasks, key=lambda task: (task.calibration, task.noise_at, task.policy, task.epsilon))
+
+
+def _play_bundle(tasks: Sequence[Task]) -> list[Played]:
+    # With one thread of linear algebra, the learner's results are the same to the bit in each run.
+    with threadpool_limits(limits=1):
+        results = [play(task) for task in tasks]
+    forget_noise()
+    return results
+
+
+def seed_columns(name: str, values: Float64) -> Row:
+    """One value a seed, (n,), as mean, standard deviation (n - 1) and 95 % interval; of a single one only the mean."""
+    mean, low, high = over_seeds(values)
+    std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+    return {name: mean, f"{name}_std": std, f"{name}_low": low, f"{name}_high": high, "seeds": len(values)}
+
+
+def collect(played: Mapping[Task, Played], tasks: Sequence[Task], figure: Callable[[Played], Float64]) -> Float64:
+    """One figure of each task, stacked in the order of the tasks (one a seed)."""
+    return np.stack([figure(played[canonical(task)]) for task in tasks])
+
+
+def trust_words(calibration: Calibration, algorithm: str) -> str:
+    """The words for the trust model of a row."""
+    if calibration.paired:
+        return "nobody"
+    return "server" if DP_ALGORITHMS[algorithm][1] == "server" else "nobody"

@@ -1,1 +1,0 @@
-"""Worlds of related users."""

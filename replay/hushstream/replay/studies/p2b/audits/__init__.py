@@ -1,1 +1,0 @@
-"""Audits of what P2B releases."""

@@ -1,1 +1,0 @@
-"""Benchmarks of P2B: its kernels, and its workers on a stream."""

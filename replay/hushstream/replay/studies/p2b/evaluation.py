@@ -1,0 +1,1343 @@
+"""Evaluates P2B on the log of another policy.
+
+Replays the log of another policy through the client, with the same learners, slots, release and warm start.
+
+Each row requests a decision. If the decision equals the logged one, and the row survives the thinning of a policy that
+was not uniform, its logged reward is sent back. Otherwise the decision counts as never shown, and nothing is learned
+from it (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the thinning).
+
+Where features are declared, all act in shadow mode: the logged item is reported as shown, with its reward. So each of
+their rows counts, as in a deployment that runs beside the policy that wrote the log, and a user's own learning, with
+which the shared private model is compared, is as good as it would be there.
+
+Phase 0: some users learn alone and act, and each has one slot due; then the phase is ended. Phase 1: the rows of all
+other users are played once for each model track, as distinct users.
+
+The results of a replayed log for each policy, as frozen rows and plain values.
+
+All figures here are exact figures on content (zone-private by PRIVACY rule 11). They exist for public logs, and carry a
+warning for internal ones.
+
+Writes the verdict of an evaluation: whether a policy beats the logged one, and the cost of privacy.
+
+A deployment that is evaluated on a log, and the steps to run it live.
+
+Shows the evaluation of a log as a table, a few lines, and a folder with JSON, CSV, a picture and a page.
+
+Makes the page and the picture of a replayed log: what each policy would have earned, with intervals.
+
+Replays the log of another policy through P2B, and returns the results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+from rich.table import Table as RichTable
+
+from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as, read_draft
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.client.client import Client
+from hushstream.client.items import Item
+from hushstream.client.logs.following import EventLog
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.features.schema import FeatureSchema
+from hushstream.privacy.promises.page import page_json
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
+from hushstream.replay.catalogue.worlds import hint
+from hushstream.replay.checks import NEVER_SECONDS, environment, merged_values, record_counts, role_checks
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.logged.evaluate import (
+    FEW_REWARDS,
+    LEAST_EFFECTIVE,
+    SMALL_SAMPLE,
+    Interval,
+    PolicyValue,
+    importance_sampling,
+    policy_values,
+    replay_value,
+    thinned,
+)
+from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains, finding, gains
+from hushstream.replay.logged.log import (
+    ESTIMATED_MARK,
+    INTERNAL_MARK,
+    LOGS,
+    LogError,
+    LoggedDataset,
+    concatenate,
+    known_logs,
+)
+from hushstream.replay.logged.mapping import DATA_MEANING, SWAPPED, looks_like_mapping, source_of, table_mapping
+from hushstream.replay.logged.models import (
+    crosses_that_help,
+    effects,
+    expected_rewards,
+    nonlinear_reward_model,
+    reward_model,
+    with_estimated_propensities,
+)
+from hushstream.replay.logged.table import Table, require_histograms, stream_table
+from hushstream.replay.report import frame
+from hushstream.replay.report.parts import (
+    EXACT,
+    RoleCheck,
+    closing,
+    guarantee_tile,
+    provenance,
+    provenance_lines,
+    verify_tile,
+    with_meanings,
+)
+from hushstream.replay.report.payoff import reached
+from hushstream.replay.report.replayed import csv_bytes, write_files
+from hushstream.replay.report.sheet import BLUE, Drawing, Sheet, png
+from hushstream.replay.result import Headline, View
+from hushstream.replay.run import seldom_collected
+from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
+from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, await_models
+from hushstream.replay.study import Progress
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.codebook import normalise_grid
+from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
+from hushstream.systems.p2b.forecast import Spreads
+from hushstream.systems.p2b.plan import ASSUMED_REST, plan
+
+CONTRIBUTORS = "contributors"
+DECISION_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPlan:
+    """The phase of each row, and the speed.
+
+    Attributes:
+        contributes: (n,) the rows of phase 0; all rows of a user are in one phase.
+        survives: (n,) the rows whose reward is sent back if the decision agrees with them.
+        conditions: conditions of the comparison in phase 1.
+        in_flight: how many rows are played at the same time; each user has one at most.
+        speed: logged seconds played per second; None: as fast as possible.
+        first: rows of phase 0 with lower numbers were played by an earlier run.
+    """
+
+    contributes: NDArray[np.bool_]
+    survives: NDArray[np.bool_]
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    in_flight: int = 512
+    speed: float | None = None
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without conditions, or a condition that does not exist."""
+        unknown = sorted(set(self.conditions) - set(CONDITIONS))
+        if unknown or not self.conditions:
+            raise HushstreamError(
+                f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown) or 'none'}"
+            )
+        if self.in_flight < 1 or (self.speed is not None and not self.speed > 0) or self.first < 0:
+            raise HushstreamError("plan: expected in_flight and speed above 0 and first of at least 0, got others")
+
+
+@dataclass(slots=True)
+class LoggedPlayed:
+    """The decisions, (n,) by condition of the comparison, contributors under "contributors"; -1 where not played.
+
+    Attributes:
+        decided: the decided arms.
+        decisions: how many decisions were requested.
+        seconds: from the first context to the last answer.
+    """
+
+    decided: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    decisions: int = 0
+    seconds: float = 0.0
+
+
+class LoggedLoop:
+    """Plays a log against a deployment."""
+
+    def __init__(
+        self,
+        log: LoggedDataset,
+        plan: LoggedPlan,
+        progress: Progress | None = None,
+        rules: ContextRules | None = None,
+    ) -> None:
+        """Bind a log, whose rows are in the order of time, to a plan.
+
+        Args:
+            log: the log; its contexts are histograms, or values of declared features.
+            plan: the phase of each row.
+            progress: called after every row.
+            rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
+
+        Raises:
+            LogError: one of the phases has no rows.
+        """
+        if log.chosen.shape != plan.contributes.shape or log.chosen.shape != plan.survives.shape:
+            raise LogError(f"{log.name}: expected a plan for {len(log)} rows, got one for {plan.contributes.shape}")
+        self._phases = (np.flatnonzero(plan.contributes), np.flatnonzero(~plan.contributes))
+        if not all(len(rows) for rows in self._phases):
+            raise LogError(f"{log.name}: expected users for both phases, got users for one alone")
+        self._log = log
+        self._plan = plan
+        self._progress = progress
+        self._rules = rules
+        self._named = rules is not None and rules.catalogue is not None
+        self._users = log.user_numbers
+        self._places = _Places(plan.in_flight)
+        self._total = int((self._phases[0] >= plan.first).sum()) + len(self._phases[1]) * len(plan.conditions)
+        self.played = LoggedPlayed()
+
+    async def run(self, log: EventLog) -> LoggedPlayed:
+        """Play both phases over a client's log.
+
+        Raises:
+            HushstreamError: no decision, or no model of the ended phase, came in time.
+        """
+        plan = self._plan
+        started = time.perf_counter()
+        async with Client(log, rules=self._rules) as client:
+            if self._named:
+                await client.items.add_all(Item(name) for name in self._log.arm_names)
+            contributing, evaluated = self._phases
+            await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
+            await client.end_phase(0)
+            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._log.visit(0))
+            async with _tasks() as tasks:
+                for condition in plan.conditions:
+                    tasks.create_task(self._phase(client, condition, evaluated, CONDITIONS[condition]))
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _phase(
+        self, client: Client, condition: str, rows: Sequence[int] | NDArray[np.integer], track: str
+    ) -> None:
+        """Play rows in the order of the log; a user's next row waits for the one before."""
+        self.played.decided[condition] = np.full(len(self._log), -1, dtype=np.int64)
+        started = time.perf_counter()
+        last: dict[int, asyncio.Task[None]] = {}
+        async with _tasks() as tasks:
+            for row in rows:
+                await self._until_due(row, rows[0], started)
+                await self._places.take()
+                user = int(self._users[row])
+                last[user] = tasks.create_task(self._row(client, condition, int(row), track, last.get(user)))
+
+    async def _row(
+        self, client: Client, condition: str, row: int, track: str, before: asyncio.Task[None] | None
+    ) -> None:
+        # Rows take places in order. So a row that another one waits for has its place already, and there is no
+        # deadlock.
+        try:
+            if before is not None:
+                await before
+            await self._interact(client, condition, row, track)
+        finally:
+            self._places.give()
+
+    async def _interact(self, client: Client, condition: str, row: int, track: str) -> None:
+        log = self._log
+        user, event_id = f"{condition}-{self._users[row]}", f"{condition}-{row}"
+        eligible: Any = None
+        if log.eligible is not None:
+            eligible = [self._item(arm) for arm in np.flatnonzero(log.eligible[row]).tolist()]
+        decision = await client.decide(
+            event_id, user, log.visit(row), eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
+        )
+        self.played.decided[condition][row] = decision.arm
+        self.played.decisions += 1
+        chosen = self._item(int(log.chosen[row]))
+        if log.schema is not None:
+            await client.shown(event_id, user, chosen)
+            await client.reward(event_id, user, chosen, float(log.rewards[row]))
+        elif decision.arm == log.chosen[row] and self._plan.survives[row]:
+            await client.reward(event_id, user, chosen, float(log.rewards[row]))
+        if self._progress is not None:
+            self._progress(self.played.decisions, self._total, "phase 0" if condition == CONTRIBUTORS else "phase 1")
+
+    def _item(self, arm: int) -> int | str:
+        """The client's name of an arm: items enter the catalogue in the order of arms, so row numbers equal arms."""
+        return self._log.arm_names[arm] if self._named else arm
+
+    async def _until_due(self, row: int, first: int, started: float) -> None:
+        if self._plan.speed is None:
+            return
+        logged_seconds = (self._log.timestamps_ms[row] - self._log.timestamps_ms[first]) / 1000.0
+        delay = started + logged_seconds / self._plan.speed - time.perf_counter()
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+
+class _Places:
+    """A limit on the number of rows that are played at the same time.
+
+    A waiting task takes all free places at once; a semaphore would give one for each turn of the event loop. Requests
+    of one turn are folded together, and a fold of many rows costs little more than a fold of few.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Start with all places free."""
+        self._free = count
+        self._given = asyncio.Event()
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        while not self._free:
+            self._given.clear()
+            await self._given.wait()
+        self._free -= 1
+
+    def give(self) -> None:
+        """Give a place back."""
+        self._free += 1
+        self._given.set()
+
+
+class _tasks(asyncio.TaskGroup):
+    """A task group that raises the first failure itself, not a group, so that users see its message."""
+
+    async def __aexit__(self, *failure: object) -> None:
+        try:
+            await super().__aexit__(*failure)  # type: ignore[arg-type]  # the base class names three arguments
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+
+SCHEMA = "hushstream.evaluation"
+
+NONE_AGREED = "no row was kept: this policy cannot be evaluated"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """What one policy would have earned on the rows of the evaluated users.
+
+    Attributes:
+        policy: a condition of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned
+            most on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
+            rewards) or ``logged`` (the log's own).
+        estimator: see `PolicyValue`.
+        value: estimated mean reward; None with an effective sample size below `LEAST_EFFECTIVE`.
+        ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
+            as the spread cannot be estimated then.
+        effective_sample_size: (sum w)^2 / sum w^2; for replay the number of kept rows.
+        rows: how many rows were played.
+        matched: on how many rows the policy chose the logged arm; None for fixed policies.
+        largest_weight: the largest importance weight; for replay 1.
+        warnings: reasons why the figure may mislead.
+    """
+
+    policy: str
+    estimator: str
+    value: float | None
+    ci95: Interval | None
+    effective_sample_size: float
+    rows: int
+    matched: int | None
+    largest_weight: float
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
+        """Make a row from an estimate."""
+        enough = found.effective_sample_size >= LEAST_EFFECTIVE
+        spread = enough and math.isfinite(found.interval.high) and found.interval.high > found.interval.low
+        return cls(
+            policy=policy,
+            estimator=found.estimator,
+            value=found.value if enough else None,
+            ci95=found.interval if spread else None,
+            effective_sample_size=found.effective_sample_size,
+            rows=found.rows,
+            matched=matched,
+            largest_weight=found.largest_weight,
+            warnings=found.warnings if enough else (_too_few(found.effective_sample_size), *found.warnings),
+        )
+
+    @classmethod
+    def none_kept(cls, policy: str, rows: int, matched: int) -> PolicyRow:
+        """Make the row of a replay that kept no rows."""
+        return cls(policy, "replay", None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
+
+    @property
+    def matched_share(self) -> float | None:
+        """The share of rows on which the policy chose the logged arm."""
+        return None if self.matched is None else self.matched / self.rows
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return asdict(self) | {"matched_share": self.matched_share}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The evaluation of a replayed log.
+
+    Attributes:
+        log: its name.
+        runner, seed, deployment, config_digest: how it was replayed.
+        rows: how many rows of the log were replayed, contributors' included.
+        contributors: how many users phase 0 has.
+        users: how many users both phases have.
+        policies: one row for each policy and estimator.
+        gains: the shared private model compared with its baselines.
+        crosses: pairs of features whose cross would predict what the additive model misses.
+        privacy: the guarantee of the private condition.
+        counts: events by outcome and records by topic.
+        seconds: how long the replay took.
+        verify: the result of recomputing everything, by role; None if it was not done.
+        internal: whether the log is marked as internal.
+        estimated: whether its propensities were estimated.
+        left_out: how many rows of the source showed no item.
+        environment: versions and cores.
+        next_steps: the steps to run the evaluated deployment live; None where no deployment was evaluated.
+    """
+
+    log: str
+    runner: str
+    seed: int
+    deployment: str
+    config_digest: str
+    rows: int
+    contributors: int
+    users: int
+    policies: tuple[PolicyRow, ...]
+    gains: Gains
+    crosses: tuple[tuple[str, str], ...] = ()
+    privacy: Guarantee
+    counts: Mapping[str, int]
+    seconds: float
+    verify: Mapping[str, RoleCheck] | None
+    internal: bool = False
+    estimated: bool = False
+    left_out: int = 0
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    next_steps: NextSteps | None = None
+
+    @property
+    def throughput(self) -> Mapping[str, float]:
+        """The seconds of the replay."""
+        return {"seconds": self.seconds}
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The warnings that must stand wherever a figure of this result is shown."""
+        own = ((INTERNAL_MARK, self.internal), (ESTIMATED_MARK, self.estimated))
+        empty = (f"{self.left_out:,} ROWS WITHOUT AN ITEM LEFT OUT",) if self.left_out else ()
+        return (*(mark for mark, stands in own if stands), *empty, *self.privacy.marks)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as text."""
+        return " ".join([verdict(self.gains, self.privacy), *_additive(self.gains, self.crosses)])
+
+    @property
+    def ending(self) -> str:
+        """The steps to run the evaluated deployment live; empty where no deployment was evaluated."""
+        return "" if self.next_steps is None else self.next_steps.as_text()
+
+    @property
+    def changed(self) -> bool:
+        """Whether published records do not follow from the logs."""
+        return any(check.changed for check in (self.verify or {}).values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; every number is finite."""
+        names = ("log", "runner", "seed", "deployment", "config_digest", "rows", "contributors", "users", "seconds")
+        return {
+            "schema": SCHEMA,
+            "schema_version": 1,
+            **{name: getattr(self, name) for name in names},
+            "marks": list(self.marks),
+            "verdict": self.verdict,
+            "gains": _gains_json(self.gains),
+            "crosses": [list(pair) for pair in self.crosses],
+            "policies": [row.as_json() for row in self.policies],
+            "privacy": page_json(self.privacy),
+            "counts": dict(self.counts),
+            "verify": None if self.verify is None else {role: check.status for role, check in self.verify.items()},
+            **({} if self.next_steps is None else {"deploy": self.next_steps.as_json()}),
+        }
+
+    @property
+    def headline(self) -> Headline | None:
+        """The share of the gain over own learning that is kept; None where it is not known."""
+        kept = self.gains.kept
+        return None if kept is None else Headline(KEPT, kept.ratio, kept.low, kept.high)
+
+
+KEPT = "share of the gain over users' own learning that is kept"
+
+
+def _gains_json(found: Gains) -> dict[str, Any]:
+    return {
+        "advice": found.advice,
+        "rewards": dict(found.rewards),
+        "without_privacy": ADDITIVE,
+        "gain_kept": None if found.kept is None else found.kept.as_json(),
+        "differences": {
+            name: None
+            if one is None
+            else {"difference": one[0], "simultaneous_ci95": list(one[1]), "finding": finding(one[1])}
+            for name, one in found.differences.items()
+        },
+        "nonlinear_beyond_additive": None
+        if found.left is None
+        else {"difference": found.left[0], "ci95": list(found.left[1]), "finding": finding(found.left[1])},
+        "left_out": {
+            name: {"effective_sample_size": effective, "rewarded_rows": rewarded}
+            for name, (effective, rewarded) in found.left_out.items()
+        },
+    }
+
+
+def _too_few(effective: float) -> str:
+    return f"an effective sample size of {effective:.0f} is below {LEAST_EFFECTIVE}: no value is given"
+
+
+ADDITIVE = "an additive model of the exact rewards, with the same features"
+"""What "without privacy" means here: with declared features `reward_model`, with histograms a start from it."""
+
+_ADVICE = {
+    "deploy": "Deploy: the shared private model is significantly better than {needed}",
+    "do not deploy": "Do not deploy: the shared private model is significantly worse than {worse}",
+    "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}",
+    "no verdict": "No verdict: too few of the {rows:,} rows show what the shared private model earns against {unknown}"
+    ". Needed are an effective sample size of {least}, {rewarded} rewarded rows, and several users. There are: "
+    "{left_out}",
+}
+
+
+def verdict(found: Gains, privacy: Guarantee) -> str:
+    """Advise for or against the shared model; then its reward, guarantee, differences and kept share of the gain."""
+    if found.policy not in found.rewards and found.policy not in found.left_out:
+        return "No verdict: the shared private model was not played."
+    of = {name: finding(None if one is None else one[1]) for name, one in found.differences.items()}
+
+    def names(said: str, *among: str) -> str:
+        return " and ".join(f"the {name}" for name, one in of.items() if one == said and name in (among or of))
+
+    first = _ADVICE[found.advice].format(
+        needed=f"the {LOGGING} and the {SINGLE}",
+        worse=names("significantly worse", LOGGING, SINGLE),
+        equal=names("no significant difference", LOGGING, SINGLE),
+        unknown=names("not known", LOGGING, SINGLE),
+        rows=found.rows,
+        least=SMALL_SAMPLE,
+        rewarded=FEW_REWARDS,
+        left_out=_too_few_words(found),
+    )
+    if found.policy not in found.rewards:
+        return f"{first}."
+    reward = reached(f"It earns {found.rewards[found.policy]:.4f} a decision", privacy)
+    known = {name: one for name, one in found.differences.items() if one is not None}
+    apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
+    own = "" if of.get(OWN) in (None, "significantly better") else f" That sharing helps is {_OWN[of[OWN]]}."
+    return f"{first}. {reward} That is {apart} (95 % intervals that hold together).{own}{_kept(found)}"
+
+
+_OWN = {
+    "no significant difference": "not shown: users earn as much by their own learning",
+    "significantly worse": "refuted: users earn more by their own learning",
+    "not known": "not known: too few rows show what users earn by their own learning",
+}
+
+
+def _against(difference: float, interval: Interval) -> str:
+    more = "more" if difference >= 0.0 else "less"
+    return f"{abs(difference):.4f} {more} ({interval.low:+.4f} to {interval.high:+.4f})"
+
+
+def _baseline(found: Gains, name: str) -> str:
+    reward = found.rewards[_POLICIES.get(name, name)]
+    return f"the {reward:.4f} of the {name}" if name != OWN else f"the {reward:.4f} of users' own learning"
+
+
+def _kept(found: Gains) -> str:
+    exact = next((name for name in OF_EXACT if name in found.rewards), None)
+    if exact is None:
+        return ""
+    without = f" Without privacy it would be {found.rewards[exact]:.4f} ({ADDITIVE})"
+    if found.kept is None:
+        return f"{without}."
+    share, low, high = (f"{100 * one:.0f} %" for one in (found.kept.ratio, found.kept.low, found.kept.high))
+    return f"{without}: of that gain over own learning {share} is kept ({low} to {high})."
+
+
+def _additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[str]:
+    """What the additive form leaves, and which crosses to declare; empty without declared features."""
+    if found.left is None:
+        return []
+    difference, interval = found.left
+    more = f"{_against(difference, interval)} than the additive model"
+    trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK}) earn {more}"
+    if finding(interval) != "significantly better":
+        return [f"{trees}: no significant gain is left by the additive form."]
+    pairs = ", ".join(f"{left} with {right}" for left, right in crosses[:_MOST_CROSSES])
+    cure = f"declare as crosses: {pairs}" if pairs else "no pair of features explains it"
+    return [f"{trees}, which the additive form leaves; {cure}."]
+
+
+def policy_name(policy: str) -> str:
+    """A condition in words; other policies are called by their names."""
+    return CONDITION_NAMES.get(policy, policy)
+
+
+_MOST_CROSSES = 3
+NONLINEAR = "nonlinear"
+
+OF_EXACT = (WARM_NONPRIVATE, "non-private")
+"""The policies without privacy: a start from contributors' exact interactions, or a model of their exact rewards.
+
+With declared features no deployment has such a start.
+"""
+
+_POLICIES = {SINGLE: "popular", OWN: COLD}
+"""The policies that are the baselines of the shared private model."""
+
+
+def _too_few_words(found: Gains) -> str:
+    return "; ".join(
+        f"“{policy_name(name)}” effective sample size {effective:,.0f}, {rewarded} rewarded"
+        for name, (effective, rewarded) in found.left_out.items()
+    )
+
+
+REWARD_WAIT_SECONDS = 300.0
+"""Attribution window of the replay.
+
+Only decisions that do not agree with the log wait; others get their reward at once.
+"""
+
+_DAY_MS, _LEAST_RATE = 86_400_000, 1e-3
+CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
+SPREADS_ARE = "effects are measured on the log's exact rows (internal, not private)"
+_DIFFERS = (
+    "The log was evaluated under this configuration, without what a log cannot have: no user was held out, slots left "
+    "at the end of the contributors' rows and not after the settle time, and there was no quota of visits."
+)
+
+
+NONETHELESS = "The log does not advise to deploy this; to do so nonetheless, or to collect a longer log in shadow mode:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSteps:
+    """The steps to run an evaluated deployment live.
+
+    Attributes:
+        path: path of its file.
+        yaml: content of that file.
+        unconfirmed: settings that were taken from rows, and are not confirmed as public yet.
+        forecast: its expected outcome, for as many users and visits as the log has; None where the log advises against
+            it, as two words about one deployment would contradict one another.
+        commands: the commands, in their order.
+    """
+
+    path: str
+    yaml: str
+    unconfirmed: tuple[str, ...]
+    forecast: Plan | None
+    commands: tuple[str, ...]
+
+    @property
+    def differs(self) -> str:
+        """A sentence on the settings that a log cannot evaluate."""
+        return _DIFFERS
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "file": self.path,
+            "unconfirmed": list(self.unconfirmed),
+            "commands": list(self.commands),
+            "plan": None if self.forecast is None else self.forecast.as_json(),
+        }
+
+    def as_text(self) -> str:
+        """Lines for a terminal."""
+        confirm = []
+        if self.unconfirmed:
+            confirm = [f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})"]
+        heading = NONETHELESS if self.forecast is None else "Deploy this:"
+        forecast = [] if self.forecast is None else [self.forecast.verdict]
+        return "\n".join([heading, *confirm, *(f"  {one}" for one in self.commands), *forecast])
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedDeployment:
+    """A configuration with declared features, read from its file.
+
+    Attributes:
+        path: path of the file.
+        config: the configuration.
+        unconfirmed: settings that were taken from rows.
+    """
+
+    path: Path
+    config: P2BConfig
+    unconfirmed: Sequence[str]
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The declared features."""
+        return self.config.context.schema
+
+    def replayed(self, log: LoggedDataset, contributes: NDArray[np.bool_]) -> P2BConfig:
+        """The configuration, changed so that a log can be replayed under it.
+
+        Raises:
+            HushstreamError: it has no space for the log's items, or no contributor has enough rows for a slot.
+        """
+        config = self.config
+        _require_items(self.path, config, log)
+        _, rows = np.unique(log.users[contributes], return_counts=True)
+        after = config.slot.after_interactions
+        if not (rows >= after).any():
+            raise HushstreamError(
+                f"{self.path}: slot.after_interactions: expected at most {int(rows.max())}, as no contributor has more "
+                f"rows, got {after}"
+            )
+        return replace(
+            config,
+            slot=replace(config.slot, settle_seconds=NEVER_SECONDS),
+            feedback=replace(config.feedback, attribution_window_seconds=REWARD_WAIT_SECONDS),
+            measurement=MeasurementConfig(),
+            budget=None if config.budget is None else replace(config.budget, lift=0.0),
+            users=replace(config.users, contexts_per_period=None, expire_after_seconds=None),
+        )
+
+    def next_steps(self, log: LoggedDataset, advised: bool, spreads: Spreads) -> NextSteps:
+        """The steps to run it live.
+
+        Args:
+            log: the forecast assumes as many users, visits and days as it has.
+            advised: whether the log advises to deploy it.
+            spreads: the effects in the log.
+        """
+        file, folder = self.path, f"{self.config.deployment}/"
+        people = len(np.unique(log.users))
+        days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
+        audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
+        names = " ".join(map(quote, log.arm_names))
+        commands = (
+            "export HUSHSTREAM_BOOTSTRAP=127.0.0.1:9092   # your Kafka; without one: hushstream broker --port 9092 &",
+            f"hushstream guarantee {file}",
+            f"hushstream plan {file} --users {people} --visits-per-user {audience.visits} --days {audience.days:.0f}",
+            f"hushstream prepare {file} {folder}",
+            f"hushstream keys generate {folder}keys",
+            f"hushstream topics apply --deployment {folder}",
+            *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
+            *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
+            f"hushstream verify --deployment {folder}   # after the first decisions",
+        )
+        return NextSteps(
+            path=str(file),
+            yaml=file.read_text(encoding="utf-8-sig").rstrip(),
+            unconfirmed=tuple(self.unconfirmed),
+            forecast=plan(self.config, audience, spreads, SPREADS_ARE) if advised else None,
+            commands=commands,
+        )
+
+
+def evaluated_deployment(path: Path) -> EvaluatedDeployment:
+    """Read the deployment to evaluate; it may be a draft.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds impossible values.
+        HushstreamError: it is the mapping of a log, belongs to another system, or declares no features.
+    """
+    if looks_like_mapping(read_yaml(path)):
+        raise HushstreamError(
+            f"{path}: expected the configuration of a deployment, got what looks like the mapping of a log{SWAPPED}"
+        )
+    config, unconfirmed = read_draft(path)
+    if config.system != "p2b" or config.context.declared is None:
+        got = config.system if config.system != "p2b" else "p2b with histograms"
+        raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
+    if config.kind != "hosted":
+        raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
+    return EvaluatedDeployment(path, config, unconfirmed)
+
+
+def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
+    """Refuse a catalogue that does not fit the log's items."""
+    if config.named_items:
+        if not log.arm_names:
+            raise HushstreamError(f"{path}: items.named: expected false, as the mapping numbers its arms, got true")
+        if log.arms > config.arms:
+            raise HushstreamError(f"{path}: items.capacity: expected at least the log's {log.arms}, got {config.arms}")
+    elif log.arms != config.arms:
+        raise HushstreamError(f"{path}: items.capacity: expected the log's {log.arms}, got {config.arms}")
+
+
+OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private", NONLINEAR})
+"""Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
+
+FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEvaluation(Evaluation):
+    """An evaluation that can be printed, drawn and written."""
+
+    def view(self) -> View:
+        """Warm private users compared with cold ones, and a row for each policy and estimator."""
+        checks = {check.status for check in (self.verify or {}).values()}
+        return View(
+            title=f"{self.log}: {self.rows} rows of {self.users} users, {self.contributors} of whom contributed",
+            verdict=self.verdict,
+            headline=self.headline,
+            facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
+            marks=self.marks,
+            frames={"rows": [_flat(row, self.marks) for row in self.policies]},
+            pictures={"policies": partial(png, policies_drawing(self), self._provenance())},
+        )
+
+    def table(self) -> RichTable:
+        """The policies for a terminal, with the private condition's guarantee above and the warnings below."""
+        marks = "".join(f"\n{mark}" for mark in self.marks)
+        title = (
+            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{EXACT}\n"
+            f"{self.privacy.summary}{marks}"
+        )
+        warnings = "\n".join(
+            f"{policy_name(row.policy)} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
+        )
+        table = RichTable(title=title, caption=warnings or None, caption_justify="left")
+        for name in ("policy", "estimator"):
+            table.add_column(name, no_wrap=True)
+        for name in ("mean reward", "95 % interval", "matched rows", "effective sample size"):
+            table.add_column(name, justify="right", no_wrap=name.startswith("95"))
+        for row in self.policies:
+            table.add_row(
+                policy_name(row.policy),
+                row.estimator,
+                "-" if row.value is None else f"{row.value:.4f}",
+                "-" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}",
+                "-" if row.matched_share is None else f"{row.matched_share:.1%}",
+                f"{row.effective_sample_size:.0f}",
+            )
+        return table
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write ``evaluation.json``, ``evaluation.csv``, ``policies.png`` and ``index.html``.
+
+        Raises:
+            ReportNotWritten: the folder cannot be written.
+        """
+        rows = [_flat(row, self.marks) for row in self.policies]
+        made = (
+            (json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n").encode(),
+            csv_bytes(rows),
+            png(policies_drawing(self), self._provenance()),
+            evaluation_page(self, FILES[:-1]).encode(),
+        )
+        return write_files(folder, dict(zip(FILES, made, strict=True)))
+
+    def _provenance(self) -> list[str]:
+        return [*provenance_lines(self), *self.marks]
+
+
+def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
+    """One CSV line: the interval as two columns, warnings and marks as one text each."""
+    values = row.as_json()
+    low, high = values.pop("ci95") or (None, None)
+    values |= {"ci95_low": low, "ci95_high": high}
+    figures = f"{NOT_PRIVATE}: made from contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
+    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}
+
+
+_SHOWN = ("replay", "snips", "dr")
+_ESTIMATORS = {"replay": "replay", "ips": "IPS", "snips": "SNIPS", "dr": "DR"}
+_READING = (
+    "Replay keeps the rows on which a policy shows the logged arm. IPS and SNIPS weight rewards by the policy's "
+    "probability of this arm over its propensity. DR weights what estimated rewards missed. Intervals take users for "
+    "the sample. The effective sample size is the number of equally weighted rows with the same information."
+)
+
+
+def policies_drawing(found: Evaluation) -> Drawing:
+    """Draw values and 95 % intervals by policy, for some of the estimators."""
+    shown = [row for row in found.policies if row.estimator in _SHOWN or row.policy == "logged"]
+    rows = [(row, row.value) for row in shown if row.value is not None]
+    values = "; ".join(f"{_name(row)} {value:.4f}" for row, value in rows)
+    return Drawing(
+        "policies",
+        "Mean reward of each policy",
+        f"With 95 % intervals, on the rows of users who did not contribute. These are {EXACT}.",
+        f"Dot chart of the mean reward by policy and estimator: {values}.",
+        partial(_draw_policies, rows),
+    )
+
+
+def _draw_policies(rows: list[tuple[PolicyRow, float]], sheet: Sheet) -> None:
+    (axes,) = sheet.named_rows([_name(row) for row, _ in rows])
+    for place, (row, value) in enumerate(rows):
+        if row.ci95 is not None:
+            axes.plot(row.ci95, (place, place), color=BLUE, linewidth=2, solid_capstyle="butt")
+        axes.plot([value], [place], "o", color=BLUE)
+    axes.set_xlim(left=min([0.0, *(row.ci95.low for row, _ in rows if row.ci95 is not None)]))
+    axes.set_xlabel("Mean reward")
+
+
+def _name(row: PolicyRow) -> str:
+    return f"{policy_name(row.policy)} ({_ESTIMATORS.get(row.estimator, row.estimator)})"
+
+
+def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
+    """Make the page; ``names`` are the other files of its folder."""
+    drawing = policies_drawing(found)
+    return frame.html(
+        frame.Page(
+            kind="hushstream evaluation",
+            title=f"What other policies would have earned: {found.log}",
+            answers=(found.verdict,),
+            sentence=found.privacy.sentence(),
+            marks=with_meanings(found.marks),
+            figure="" if found.headline is None else f"{100 * found.headline.value:.0f} %",
+            outcome=() if found.headline is None else (f"This is the {KEPT}.",),
+            tiles=(
+                frame.Tile("Rows replayed", f"{found.rows:,}", f"of {found.users:,} users"),
+                frame.Tile("Users who contributed", f"{found.contributors:,}", "all others are evaluated"),
+                guarantee_tile(found.privacy),
+                *verify_tile(found.verify),
+            ),
+            sections=(
+                frame.Section("plots", "Policies", (frame.Pictures((drawing,)),)),
+                frame.Section("estimates", "Estimates", (frame.Words((_READING,)), _table(found), *_warnings(found))),
+                *closing(found),
+                *_deploy(found),
+            ),
+            provenance=provenance(found),
+            files=names,
+        )
+    )
+
+
+def _deploy(found: Evaluation) -> list[frame.Section]:
+    """The section with the evaluated deployment and the steps to run it live; none without a deployment."""
+    steps = found.next_steps
+    if steps is None:
+        return []
+    confirm = (
+        frame.Bullets(
+            f"Confirm first: these settings were taken from rows, and a deployment publishes them ({CONFIRMING})",
+            steps.unconfirmed,
+        ),
+    )
+    blocks: tuple[frame.Block, ...] = (
+        frame.Words((steps.differs,)),
+        *(confirm if steps.unconfirmed else ()),
+        frame.Code("The commands", "\n".join(steps.commands)),
+        frame.Code(f"The configuration, {steps.path}", steps.yaml),
+    )
+    if steps.forecast is None:
+        return [frame.Section("deploy", "To deploy this", (frame.Words((NONETHELESS,)), *blocks))]
+    forecast = frame.Code(f"Its forecast; {SPREADS_ARE}", steps.forecast.as_text().rstrip())
+    return [frame.Section("deploy", "Deploy this", (*blocks, forecast))]
+
+
+def _table(found: Evaluation) -> frame.Table:
+    caption = f"Mean reward with its 95 % interval; too small an effective sample size has no value. These are {EXACT}."
+    columns = ("Policy and estimator", "Mean reward", "Matched rows", "Effective sample size")
+    return frame.Table(caption, columns, tuple(_row(row) for row in found.policies))
+
+
+def _row(row: PolicyRow) -> tuple[frame.Cell, ...]:
+    within = "" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}"
+    return (
+        frame.Cell(policy_name(row.policy), _ESTIMATORS.get(row.estimator, row.estimator)),
+        frame.Cell("–" if row.value is None else f"{row.value:.4f}", within),
+        frame.Cell("–" if row.matched_share is None else f"{row.matched_share:.1%}"),
+        frame.Cell(f"{row.effective_sample_size:,.0f}"),
+    )
+
+
+def _warnings(found: Evaluation) -> list[frame.Block]:
+    """The section with each warning once, after the names of the rows that it is about."""
+    said: dict[str, list[str]] = {}
+    for row in found.policies:
+        for text in row.warnings:
+            said.setdefault(text, []).append(_name(row))
+    items = tuple(f"{', '.join(names)}: {text}." for text, names in said.items())
+    return [frame.Bullets("Warnings about single figures", items)] if items else []
+
+
+_SPLIT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions:
+    """What to replay, and how.
+
+    Attributes:
+        log: the path of a CSV, Parquet or JSON file, or a data frame; needs a mapping.
+        mapping: the mapping of the log: its file, or its keys and values.
+        dataset: a published log by name, in place of a file.
+        data_dir: folder of the published log.
+        dataset_options: options of the published log (for ``obd``: policy, campaign).
+        runner: "direct" or "stream".
+        seed: seed of keys, coins, the thinning and the choice of contributors.
+        conditions: conditions of the comparison; None for all that the deployment can have.
+        contributors: share of the users who contribute a slot; the rows of all others are evaluated.
+        deployment: a deployment.yaml, or a draft of one, that is evaluated without changes; it declares features.
+        config: values of the configuration that replace the defaults, nested as in deployment.yaml.
+        folder: folder of the deployment; a temporary folder by default.
+        bootstrap: a Kafka cluster to run on; the embedded broker by default.
+        security: YAML file with that cluster's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        in_flight: how many rows are played at the same time.
+        speed: logged seconds played per second; None: as fast as possible.
+        limit: how many rows to replay at most, from the first on.
+        first: contributors' rows with lower numbers were played by an earlier run.
+        least_propensity: a lower bound of the logging policy's propensities; default: the smallest in the log.
+        verify: whether to recompute everything that was published, at the end.
+    """
+
+    log: Table | None = None
+    mapping: Path | Mapping[str, Any] | None = None
+    deployment: Path | None = None
+    dataset: str | None = None
+    data_dir: Path | None = None
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    runner: Runner = "direct"
+    seed: int = 0
+    conditions: tuple[str, ...] | None = None
+    contributors: float = 0.7
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    in_flight: int = 512
+    speed: float | None = None
+    limit: int | None = None
+    first: int = 0
+    least_propensity: float | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_runner(self.runner, self.bootstrap, self.security)
+        if (self.log is None) == (self.dataset is None):
+            raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
+        if (self.log is None) != (self.mapping is None):
+            raise HushstreamError("evaluate: expected a mapping with a log of your own, and only with one")
+        if self.deployment is not None and (self.log is None or self.config):
+            raise HushstreamError(
+                f"deployment: expected a log of your own and no further setting, as {self.deployment} is "
+                "evaluated without changes, got others"
+            )
+        if self.log is not None and self.dataset_options:
+            names = ", ".join(sorted(self.dataset_options))
+            raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
+        if not 0.0 < self.contributors < 1.0:
+            raise HushstreamError(f"contributors: expected a share above 0 and below 1, got {self.contributors!r}")
+        if self.limit is not None and self.limit < 1:
+            raise HushstreamError(f"limit: expected at least 1 row, got {self.limit!r}")
+
+
+@seldom_collected()
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> ShownEvaluation:
+    """Replay a log through the agents, and evaluate every condition of the comparison on it.
+
+    Args:
+        options: what to replay, and how.
+        progress: called with (rows done, rows in all, what is going on).
+
+    Raises:
+        HushstreamError: the dataset is unknown, the log or the mapping cannot be read, contexts are no histograms, or
+            the configuration is invalid.
+    """
+    deployment = None if options.deployment is None else evaluated_deployment(options.deployment)
+    log = read_log(options, None if deployment is None else deployment.schema)
+    survives = thinned(log, options.seed, options.least_propensity)
+    contributes, contributors = _split(log, options)
+    conditions = _conditions(options, log)
+    plan = LoggedPlan(contributes, survives, conditions, options.in_flight, options.speed, options.first)
+    with deployed(options.folder) as folder:
+        config = _config(options, log, contributors) if deployment is None else deployment.replayed(log, contributes)
+        played_log = _on_grid(log, config)
+        marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
+        keys = KeySource(seed=options.seed)
+        make_folder(folder, config, keys=keys, public_dataset=marked, non_private_arm=log.schema is None)
+        system = load(folder)
+        place = Place(
+            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
+        )
+        rules = system.requests if log.schema is not None else None
+        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress, rules).run))
+    return _evaluation(options, log, plan, contributors, system, recording, deployment, progress)
+
+
+def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
+    """The conditions to play; with declared features, none needs a deployment that sends interactions in clear."""
+    known = tuple(one for one in CONDITIONS if log.schema is None or one != WARM_NONPRIVATE)
+    unknown = sorted(set(options.conditions or ()) & set(CONDITIONS) - set(known))
+    if unknown:
+        raise HushstreamError(
+            f"conditions: expected some of {', '.join(known)} where features are declared, got {', '.join(unknown)}"
+        )
+    return known if options.conditions is None else options.conditions
+
+
+def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) -> LoggedDataset:
+    """Read the rows to replay, by time; ``features`` are those of the evaluated deployment, if any.
+
+    Raises:
+        LogError: the mapping does not say whether the log is public, the log cannot be replayed, or its contexts are no
+            histograms.
+    """
+    if options.dataset is not None:
+        log = load_log(options.dataset, options.data_dir, **options.dataset_options)
+    else:
+        assert options.log is not None
+        assert options.mapping is not None
+        log = _read_table(options.log, options.mapping, options.limit, features)
+    log = log.in_time_order()
+    if options.limit is not None:
+        log = log.select(np.arange(min(options.limit, len(log))))
+    if log.schema is None:
+        require_histograms(log)
+    if log.internal and options.bootstrap is not None:
+        raise HushstreamError(
+            "bootstrap: expected none for an internal log, whose rows would be in clear on "
+            f"{options.bootstrap}; the embedded broker keeps them on this machine"
+        )
+    return log if log.propensities is not None else with_estimated_propensities(log, options.seed)
+
+
+def _read_table(
+    table: Table, given: Path | Mapping[str, Any], limit: int | None, features: FeatureSchema | None
+) -> LoggedDataset:
+    mapping = table_mapping(given, features)
+    if mapping.data is None:
+        raise LogError(
+            f"{source_of(given)}: an evaluation prints exact figures on contexts and rewards, and its keys come from a "
+            f"seed: expected {DATA_MEANING}"
+        )
+    parts, rows = [], 0
+    for part in stream_table(table, mapping):
+        parts.append(part)
+        rows += len(part)
+        if limit is not None and rows >= limit:
+            break
+    log = concatenate(parts)
+    return log if limit is None else log.select(np.arange(min(limit, rows)))
+
+
+def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.bool_], int]:
+    """Choose the users who contribute by the seed; return a mask of their rows, and the number of these users."""
+    names, user_of_row = np.unique(log.users, return_inverse=True)
+    if len(names) < 2:
+        raise LogError(f"{log.name}: expected at least 2 users, some to contribute and some to evaluate, got 1")
+    count = min(max(1, round(len(names) * options.contributors)), len(names) - 1)
+    chosen = np.zeros(len(names), dtype=np.bool_)
+    chosen[np.random.default_rng([options.seed, _SPLIT]).permutation(len(names))[:count]] = True
+    return chosen[user_of_row], count
+
+
+def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> P2BConfig:
+    """The configuration that fits a log, with the values that the caller set.
+
+    Users of a log have few rows, and most decisions do not agree with it, so a slot is due after the first decision.
+    """
+    values: dict[str, Any] = {
+        "deployment": "evaluate",
+        "items": {"capacity": log.arms},
+        "features": {"dimension": log.dimension, "digits": 2} if log.schema is None else log.schema.plain,
+        "expected_slots": contributors,
+        "slot": {"after_interactions": 1},
+        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "release": {"window_units": max(1_000_000, contributors + 1)},
+    }
+    config = parse_as(P2BConfig, merged_values(values, options.config))
+    dimension = config.context.dimension if log.schema is None else config.context.schema.cells
+    if (config.arms, dimension) != (log.arms, log.dimension):
+        raise HushstreamError(
+            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
+        )
+    return config
+
+
+def measured_spreads(log: LoggedDataset, seed: int) -> Spreads:
+    """The deviations of effects on log-odds in a log; those that nobody can learn are assumed."""
+    assert log.propensities is not None
+    weights = 1.0 / log.propensities
+    rate = min(max(float((weights * log.rewards).sum() / weights.sum()), _LEAST_RATE), 1.0 - _LEAST_RATE)
+    items, blocks = effects(log, seed)
+    scale = rate * (1.0 - rate)
+    return Spreads(items / scale, {name: one / scale for name, one in blocks.items()}, ASSUMED_REST, rate)
+
+
+def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
+    """The log with contexts rounded to the grid, as the learners take them."""
+    if log.schema is not None:
+        return log
+    contexts = normalise_grid(log.contexts, config.context.digits)
+    return LoggedDataset(
+        log.name, log.arms, log.users, log.timestamps_ms, contexts, log.chosen, log.rewards, eligible=log.eligible
+    )
+
+
+def _evaluation(
+    options: EvaluateOptions,
+    log: LoggedDataset,
+    plan: LoggedPlan,
+    contributors: int,
+    system: System,
+    recording: Recording[LoggedPlayed],
+    deployment: EvaluatedDeployment | None,
+    progress: Progress | None,
+) -> ShownEvaluation:
+    if progress is not None:
+        progress(0, 2, "estimates")
+    policies, compared, crosses = _evaluate(log, plan, recording.played, options.seed)
+    next_steps = None
+    if deployment is not None:
+        next_steps = deployment.next_steps(log, compared.advice == "deploy", measured_spreads(log, options.seed))
+    if options.verify and progress is not None:
+        progress(1, 2, "verify")
+    return ShownEvaluation(
+        log=log.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        rows=len(log),
+        contributors=contributors,
+        users=len(np.unique(log.users)),
+        policies=policies,
+        gains=compared,
+        crosses=crosses,
+        privacy=system.guarantee().under_key(reproducible=True),
+        counts={**recording.counts, **record_counts(recording.logs)},
+        seconds=recording.played.seconds,
+        verify=role_checks(system, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
+        internal=log.internal,
+        estimated=log.estimated,
+        left_out=log.left_out,
+        environment=environment(),
+        next_steps=next_steps,
+    )
+
+
+def _evaluate(
+    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
+) -> tuple[tuple[PolicyRow, ...], Gains, tuple[tuple[str, str], ...]]:
+    """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
+    evaluated = ~plan.contributes
+    part = log.select(evaluated)
+    assert part.propensities is not None
+    expected = expected_rewards(log, seed)[evaluated]
+    decided = {condition: played.decided[condition][evaluated] for condition in plan.conditions}
+    shown = {condition: one_arm(arms, part.arms) for condition, arms in decided.items()}
+    taught = log.select(plan.contributes)
+    shown |= references(taught, part, seed)
+    rows = []
+    for name, probabilities in shown.items():
+        matched = None
+        if name in decided:
+            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated]))
+            matched = rows[-1].matched
+        values = policy_values(part, probabilities, expected)
+        rows += [PolicyRow.of(name, found, matched) for found in values]
+    exact = next(name for name in OF_EXACT if name in shown)
+    own = importance_sampling(part, part.propensities, self_normalised=False)
+    compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, exact, NONLINEAR)
+    crosses = () if log.schema is None else tuple(crosses_that_help(taught, part))
+    return (*rows, PolicyRow.of("logged", own)), compared, crosses
+
+
+def _replayed(part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_]) -> PolicyRow:
+    kept, matched = agrees & survives, int(agrees.sum())
+    if not kept.any():
+        return PolicyRow.none_kept(condition, len(part), matched)
+    return PolicyRow.of(condition, replay_value(part, kept), matched)
+
+
+def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:
+    """Load a published log by name.
+
+    Args:
+        name: one of `known_logs`.
+        data_dir: a local folder in place of the cache.
+        options: the options of its loader.
+
+    Raises:
+        LogError: the name is unknown or is a world's, or an option is unknown or wrong.
+        DatasetError: its files are absent or differ from the published ones.
+    """
+    known = known_logs()
+    loader = LOGS.find(known, name, "" if name in known else hint(name))
+    allowed = list(inspect.signature(loader).parameters)[1:]
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise LogError(f"log {name!r} has no option {', '.join(unknown)}; known: {', '.join(allowed)}")
+    return loader(locate(name, data_dir), **options)
+
+
+Float64 = npt.NDArray[np.float64]
+
+
+def references(taught: LoggedDataset, evaluated: LoggedDataset, seed: int = 0) -> dict[str, Float64]:
+    """Probabilities (n, K) of every reference policy on the evaluated rows, by name.
+
+    Args:
+        taught: the rows from which "popular", "non-private" and, with declared features, "nonlinear" learn, in clear.
+        evaluated: the rows of other users, on which policies are evaluated.
+        seed: of the trees.
+    """
+    allowed = (
+        np.ones((len(evaluated), evaluated.arms), dtype=bool) if evaluated.eligible is None else evaluated.eligible
+    )
+    scores = {
+        "popular": np.broadcast_to(_mean_rewards(taught), allowed.shape),
+        "non-private": reward_model(taught)(evaluated.contexts),
+    }
+    if taught.schema is not None:
+        scores[NONLINEAR] = nonlinear_reward_model(taught, seed)(evaluated.contexts)
+    random = {"random": allowed / allowed.sum(axis=1, keepdims=True)}
+    return random | {name: one_arm(_best(one, allowed), evaluated.arms) for name, one in scores.items()}
+
+
+def one_arm(arms: npt.NDArray[np.int64], count: int) -> Float64:
+    """Probabilities (n, K) of a policy that always shows the given arms (n,)."""
+    probabilities = np.zeros((len(arms), count))
+    probabilities[np.arange(len(arms)), arms] = 1.0
+    return probabilities
+
+
+def _best(scores: Float64, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    return np.asarray(np.where(allowed, scores, -np.inf).argmax(axis=1), dtype=np.int64)
+
+
+def _mean_rewards(log: LoggedDataset) -> Float64:
+    """Mean reward of each arm over all visits, with one added row at the log's mean: no arm wins by one lucky row.
+
+    Rows count by 1 / propensity, or an item that is shown to those alone who like it would pass for the best of all.
+    """
+    assert log.propensities is not None
+    weights = 1.0 / log.propensities
+    weights /= weights.mean()
+    counts = np.bincount(log.chosen, weights, minlength=log.arms)
+    earned = np.bincount(log.chosen, weights * log.rewards, minlength=log.arms)
+    return np.asarray((earned + log.rewards.mean()) / (counts + 1), dtype=np.float64)

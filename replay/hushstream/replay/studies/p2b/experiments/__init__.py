@@ -1,1 +1,0 @@
-"""The experiments of P2B."""

@@ -1,1 +1,0 @@
-"""The report of a p2b run: its result as values, a page with pictures, and lines for a terminal."""

@@ -1,1 +1,0 @@
-"""Benchmarks of P-DAP: its kernels, and its workers on a stream."""

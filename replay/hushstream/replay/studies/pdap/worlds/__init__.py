@@ -1,1 +1,0 @@
-"""Worlds and logs that P-DAP is played against."""

@@ -1,0 +1,272 @@
+"""The benchmarks of PDOL: stages alone, and a node worker on a stream.
+
+*Stages.* How fast one thread folds records of a domain and releases. Rates are records per second of the thread's CPU
+time, medians over rounds. B records of 50 features among n = 10,000 are checked and folded with one model, and their
+leaf is released with BLT noise.
+
+*Worker.* A node worker on a stream with an embedded broker. A worker folds once for each domain before it writes
+anything, so the run has few domains with many records. All records and labels are on the log before the worker starts.
+The rate counts the answers between the first and the last log time of predictions. So it does not include the times of
+the start and of the producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KEYS, prepare
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord, InputSlice
+from hushstream.ops.connection import Connection
+from hushstream.privacy.keys import generate_keys, seeded_key
+from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, worker_on
+from hushstream.replay.bench.processes import Running
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, figure
+from hushstream.replay.studies.pdol.run import person_name, record_name
+from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_label_batch, encode_record_batch
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.rows import Rows
+from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig, pdol_digest
+from hushstream.systems.pdol.guarantee import PdolSystem
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
+
+
+def batches(stream: RecordStream, node: int, rows: int) -> Iterator[bytes]:
+    """Yield columnar records of ``rows`` rows each, and after each record the record of its labels."""
+    places = (stream.nodes == node).nonzero()[0]
+    for low in range(0, len(places), rows):
+        part = places[low : low + rows]
+        taken, names = stream.rows.take(part), [record_name(place) for place in part]
+        persons = [person_name(place) for place in part]
+        columns = taken.lengths, taken.indices, taken.values
+        yield encode_record_batch(names, persons, [node] * len(part), *columns)
+        yield encode_label_batch(names, persons, taken.labels)
+
+
+def events(stream: RecordStream, node: int, _: int) -> Iterator[bytes]:
+    """Yield one event a record, and after each event its label."""
+    for place in (stream.nodes == node).nonzero()[0].tolist():
+        row, named = stream.rows.part(place, place + 1), {"event_id": record_name(place), "user": person_name(place)}
+        features = {"indices": row.indices.astype("<i4").tobytes(), "values": row.values.astype("<i4").tobytes()}
+        yield codec.encode("Record", {**named, "node": node, **features})
+        yield codec.encode("Label", {**named, "label": int(row.labels[0])})
+
+
+DIMENSION = 10_000
+FEATURES = 50
+NODES = 64
+RELEASES = 8
+TARGETS = {128: 15_000.0, 256: 30_000.0}
+RATE = "records/CPU s"
+
+
+def pdol_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
+    """Measure fold and release together at each B, and a version of the model.
+
+    Args:
+        progress: called with what is being measured.
+        rounds: repetitions; figures are medians over them.
+    """
+    found = []
+    for slots, target in TARGETS.items():
+        progress(f"PDOL: {slots} slots to a leaf")
+        rows, config = _stream(slots * RELEASES).rows, _config(slots)
+        rates = [_rate(rows, config, seed) for seed in range(rounds)]
+        name = f"PDOL, fold and release, n = {DIMENSION:,}, {FEATURES} features, B = {slots}"
+        found.append(at_least(name, rates, RATE, target))
+    for form, encode in (("columnar records of 128", batches), ("one event a record", events)):
+        progress(f"PDOL: a node's whole work, {form}")
+        name = f"PDOL, a node from bytes to journal and releases, {form}, B = 128"
+        found.append(figure(name, _node_rates(encode, rounds), RATE))
+    progress("PDOL: versions")
+    return [*found, figure(f"PDOL, a version of {NODES} domains, n = {DIMENSION:,}", _versions(rounds), "CPU ms")]
+
+
+def _stream(records: int) -> RecordStream:
+    return sparse_synthetic(records=records, dimension=DIMENSION, features=FEATURES, nodes=1)
+
+
+def _config(slots: int) -> PdolConfig:
+    sharing = SharingConfig("blt", 1.0, 1e-6, slots, 4 * RELEASES)
+    return PdolConfig("bench", NODES, RecordConfig(DIMENSION + 1), sharing)
+
+
+def _domain(config: PdolConfig, seed: int) -> NodeState:
+    plan = plan_of(config.sharing, config.records.dimension)
+    address = counter_address(config, pdol_digest(config), bytes(32), 0, seed, 0)
+    return NodeState(
+        0, Counters(plan, seeded_key(seed, "bench"), address, config.records.dimension), config.slots_of(0)
+    )
+
+
+def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
+    domain, slots = _domain(config, seed), config.slots_of(0)
+    model = np.random.default_rng(seed).integers(-4096, 4096, DIMENSION + 1).astype(np.int32)
+
+    def run() -> None:
+        for low in range(0, len(rows), slots):
+            domain.fold(rows.part(low, low + slots), model)
+            domain.release()
+
+    run()  # the first run builds tables and touches memory pages
+    return len(rows) / _seconds(run)
+
+
+def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rounds: int) -> list[float]:
+    """Rates of a machine that reads, answers, counts, journals and releases; labels come with the records."""
+    config, stream = _config(128), _stream(128 * 2 * RELEASES)
+    system = PdolSystem.of(config)
+    values = list(encode(stream, 0, 128))
+    records = tuple(InputRecord(offset, 0, value) for offset, value in enumerate(values))
+    found = []
+    for seed in range(rounds):
+        machine = counter_home(system, 0, seeded_key(seed, "bench"))
+        machine.start(machine.genesis(bytes(32)))
+        part = InputSlice("records", 0, 0, len(records), records)
+        found.append(len(stream) / _seconds(partial(_fold_all, machine, part)))
+    return found
+
+
+def _fold_all(machine: HomeMachine, part: InputSlice) -> None:
+    """Fold all records as the driver does: whatever is ready, until nothing is left."""
+    while part.records:
+        (ready,) = machine.ready([part])
+        machine.fold([ready])
+        rest = tuple(record for record in part.records if record.offset >= ready.high)
+        part = part._replace(low=ready.high, records=rest)
+
+
+def _versions(rounds: int) -> list[float]:
+    config = _config(128)
+    aggregate, rows = Aggregate(config), _stream(128).rows
+    for domain in range(NODES):
+        node = _domain(config, domain)
+        node.domain = domain
+        node.fold(rows, aggregate.model.solved(config.records.dimension).weights)
+        aggregate.on_release(node.release())
+    return [1e3 * _seconds(aggregate.publish) for _ in range(rounds)]
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    before = time.thread_time()
+    run()
+    return time.thread_time() - before
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """How large the runs are.
+
+    Attributes:
+        dimension, features, nodes, slots: n, features of a record, M = D, and B.
+        busy: how many nodes have records.
+        leaves: leaves of each of these nodes, in columnar records of B.
+        event_leaves: the same for one event a record.
+    """
+
+    dimension: int = 10_000
+    features: int = 50
+    nodes: int = 64
+    slots: int = 128
+    busy: int = 4
+    leaves: int = 192
+    event_leaves: int = 64
+
+
+def pdol_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
+    """Measure one node worker with columnar records and with one event a record.
+
+    Args:
+        progress: called with what is being measured.
+        rounds: figures are medians over them.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
+
+    Raises:
+        BenchFailed: the worker ended, or made no more progress.
+    """
+    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
+
+
+async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    shape = (
+        f"n = {sizes.dimension:,}, {sizes.features} features, {sizes.busy} of {sizes.nodes} nodes, B = {sizes.slots}"
+    )
+    found = []
+    for form, leaves, encode in (
+        (f"columnar records of {sizes.slots}", sizes.leaves, batches),
+        ("one event a record", sizes.event_leaves, events),
+    ):
+        stream = _stream_of(sizes, leaves)
+        values = [list(encode(stream, node, sizes.slots)) for node in range(sizes.busy)]
+        rates = []
+        for number in range(1, rounds + 1):
+            progress(f"PDOL, node worker, {form}, round {number} of {rounds}")
+            with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
+                rates.append(await _worker_rate(Path(folder), sizes, leaves, values))
+        name = f"PDOL, node worker on a stream, records with labels, {form} ({shape})"
+        found.append(figure(name, [wall for wall, _ in rates], "records/s"))
+        found.append(figure(f"{name}: of the worker's CPU time", [cpu for _, cpu in rates], "records/CPU s"))
+    return found
+
+
+def _stream_of(sizes: StreamSizes, leaves: int) -> RecordStream:
+    records = sizes.busy * sizes.slots * leaves
+    return sparse_synthetic(records=records, dimension=sizes.dimension, features=sizes.features, nodes=sizes.busy)
+
+
+def _prepared(folder: Path, sizes: StreamSizes, leaves: int) -> System:
+    records = RecordConfig(sizes.dimension + 1, label_slots=sizes.slots)
+    sharing = SharingConfig(slots_per_release=sizes.slots, horizon=max(32, leaves))
+    system = prepare(folder, PdolConfig("bench", sizes.nodes, records, sharing))
+    generate_keys(folder / KEYS, ("edge",))
+    return system
+
+
+async def _worker_rate(
+    folder: Path, sizes: StreamSizes, leaves: int, values: Sequence[Sequence[bytes]]
+) -> tuple[float, float]:
+    """Records per second of the clock, and per second of the worker's CPU time."""
+    system = _prepared(folder / "deployment", sizes, leaves)
+    async with worker_on(folder, system, "node", "records", values) as (connection, worker, meter):
+        answers = await _answers(connection, len(values), sizes.busy * sizes.slots * leaves, worker)
+    begun, ended = answers[0][0], answers[-1][0]
+    if begun == ended:
+        raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
+    counted = sum(count for moment, count in answers if moment > begun)
+    return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+
+
+async def _answers(connection: Connection, homes: int, records: int, worker: Running) -> list[tuple[int, int]]:
+    """(log time in ms, records answered) of all predictions, by time; returns once all records are answered."""
+    read = dict.fromkeys((("predictions", home) for home in range(homes)), 0)
+    found: list[tuple[int, int]] = []
+    idle = 0.0
+    async with LogReader(connection.settings()) as reader:
+        reader.open(read)
+        while sum(count for _, count in found) < records:
+            worker.check()
+            ends, before = await reader.end_offsets(list(read)), len(found)
+            for source, end in ends.items():
+                if end > read[source]:
+                    for record in await reader.read(source, read[source], end):
+                        fields = codec.decode(record.value)[1]
+                        found.append((record.timestamp_ms, len(fields.get("event_ids", ()))))
+                    read[source] = end
+            idle = 0.0 if len(found) > before else idle + POLL_SECONDS
+            if idle > STALL_SECONDS:
+                raise BenchFailed(f"expected {records} answers, got none for {STALL_SECONDS} s")
+            await asyncio.sleep(POLL_SECONDS)
+    return sorted(one for one in found if one[1])

@@ -1,1 +1,0 @@
-"""Benchmarks of PDOL: its kernels, and its workers on a stream."""

@@ -1,0 +1,488 @@
+"""The experiments of PDOL: the figures of the paper, and what joining brings.
+
+*The paper's form* is played round by round, with one record per node and round: its figures show the effect of its
+noise, and no guarantee. The paper names neither its data nor its steps. Here the world is TMC2007, one label against
+the rest, and the step is 12 divided by the root of the round's number. Wherever the gradient is taken at a node's own
+parameters, the rows say NOT PRIVATE AS STATED and give the true epsilon.
+
+*Joining* compares the sound form with nodes alone, a central learner and a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.counting.calibration import NodeNoise
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms.noise import NONCE_BYTES
+from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Scale
+from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, columns, pick, privacy_columns
+from hushstream.replay.studies.pdol.play import NO_FAULTS, Accuracy, Faults, Played, accuracy, play, play_central
+from hushstream.replay.studies.pdol.worlds import RecordStream, Sizes, ml_clicks, sparse_synthetic, tmc_binary
+from hushstream.replay.study import Progress
+from hushstream.systems.pdol.algorithm.gossip import (
+    GossipNode,
+    draw_noise,
+    gossip_address,
+    mixing_of,
+    noise_law,
+    require_gossip,
+)
+from hushstream.systems.pdol.algorithm.local import STEP
+from hushstream.systems.pdol.algorithm.rows import null_rows
+from hushstream.systems.pdol.configuration import (
+    GRAPHS,
+    GossipConfig,
+    PdolConfig,
+    PredictionConfig,
+    RecordConfig,
+    SharingConfig,
+    pdol_digest,
+)
+from hushstream.systems.pdol.guarantee import epoch_guarantee
+from hushstream.systems.pdol.plan import sharing_gain
+
+DELTA = 1e-6
+HORIZON = 32
+NODES = 64
+RATE = STEP
+PAPER = "Li et al. 2015 (Distributed Private Online Learning for Social Big Data Computing)"
+
+
+def sharing_config(
+    stream: RecordStream, epsilon: float | None, *, domains: int | None = None, node: bool = False
+) -> PdolConfig:
+    """The sound form on a stream: `HORIZON` leaves for each domain; an epsilon of None means no noise.
+
+    The length of a domain's leaves follows from the number of its records: a public count, which `sharing_gain` and the
+    weights need too.
+    """
+    counters = stream.node_count if domains is None else domains
+    records = np.bincount(stream.nodes * counters // stream.node_count, minlength=counters)
+    sizes = tuple(max(1, -(-int(count) // HORIZON)) for count in records)
+    slots = sizes[0] if len(set(sizes)) == 1 else sizes
+    kind: Literal["exact", "blt"] = "exact" if epsilon is None else "blt"
+    return PdolConfig(
+        deployment="experiment",
+        nodes=stream.node_count,
+        records=RecordConfig(stream.dimension),
+        sharing=SharingConfig(kind, 1.0 if epsilon is None else epsilon, DELTA, slots, HORIZON, counters),
+        prediction=PredictionConfig("node" if node else "released"),
+    )
+
+
+def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> PdolConfig:
+    """The paper's form on a stream, with a round for each record of a node."""
+    rounds = -(-len(stream) // stream.node_count)
+    return PdolConfig(
+        deployment="experiment",
+        nodes=stream.node_count,
+        records=RecordConfig(stream.dimension),
+        gossip=GossipConfig(epsilon=epsilon, rounds=rounds, **options),  # type: ignore[arg-type]
+    )
+
+
+def within(name: str, value: float, aim: float, most: float, unit: str = "accuracy") -> BenchRow:
+    """A figure that should lie within ``most`` of ``aim``."""
+    return BenchRow(name, value, unit, f"{aim:g} +- {most:g}", abs(value - aim) <= most)
+
+
+def rising(name: str, values: Sequence[float], unit: str) -> BenchRow:
+    """A target for figures that should rise strictly; the row has the smallest step between neighbours."""
+    step = float(np.min(np.diff(values)))
+    return BenchRow(name, step, unit, "above 0", step > 0)
+
+
+def step_counter(progress: Progress | None, total: int) -> Callable[[str], None]:
+    """Return a function that counts what is done and reports it."""
+    done = 0
+
+    def step(what: str) -> None:
+        nonlocal done
+        if progress is not None:
+            progress(done, total, what)
+        done += 1
+
+    return step
+
+
+def shortened(stream: RecordStream, records: int) -> RecordStream:
+    """The first ``records`` records of a stream."""
+    low = min(records, len(stream))
+    return replace(stream, rows=stream.rows.part(0, low), nodes=stream.nodes[:low])
+
+
+@dataclass(frozen=True, slots=True)
+class Gossiped:
+    """The outcome of a run.
+
+    Attributes:
+        accuracy: accuracy of the nodes' predictions.
+        hinge: mean hinge loss over the whole stream.
+        zeros: share of weights that are zero, mean over nodes at the end.
+        rounds: how many rounds there were.
+    """
+
+    accuracy: Accuracy
+    hinge: float
+    zeros: float
+    rounds: int
+
+
+Law = Callable[[int], NodeNoise | None]
+"""Round -> the distribution of the noise on one coordinate; None for no noise."""
+
+
+def as_printed(config: PdolConfig) -> Law:
+    """The noise of the paper."""
+    gossip, dimension = require_gossip(config), config.records.dimension
+    return lambda number: noise_law(gossip, number, dimension)
+
+
+def without_noise(_: int) -> NodeNoise | None:
+    """No noise, for reference on public data; it protects no one."""
+    return None
+
+
+def play_gossip(stream: RecordStream, config: PdolConfig, seed: int, law: Law) -> Gossiped:
+    """Play a stream once; sent parameters arrive before the next round.
+
+    Nodes that have run out of records (shares differ by one) have null slots.
+    """
+    gossip, mixing = require_gossip(config), mixing_of(require_gossip(config), config.nodes)
+    nodes = [GossipNode(node, mixing, config) for node in range(config.nodes)]
+    neighbours = [np.flatnonzero(row) for row in mixing]
+    keys = [seeded_key(seed, f"node-{node}") for node in range(config.nodes)]
+    queues = [np.flatnonzero(stream.nodes == node) for node in range(config.nodes)]
+    digest, shape = pdol_digest(config), (config.nodes, stream.dimension)
+    right, losses = np.zeros(len(stream), dtype=bool), np.zeros(len(stream))
+    rounds = min(gossip.rounds, max(len(queue) for queue in queues))
+    taken = np.zeros(len(stream), dtype=bool)
+    for number in range(1, rounds + 1):
+        noise = np.zeros(shape, dtype=np.int64)
+        drawn = law(number)
+        if drawn is not None:
+            addresses = [
+                gossip_address(config, digest, bytes(NONCE_BYTES), 0, node, number) for node in range(config.nodes)
+            ]
+            noise = draw_noise(drawn, keys, addresses, stream.dimension)
+        sent: list[npt.NDArray[np.int64]] = []
+        for node, queue in zip(nodes, queues, strict=True):
+            place = int(queue[number - 1]) if number <= len(queue) else -1
+            row = null_rows(1) if place < 0 else stream.rows.part(place, place + 1)
+            seen, values = node.step(row, noise[node.node])
+            sent.append(values)
+            if place >= 0:
+                right[place], losses[place] = seen.predicted == stream.rows.labels[place], seen.loss
+                taken[place] = True
+        for node in nodes:
+            for neighbour in neighbours[node.node]:
+                if neighbour != node.node:
+                    node.on_parameters(int(neighbour), number, sent[neighbour])
+    zeros = float(np.mean([np.mean(node.weights() == 0) for node in nodes]))
+    return Gossiped(accuracy(right[taken]), float(losses[taken].mean()), zeros, rounds)
+
+
+NAME = "pdol-figures"
+TITLE = "The paper's form: epsilon, graph, sparsity and nodes (Figures 2 to 5)"
+CLAIMS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+LASSOS = (0.0, 0.3, 1.0, 3.0, 6.0, 12.0)
+NODE_COUNTS = (4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One setting: its figure, the number of nodes, the claimed epsilon (None: no noise), and other options."""
+
+    part: str
+    epsilon: float | None
+    nodes: int = NODES
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+RUNS = (
+    *(Run("epsilon", claim) for claim in (*CLAIMS, None)),
+    # At an epsilon that allows some learning.
+    *(Run("topology", 1000.0, options={"graph": graph}) for graph in GRAPHS),
+    *(Run("sparsity", claim, options={"lasso": lasso}) for claim in (100.0, None) for lasso in LASSOS),
+    # The same records are dealt to more nodes. A torus needs two factors and a random graph five nodes; a ring exists
+    # for every number of nodes.
+    *(Run("nodes", claim, count, {"graph": "ring"}) for claim in (1000.0, None) for count in NODE_COUNTS),
+)
+
+
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play Figures 2 to 5; column ``part`` names the figure of a row."""
+    seeds = range(1) if scale.quick else range(3)
+    step = step_counter(progress, len(RUNS) * len(seeds))
+    rows = []
+    for one in RUNS:
+        played, config = [], None
+        for seed in seeds:
+            stream = stream_of(scale, seed, one.nodes)
+            step(f"{NAME}, epsilon {one.epsilon}, {one.nodes} nodes {one.options or ''}")
+            config = gossip_config(stream, CLAIMS[-1] if one.epsilon is None else one.epsilon, **one.options)
+            law = without_noise if one.epsilon is None else as_printed(config)
+            played.append(play_gossip(stream, config, seed, law))
+        assert config is not None
+        rows.append(_row(one, stream, config, played))
+    settings = (
+        "Gradients at a node's own parameters, as printed. epsilon_asked is the paper's claim for a record; epsilon is "
+        "the true value.",
+    )
+    return Findings(rows, [] if scale.quick else targets(rows), _worlds(rows), seeds, settings)
+
+
+def _worlds(rows: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row["world"] for row in rows))
+
+
+def _row(run: Run, stream: RecordStream, config: PdolConfig, played: Sequence[Gossiped]) -> Row:
+    gossip = require_gossip(config)
+    return {
+        "part": run.part,
+        "world": stream.name,
+        "nodes": config.nodes,
+        "graph": gossip.graph,
+        "lasso": gossip.lasso,
+        "epsilon_asked": "none" if run.epsilon is None else run.epsilon,
+        "constant": stream.constant,
+        **columns("accuracy", [one.accuracy.whole for one in played]),
+        **columns("accuracy_last", [one.accuracy.last for one in played]),
+        **columns("hinge", [one.hinge for one in played]),
+        **columns("zeros", [one.zeros for one in played]),
+        **({} if run.epsilon is None else privacy_columns(epoch_guarantee(config))),
+    }
+
+
+def targets(rows: Sequence[Row]) -> list[BenchRow]:
+    """The targets of Figures 2 to 4."""
+    losses = [float(pick(rows, part="epsilon", epsilon_asked=claim)["hinge"]) for claim in CLAIMS]
+    graphs = [row["accuracy"] for row in rows if row["part"] == "topology"]
+    noised = [row["accuracy_last"] for row in rows if (row["part"], row["epsilon_asked"]) == ("sparsity", 100.0)]
+    inside = max(noised[1:-1]) - max(noised[0], noised[-1])
+    return [
+        rising("fall of the hinge loss from one epsilon to the next", [-loss for loss in losses], "hinge loss"),
+        at_most("accuracy, best graph minus worst", [max(graphs) - min(graphs)], "accuracy", 0.015),
+        BenchRow("best inner sparsity minus better end, epsilon 100", inside, "accuracy", "above 0", inside > 0),
+    ]
+
+
+def stream_of(scale: Scale, seed: int, count: int = NODES) -> RecordStream:
+    """The records that the paper's form is played on."""
+    if scale.quick:
+        return sparse_synthetic(records=640, dimension=200, features=20, nodes=count, seed=seed)
+    return tmc_binary(nodes=count, seed=seed, data_dir=scale.data_dir)
+
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+World = Callable[[int, str | None, Sizes, int], RecordStream]
+
+
+def _tmc(label: str) -> World:
+    return lambda seed, data, sizes, nodes: tmc_binary(label=label, nodes=nodes, sizes=sizes, seed=seed, data_dir=data)
+
+
+def _clicks(seed: int, data: str | None, sizes: Sizes, nodes: int) -> RecordStream:
+    del sizes  # the number of records follows from the users
+    return ml_clicks(nodes=nodes, seed=seed, data_dir=data)
+
+
+def _synthetic(records: int) -> World:
+    return lambda seed, data, sizes, nodes: sparse_synthetic(records=records, nodes=nodes, sizes=sizes, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of the study: a world, and the variants that are played on it."""
+
+    part: str
+    world: str
+    make: World
+    epsilons: tuple[float | None, ...]
+    nodes: int = NODES
+    domains: int | None = None
+    faults: Faults = NO_FAULTS
+    sizes: Sizes = "even"
+
+    def at_nodes(self, epsilon: float | None) -> bool:
+        """Whether nodes also predict for themselves, which takes most of the time; only two epsilons have it."""
+        return self.part in ("epsilon", "records", "nodes") and epsilon in (1.0, 8.0)
+
+
+def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play the grid of worlds, epsilons, nodes and faults."""
+    seeds = JOINING_SEEDS[:1] if scale.quick else JOINING_SEEDS
+    settings = _settings(scale.quick)
+    step = step_counter(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
+    rows = [row for one in settings for row in _rows(one, seeds, scale.data_dir, scale.quick, step)]
+    return Findings(
+        rows,
+        [] if scale.quick else _sharing_targets(rows),
+        _worlds(rows),
+        seeds,
+        (
+            f"K = {HORIZON} leaves a counter, delta {DELTA:g}, record against null; accuracy of predictions made before"
+            " each label.",
+            "Alone: each node's own learner, as good as it gets (AdaGrad, exact ridge, recent labels, a stack of them)."
+            " Central: one AdaGrad that sees every record, without privacy.",
+        ),
+    )
+
+
+def _settings(quick: bool) -> list[Setting]:
+    if quick:
+        return [Setting("epsilon", "sparse-synthetic", _synthetic(2_000), (1.0, None), nodes=8)]
+    nineteen, six, synthetic = _tmc("class19"), _tmc("class06"), _synthetic(100_000)
+    alike = Faults(unweighted=True)
+    faulty = {
+        "late": Faults(late=1),
+        "dead": Faults(dead=8),
+        "lost": Faults(lost=0.3),
+        "byzantine": Faults(byzantine=1),
+    }
+    return [
+        Setting("epsilon", "tmc-binary/class19", nineteen, (*EPSILONS, None)),
+        Setting("epsilon", "tmc-binary/class06", six, (1.0, 8.0)),
+        Setting("epsilon", "sparse-synthetic", synthetic, (1.0, 2.0, 4.0, 8.0)),
+        Setting("epsilon", "ml-clicks", _clicks, (1.0, 8.0)),
+        *(Setting(part, "tmc-binary/class19", nineteen, (8.0,), faults=one) for part, one in faulty.items()),
+        *(Setting("nodes", "tmc-binary/class19", nineteen, (1.0, 8.0), nodes=count) for count in (4, 16)),
+        *(Setting("records", "sparse-synthetic", _synthetic(count), (1.0, 8.0)) for count in (25_000, 400_000)),
+        Setting("one counter", "tmc-binary/class19", nineteen, (1.0,), domains=1),
+        Setting("zipf", "tmc-binary/class19", nineteen, (1.0,), sizes="zipf"),
+        Setting("zipf, unweighted", "tmc-binary/class19", nineteen, (1.0,), faults=alike, sizes="zipf"),
+    ]
+
+
+def _rows(
+    setting: Setting, seeds: Sequence[int], data: str | None, quick: bool, step: Callable[[str], None]
+) -> list[Row]:
+    streams = [setting.make(seed, data, setting.sizes, setting.nodes) for seed in seeds]
+    central = [play_central(stream, RATE).whole for stream in streams] if setting.part in ("epsilon", "records") else []
+    rows = []
+    for epsilon in setting.epsilons:
+        played = []
+        for seed, stream in zip(seeds, streams, strict=True):
+            step(f"{setting.part}, {stream.name}, epsilon {epsilon}")
+            config = sharing_config(stream, epsilon, domains=setting.domains, node=setting.at_nodes(epsilon))
+            played.append(play(stream, config, seed, setting.faults))
+        rows.append(_sharing_row(setting, streams[0], epsilon, played, central))
+    return rows
+
+
+def _sharing_row(
+    setting: Setting, stream: RecordStream, epsilon: float | None, played: Sequence[Played], central: Sequence[float]
+) -> Row:
+    config = sharing_config(stream, epsilon, domains=setting.domains, node=setting.at_nodes(epsilon))
+    row: Row = {
+        "part": setting.part,
+        "measure": f"{setting.part}: correct predictions",
+        "world": stream.name,
+        "nodes": setting.nodes,
+        "domains": config.domains,
+        "records_a_node": round(stream.records_per_node),
+        "epsilon_asked": "none" if epsilon is None else epsilon,
+        "constant": stream.constant,
+        **columns("joined", [one.released.whole for one in played]),
+        **columns("joined_last", [one.released.last for one in played]),
+    }
+    for name, last in (("alone", "alone_last"), ("mixture", "mixture_last")):
+        found = [one.experts["alone"] if name == "alone" else one.node for one in played if one.experts]
+        if found:
+            row |= columns(name, [one.whole for one in found if one is not None])
+            row |= columns(last, [one.last for one in found if one is not None])
+    if central:
+        row |= columns("without_privacy", central)
+    row |= {"screened": sum(one.screened for one in played), **privacy_columns(epoch_guarantee(config))}
+    if epsilon is not None:
+        lead = float(np.mean(central)) - row["alone"] if central and "alone" in row else None
+        ahead = sharing_gain(config, stream.records_per_node, stream.private_features, lead)
+        row |= {"crossing_records": ahead.crossing, "lead": lead, "forecast": ahead.verdict}
+    return row
+
+
+def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
+    nineteen, six = "tmc-binary/class19", "tmc-binary/class06"
+
+    def of(value: str, world: str, epsilon: float | str, part: str = "epsilon") -> float:
+        return float(pick(rows, part=part, world=world, epsilon_asked=epsilon)[value])
+
+    synthetic = next(row["world"] for row in rows if row["world"].startswith("sparse"))
+    at_eight = of("joined", nineteen, 8.0)
+    ladder = [of("joined", nineteen, epsilon) for epsilon in EPSILONS]
+    apart = of("joined", synthetic, 8.0) - of("alone", synthetic, 8.0)
+    lost = min(row["mixture"] - row["alone"] for row in rows if row["part"] == "epsilon" and "mixture" in row)
+    found = [
+        within("TMC 19, epsilon 1, released, whole stream", of("joined", nineteen, 1.0), 0.785, 0.015),
+        within("TMC 19, epsilon 1, released, last quarter", of("joined_last", nineteen, 1.0), 0.825, 0.02),
+        within("TMC 19, epsilon 8, released, whole stream", at_eight, 0.842, 0.01),
+        within("TMC 19, epsilon 8, released, last quarter", of("joined_last", nineteen, 8.0), 0.867, 0.012),
+        at_least("TMC 19, no noise, released", [of("joined", nineteen, "none")], "accuracy", 0.855),
+        rising("TMC 19, smallest gain over 0.5 to 16", ladder, "accuracy"),
+        within("TMC 06, epsilon 8, released", of("joined", six, 8.0), 0.788, 0.01),
+        within("synthetic, epsilon 1, released", of("joined", synthetic, 1.0), 0.569, 0.025),
+        within("synthetic, epsilon 8, released", of("joined", synthetic, 8.0), 0.666, 0.025),
+        at_least("synthetic, epsilon 8, released over alone", [apart], "accuracy", 0.04),
+        at_least("node mode over alone, worst of all", [lost], "accuracy", -0.015),
+    ]
+    for world in (nineteen, six, synthetic):
+        gain = of("mixture", world, 8.0) - of("alone", world, 8.0)
+        found.append(at_least(f"node mode over alone, epsilon 8, {world}", [gain], "accuracy", 0.015))
+    for part in ("dead", "lost"):
+        change = abs(of("joined", nineteen, 8.0, part) - at_eight)
+        found.append(at_most(f"TMC 19, epsilon 8, change by {part}", [change], "accuracy", 0.01))
+    gain = of("joined", nineteen, 1.0, "zipf") - of("joined", nineteen, 1.0, "zipf, unweighted")
+    found.append(at_least("TMC 19, nodes of Zipf's sizes, epsilon 1, gain by weights", [gain], "accuracy", 0.02))
+    one = of("joined", nineteen, 1.0, "one counter")
+    found.append(at_most("TMC 19, one counter at epsilon 1 off 64 at 8", [abs(one - at_eight)], "accuracy", 0.01))
+    return found
+
+
+EXPERIMENTS = (
+    Experiment(
+        NAME,
+        TITLE,
+        PAPER,
+        run,
+        (
+            Curve(
+                title="The paper's form against the epsilon that it claims",
+                values=("accuracy", "hinge"),
+                across="epsilon_asked",
+                where={"part": "epsilon"},
+                log="xy",
+                suffix="-epsilon",
+            ),
+            Curve(
+                title="The paper's form on four graphs",
+                values=("accuracy",),
+                by=("graph",),
+                where={"part": "topology"},
+                suffix="-topology",
+            ),
+            Curve(
+                title="The paper's form: sparsity against accuracy",
+                values=("accuracy_last",),
+                across="zeros",
+                by=("epsilon_asked",),
+                where={"part": "sparsity"},
+                suffix="-sparsity",
+            ),
+            Curve(
+                title="The paper's form against the number of nodes",
+                values=("accuracy",),
+                across="nodes",
+                by=("epsilon_asked",),
+                where={"part": "nodes"},
+                log="x",
+                suffix="-nodes",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,268 @@
+"""The worlds of PDOL, streams of labelled records that are dealt to nodes: one label of TMC2007, sparse synthetic
+records, clicks of MovieLens-100K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.movielens import Ratings, read_ratings
+from hushstream.replay.worlds.multilabel import read_corpus, split_labels
+from hushstream.replay.worlds.world import WorldError, require_number
+from hushstream.systems.pdol.algorithm.rows import Rows, quantise, unit_rows
+
+Sizes = Literal["even", "zipf"]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordStream:
+    """Records in the order of time, each arriving at a node.
+
+    Attributes:
+        name: name of world and variant, as figures state it.
+        rows: the slots, int columns of `Rows`; a record that breaks a bound is already null here.
+        nodes: int64 (m,), the node of each record.
+        node_count: M.
+        dimension: n.
+        refused: how many records broke a bound.
+        private_features: mean share of a record's squared norm in features that no other node has.
+        public: whether exact figures may be shown.
+    """
+
+    name: str
+    rows: Rows
+    nodes: npt.NDArray[np.int64]
+    node_count: int
+    dimension: int
+    refused: int = 0
+    private_features: float = 0.0
+    public: bool = True
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.rows)
+
+    @cached_property
+    def constant(self) -> float:
+        """The accuracy of a constant prediction of the more frequent label."""
+        taken = self.rows.labels[self.rows.labels != 0]
+        return float(max(np.mean(taken == 1), np.mean(taken == -1)))
+
+    @property
+    def records_per_node(self) -> float:
+        """The mean number of records of a node."""
+        return len(self) / self.node_count
+
+
+def make_stream(
+    name: str,
+    indptr: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
+    labels: npt.NDArray[np.int64],
+    dimension: int,
+    nodes: npt.NDArray[np.int64],
+    node_count: int,
+    *,
+    private_features: float = 0.0,
+    public: bool = True,
+) -> RecordStream:
+    """Scale every record to norm 1, add a constant feature (the last coordinate), and quantise.
+
+    The constant feature has the size of one feature of value 1, before the scaling.
+
+    Args:
+        name: name of the stream.
+        indptr: (m + 1,) as in `Rows`.
+        indices: coordinates below ``dimension``.
+        values: real numbers.
+        labels: (m,), 1 or -1.
+        dimension: features without the constant one.
+        nodes: (m,).
+        node_count: M.
+        private_features: see `RecordStream`.
+        public: see `RecordStream`.
+    """
+    rows = len(labels)
+    lengths = np.diff(indptr)
+    ends = indptr + np.arange(rows + 1)
+    places = np.repeat(np.arange(rows), lengths) + np.arange(len(indices))
+    wide_indices = np.full(len(indices) + rows, dimension, dtype=np.int64)
+    wide_values = np.ones(len(indices) + rows)
+    wide_indices[places], wide_values[places] = indices, values
+    scaled = unit_rows(ends, wide_values)
+    slots, refused = quantise(ends, wide_indices, scaled, labels, dimension + 1)
+    return RecordStream(
+        name,
+        slots,
+        np.asarray(nodes, dtype=np.int64),
+        node_count,
+        dimension + 1,
+        int(np.count_nonzero(refused)),
+        private_features,
+        public,
+    )
+
+
+def deal(records: int, nodes: int, sizes: Sizes, seed: int) -> npt.NDArray[np.int64]:
+    """The node that each record of a shuffled stream goes to.
+
+    ``even`` deals in turn. ``zipf`` gives node i a share of 1 / (i + 1), with its records spread over the whole time.
+
+    Raises:
+        WorldError: other sizes, or more nodes than records.
+    """
+    require_number("records", "nodes", nodes, 1, records)
+    if sizes == "even":
+        return np.arange(records) % nodes
+    if sizes != "zipf":
+        raise WorldError(f"records: sizes must be even or zipf, got {sizes!r}")
+    share = 1.0 / np.arange(1, nodes + 1)
+    counts = np.maximum(1, np.floor(records * share / share.sum())).astype(np.int64)
+    counts[0] += records - counts.sum()
+    owners = np.repeat(np.arange(nodes), counts)
+    return np.asarray(Draws(seed, "nodes").generator().permutation(owners))
+
+
+def permuted(records: int, seed: int) -> npt.NDArray[np.int64]:
+    """The order in which the records of a collection arrive."""
+    return np.asarray(Draws(seed, "records").generator().permutation(records), dtype=np.int64)
+
+
+def sparse_columns(
+    dense: npt.NDArray[np.bool_],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Row ends, indices and values (all 1) of a matrix of booleans."""
+    ends = np.concatenate([[0], np.cumsum(dense.sum(axis=1))]).astype(np.int64)
+    indices = np.nonzero(dense)[1].astype(np.int64)
+    return ends, indices, np.ones(len(indices))
+
+
+_INFORMATIVE = 0.18
+_HEAD = 50.0
+_FLIPPED = 0.05
+
+
+def tmc_binary(
+    *, label: str = "class19", nodes: int = 64, sizes: Sizes = "even", seed: int = 0, data_dir: str | None = None
+) -> RecordStream:
+    """TMC2007: one label against the rest, on the 500 words of the corpus.
+
+    Args:
+        label: class01 to class22.
+        nodes: M.
+        sizes: ``even`` or ``zipf``.
+        seed: decides the order of the records and which node gets each.
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: there is no such label, or an option is out of range.
+    """
+    words, labels, names = split_labels(read_corpus(locate("tmc-binary", data_dir)))
+    if label not in names:
+        raise WorldError(f"tmc-binary: label must be one of {names[0]} .. {names[-1]}, got {label!r}")
+    order = permuted(len(words), seed)
+    signed = np.where(labels[order, names.index(label)], 1, -1)
+    columns = sparse_columns(words[order])
+    owners = deal(len(order), nodes, sizes, seed)
+    return make_stream(f"tmc-binary/{label}", *columns, signed, words.shape[1], owners, nodes)
+
+
+def sparse_synthetic(
+    *,
+    records: int = 100_000,
+    dimension: int = 10_000,
+    features: int = 50,
+    nodes: int = 64,
+    sizes: Sizes = "even",
+    drift: float = 0.0,
+    seed: int = 0,
+) -> RecordStream:
+    """Sparse records of many features; few features carry information about the label.
+
+    A record has ``features`` draws (repeated ones count once) of a feature, by popularity 1 / (rank + 50). Weights are
+    normal on a random 18 % of the features and 0 on the others. The label is 1 where the record's sum lies above the
+    median of all, and 5 % of the labels are flipped.
+
+    Args:
+        records: m.
+        dimension: n, without the constant feature.
+        features: draws of a record.
+        nodes: M.
+        sizes: ``even`` or ``zipf``.
+        drift: rotation of the weights towards other weights over the whole stream, in quarters of a circle.
+        seed: seed of everything.
+
+    Raises:
+        WorldError: an option is out of range.
+    """
+    require_number("sparse-synthetic", "records", records, 1, 10_000_000)
+    require_number("sparse-synthetic", "dimension", dimension, 2, 100_000)
+    require_number("sparse-synthetic", "features", features, 1, dimension)
+    require_number("sparse-synthetic", "drift", drift, 0.0, 4.0)
+    draw = Draws(seed, "sparse-synthetic").generator()
+    popularity = 1.0 / (np.arange(dimension) + _HEAD)
+    drawn = draw.choice(dimension, size=(records, features), p=popularity / popularity.sum())
+    weights = [_weights(draw, dimension) for _ in range(2)]
+    present = np.sort(drawn, axis=1)
+    fresh = np.ones(present.shape, dtype=bool)
+    fresh[:, 1:] = present[:, 1:] > present[:, :-1]
+    ends = np.concatenate([[0], np.cumsum(fresh.sum(axis=1))]).astype(np.int64)
+    sums = [np.where(fresh, weight[present], 0.0).sum(axis=1) for weight in weights]
+    angle = drift * (np.pi / 2) * np.arange(records) / records
+    score = np.cos(angle) * sums[0] + np.sin(angle) * sums[1]
+    signed = np.where(score > np.median(score), 1, -1)
+    signed[draw.random(records) < _FLIPPED] *= -1
+    indices = present[fresh].astype(np.int64)
+    name = f"sparse-synthetic/{dimension:,}" + (f", drift {drift:g}" if drift else "")
+    owners = deal(records, nodes, sizes, seed)
+    return make_stream(name, ends, indices, np.ones(len(indices)), signed, dimension, owners, nodes)
+
+
+def _weights(draw: np.random.Generator, dimension: int) -> npt.NDArray[np.float64]:
+    chosen = draw.permutation(dimension)[: max(1, round(_INFORMATIVE * dimension))]
+    weights = np.zeros(dimension)
+    weights[chosen] = draw.normal(size=len(chosen))
+    return weights
+
+
+def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str | None = None) -> RecordStream:
+    """MovieLens-100K: the label says whether a user likes a film. Users are dealt to nodes, so each node has its own.
+
+    A record has three features: its user, its film, and the constant. A third of its squared norm is in the user's
+    feature, which no other node has.
+
+    Args:
+        nodes: M.
+        like_at: stars from which a rating is a like.
+        seed: decides which node each user is at.
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: an option is out of range.
+    """
+    return clicks_of(read_ratings(locate("ml-clicks", data_dir)), nodes, like_at, seed)
+
+
+def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordStream:
+    """Make the stream of `ml_clicks` from ratings that were read already."""
+    users, films = int(ratings.users.max()) + 1, len(ratings.genres)
+    require_number("ml-clicks", "nodes", nodes, 1, users)
+    require_number("ml-clicks", "like_at", like_at, 2, 5)
+    order = np.argsort(ratings.seconds, kind="stable")
+    user, film = ratings.users[order], ratings.items[order]
+    at = np.asarray(Draws(seed, "users").generator().permutation(users)) % nodes
+    indices = np.stack([user, users + film], axis=1).ravel()
+    signed = np.where(ratings.stars[order] >= like_at, 1, -1)
+    ends = 2 * np.arange(len(order) + 1, dtype=np.int64)
+    ones = np.ones(len(indices))
+    return make_stream("ml-clicks", ends, indices, ones, signed, users + films, at[user], nodes, private_features=1 / 3)

@@ -1,1 +1,0 @@
-"""Worlds and logs that PDOL is played against."""

@@ -1,0 +1,70 @@
+"""Noise leaves by one way: every role that writes a noised topic is rolled back, forked and renewed (`noise_drive`).
+
+The roles are found by the flags of their topics, so nobody can leave one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from noise_drive import NoiseDrive, noised_topics
+
+from hushstream.engine.declare.role import Role
+from hushstream.schemas.topics import common_name
+from hushstream.systems.catalogue import kinds
+from machine_drive import Rig
+from recordings import VARIANTS, Recording, Variant, recorded, require_all, unplayed
+
+pytestmark = pytest.mark.slow
+
+require_all(kinds())
+
+
+def writes_noise(recording: Recording, role: Role) -> bool:
+    """Whether a role has a key, and writes a topic on which noise leaves."""
+    return role.key_zone is not None and bool(noised_topics(recording) & {*role.writes, *role.writes_abroad})
+
+
+def cases() -> Iterator[Any]:
+    for variant in VARIANTS:
+        with variant.registered():
+            for place, (role, home) in enumerate(unplayed(variant).homes()):
+                if writes_noise(unplayed(variant), role):
+                    yield pytest.param(variant, place, id=f"{variant.name}-{role.name}-{home}")
+
+
+CASES = tuple(cases())
+
+
+@pytest.mark.parametrize(("variant", "place"), CASES)
+def test_a_role_that_is_rolled_back_forked_or_renewed_shares_no_noise_between_contents(
+    variant: Variant, place: int
+) -> None:
+    with variant.registered():
+        role, home = list(recorded(variant).homes())[place]
+        assert NoiseDrive(Rig(recorded(variant), role, home)).flaws() == []
+
+
+@pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
+def test_every_such_role_of_a_system_is_forked_over_other_contents_and_other_ids(kind: str) -> None:
+    """What devices have sealed cannot be changed here: then a recording of the same role without seals is changed."""
+    left = {common_name(role.name): {"content", "ids"} for _, role, _ in driven(kind)}
+    for variant, role, home in driven(kind):
+        if left[common_name(role.name)]:
+            with variant.registered():
+                drive = NoiseDrive(Rig(recorded(variant), role, home))
+                drive.flaws()
+            left[common_name(role.name)] -= {what for what, count in drive.told.items() if count}
+    assert not any(left.values()), f"expected a change that gives other noise for each role, got none for {left}"
+
+
+def driven(kind: str) -> Iterator[tuple[Variant, Role, int]]:
+    for variant in VARIANTS:
+        if variant.kind == kind:
+            with variant.registered():
+                homes = [
+                    (role, home) for role, home in recorded(variant).homes() if writes_noise(recorded(variant), role)
+                ]
+            yield from ((variant, role, home) for role, home in homes)

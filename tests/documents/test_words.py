@@ -1,0 +1,86 @@
+"""The field's words in pages, and papers that are cited."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hushstream.replay.study import studies
+
+ROOT = Path(__file__).parents[2]
+WORDS = {
+    r"which of two (things|it was)": "replace-one",
+    r"took part at all|whether (it|what they gave) held": "zero-out",
+    r"but for a chance of": "delta",
+    r"logged polic(y|ies)": "logging policy",
+    r"all of it a gain": "significantly better",
+    r"pure folds?": "deterministic function of its input topics",
+    r"shelf|goods": "catalogue, items",
+    r"hold-?outs?": "control (of the A/B measurement)",
+    r"null-(slot|user)|replace one (reward|record|value)": "zero-out, replace-one",
+    r"padded (slot|report)s?": "fixed-size report",
+    r"beat no learning|private start|start cold|cold learners": "beats own learning, from the shared private model",
+    r"effective rows": "effective sample size",
+    r"residues?": "truncation error",
+    r"tombstones?": "deletion request",
+}
+"""Words of ours, and the field's."""
+KAFKAS = ("agents/kafka/logs.py", "recovery/marks.py", "broker/cleaning.py")
+"""There a tombstone is Kafka's: a record without a value."""
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md")})
+CODE = sorted(path for part in ("pipeline", "agents", "replay") for path in (ROOT / part).rglob("*.py"))
+_WORDS = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
+
+
+def texts(path: Path) -> list[str]:
+    """What a file says: a page whole, of code its strings."""
+    if (text := path.read_text(encoding="utf-8")) and path.suffix == ".md":
+        return [text]
+    found = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+    return [said for said in found if isinstance(said, str)]
+
+
+@pytest.mark.parametrize("paths", [PAGES, CODE], ids=["pages", "strings"])
+def test_the_fields_words_are_used(paths: list[Path]) -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {met[0]}"
+        for path in paths
+        if "node_modules" not in path.parts
+        for text in texts(path)
+        for met in _WORDS.finditer(text)
+        if not (met[0].lower().startswith("tombstone") and path.as_posix().endswith(KAFKAS))
+    }
+    assert found == set(), f"expected the field's words, {WORDS}"
+
+
+def test_the_list_finds_what_it_names() -> None:
+    assert _WORDS.search("Nobody learns which of two things they did.")
+
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "docs" / "papers.py"
+
+
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hushstream_docs_papers", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_its_result_gives(made):
+    assert made.main(["--check"]) == 0
+
+
+def test_every_system_with_a_paper_has_a_line_with_figures(made):
+    rows = {row["system"]: row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"]}
+    assert set(rows) == {name for name, study in studies().items() if study.paper is not None}
+    assert all({"claimed_epsilon", "true_epsilon", "paper", "sound", "alone"} <= row.keys() for row in rows.values())
