@@ -95,9 +95,9 @@ def test_a_record_against_another_costs_four_times_rho() -> None:
 
 
 def test_who_predicts_at_nodes_is_told_whom_it_protects() -> None:
-    place = PredictionConfig("node")
-    assert any("outsiders alone" in fact for fact in epoch_guarantee(tmc(prediction=place)).not_protected)
-    assert not any("outsiders alone" in fact for fact in epoch_guarantee(tmc()).not_protected)
+    place = PredictionConfig("released")
+    assert any("outsiders alone" in fact for fact in epoch_guarantee(tmc()).not_protected)
+    assert not any("outsiders alone" in fact for fact in epoch_guarantee(tmc(prediction=place)).not_protected)
 
 
 def test_sums_without_noise_promise_nothing() -> None:
@@ -245,7 +245,7 @@ def test_everything_is_in_the_digest() -> None:
         replace(config, sharing=replace(config.sharing, slots_per_release=15)),
         replace(config, sharing=replace(config.sharing, horizon=33)),
         replace(config, model=ModelConfig(threshold=0.3)),
-        replace(config, prediction=PredictionConfig("node")),
+        replace(config, prediction=PredictionConfig("released")),
     ]
     assert len({pdol_digest(one) for one in (config, *changed)}) == len(changed) + 1
 

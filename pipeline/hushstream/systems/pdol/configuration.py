@@ -169,17 +169,18 @@ class PredictionConfig:
     """Where labels are predicted.
 
     Attributes:
-        place: released (by the published model alone, so predictions reveal nothing about records) or node (also by the
-            node's own learners; predictions depend on its records, and the guarantee holds only against outsiders).
+        place: node (also by the node's own learners, and expected to be wrong at most 5 times more than they are;
+            predictions depend on its records, and the guarantee holds only against outsiders) or released (by the
+            published model alone, so predictions reveal nothing about records).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    place: Literal["released", "node"] = "released"
+    place: Literal["node", "released"] = "node"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.place in ("released", "node"), "prediction.place", "released or node", self.place)
+        require(self.place in ("node", "released"), "prediction.place", "node or released", self.place)
 
 
 @dataclass(frozen=True, slots=True)
