@@ -518,11 +518,8 @@ def _pdol(name: str, dimension: int = 8, **changes: Any) -> Variant:
             "nodes": nodes,
             "features": {"dimension": stream.dimension},
             "feedback": {"label_slots": 2, "remembered_events": 20},
-            **(
-                {}
-                if gossips
-                else {"privacy": {"epsilon": 4.0, "epochs": 3}, "release": {"window_units": 4, "horizon": 4}}
-            ),
+            "privacy": {"epsilon": 8.0} if gossips else {"epsilon": 4.0, "epochs": 3},
+            "release": {} if gossips else {"window_units": 4, "horizon": 4},
         }
         for key, value in changes.items():
             values[key] = {**values.get(key, {}), **value}
@@ -766,12 +763,7 @@ VARIANTS = (
     _pdap("pdap-named-home", named=True, placement="home"),
     _pdol("pdol-released", dimension=130, prediction={"place": "released"}),
     _pdol("pdol-node", release={"mechanism": "negative-digit"}),
-    _pdol(
-        "pdol-gossip",
-        privacy={"epsilon": 8.0},
-        gossip={"rounds": 14, "graph": "ring"},
-        prediction={"place": "released"},
-    ),
+    _pdol("pdol-gossip", gossip={"rounds": 14, "graph": "ring"}, prediction={"place": "released"}),
     _bgt("bgt-gaussian"),
     _bgt_devices("bgt-devices"),
     _poll(),
