@@ -205,9 +205,9 @@ def test_nothing_is_sent_of_items_one_of_which_cannot_be_added(cli, refused, pla
     before = cli("items", "list", *south).out
     file = tmp_path / "stock.jsonl"
     file.write_text('{"item": "good"}\n{"item": "bad", "features": {"colour": "red"}}\n', encoding="utf-8")
-    assert "(change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
+    assert "(item 'bad', change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
     file.write_text('{"item": "good"}\n{"item": "other", "title": 5}\n', encoding="utf-8")
-    assert "got something else (change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
+    assert "(item 'other', change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
     assert cli("items", "list", *south).out == before
 
 
@@ -243,7 +243,10 @@ def test_a_csv_table_is_imported_with_titles_and_features_and_refused_by_line_an
         ),
         ("item,price\nx\n", "line 2: expected 2 cells, got another number"),
         ("item,price\nx,1,2\n", "line 2: expected 2 cells, got another number"),
-        ("item,price\nx,3\n,4\n", "an id of 1 to 128 bytes in one line, got 0 (change 2 of 2; nothing was sent)"),
+        (
+            "item,price\nx,3\n,4\n",
+            "an id of 1 to 128 bytes in one line, got 0 (item '', change 2 of 2; nothing was sent)",
+        ),
     ):
         table.write_text(content, encoding="utf-8")
         told = refused("items", "import", table, *place)

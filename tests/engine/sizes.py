@@ -64,8 +64,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_525, 1_600, 17, 10)),
     "bgt": ((f"{SYSTEMS}/bgt",), Part(2_687, 1_600, 17, 10)),
     "agents": (("agents/hushstream/agents",), Part(6_085, 4_900, 39, 30)),
-    "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_565, 2_000, 18, 0)),
-    "gateway": (("agents/hushstream/gateway",), Part(3_241, 2_800, 27, 0)),
+    "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_571, 2_000, 18, 0)),
+    "gateway": (("agents/hushstream/gateway",), Part(3_291, 2_800, 27, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_076, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_279, 2_400, 18, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_848, 2_600, 25, 0)),
@@ -74,9 +74,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_323, 56_000, 480, 430)
-TESTS = Part(72_190, 48_000, 423, 330)
-DEPLOY = Part(3_958, 3_000, 28, 0)
+PRODUCT_SUM = Part(75_379, 56_000, 480, 430)
+TESTS = Part(72_254, 48_000, 423, 330)
+DEPLOY = Part(3_960, 3_000, 28, 0)
 
 
 class Parts:
@@ -107,7 +107,7 @@ def figures() -> Iterator[Size]:
     yield from _both("tests", python_files(ROOT / "tests"), TESTS)
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 26, 0)
-    yield Size("lines of TypeScript", typescript_lines(), 5_168, 4_600)
+    yield Size("lines of TypeScript", typescript_lines(), 5_169, 4_600)
     yield Size("words in pages", sum(map(words, pages())), 48_946, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)

@@ -234,7 +234,7 @@ def test_the_day_is_a_circle():
     assert late[5] == pytest.approx(0.25)
     assert SCHEMA.encode({"hour": "23:00"}).row == SCHEMA.encode({"hour": 23}).row
     assert SCHEMA.encode({**FULL, "hour": 24}).outcomes == {"hour": Outcome.CLIPPED}
-    for wrong in ("25", "12:60", "1:2:3", "-1:00", "noon", "१२:००"):
+    for wrong in ("25", "25:00", "24:01", "12:60", "1:2:3", "-1:00", "noon", "१२:००"):
         with pytest.raises(BadValue, match="HH:MM"):
             SCHEMA.encode({"hour": wrong})
 

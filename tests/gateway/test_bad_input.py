@@ -94,6 +94,32 @@ async def test_a_body_that_is_not_taken_ends_in_its_code(caller: Any, sent: byte
     assert SECRET.encode() not in answer.body, "what was sent is not repeated"
 
 
+TOLD = [
+    ("decide", b"\xef\xbb\xbf" + body(), "got: a byte order mark"),
+    ("decide", body().decode().encode("utf-16"), "got: a byte order mark"),
+    ("decide", body()[:-1] + b",}", "at line 1 column"),
+    ("decide", body()[:-1] + b', "user": "bob"}', "send each key once"),
+    ("decide", body(event_id=7), "got a whole number"),
+    ("decide", body(user=None), "got nothing"),
+    ("decide", body(context=[{}]), "got an object"),
+    ("decide", body(event_id="e" * 129), "got 129 characters"),
+    ("decide", body(event_id="a\nb"), "expected 1 to 128 bytes of UTF-8 in one line"),
+    ("decide", body(baseline=1, items=[0]), "baseline: expected one of the items that may be shown"),
+    ("rank", body(event_id="e" * 127, positions=2), "event_id: expected at most 126 bytes"),
+    ("rank", body(event_id="e" * 126), "event_id: expected at most 125 bytes"),
+]
+
+
+@pytest.mark.parametrize(("call", "sent", "words"), TOLD)
+async def test_a_refusal_says_what_came(caller: Any, call: str, sent: bytes, words: str) -> None:
+    answer = await caller.post(f"/v1/{call}", data=sent, headers=JSON)
+    assert 400 <= answer.status < 500
+    told = [answer.json["detail"], *(one["detail"] for one in answer.json.get("errors", ()))]
+    assert any(words in one for one in told), told
+    assert not any(one.startswith("Value error") for one in told)
+    assert SECRET.encode() not in answer.body
+
+
 async def test_a_fault_is_named_by_its_place(caller: Any) -> None:
     answer = await caller.post("/v1/decide", {**ASKED, "context": [0.5, "x"], "items": [0, -1]})
     assert [one["pointer"] for one in answer.json["errors"]] == ["/context/1", "/items/1"]

@@ -142,7 +142,9 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
                 {"items": [{"item": "a\u2028b"}]},
                 {"items": [{"item": "x", "features": {"size": 3}}]},
             ):
-                assert (await change(422, {"retire": ["i3"], **body}))["code"] == "bad-item"
+                told_of = await change(422, {"retire": ["i3"], **body})
+                assert told_of["code"] == "bad-item"
+                assert "item '" in told_of["detail"] or len(body) + len(body.get("items", ())) == 1, "which of several"
             red = await change(422, {"items": [{**many[0], "features": {"colour": "red"}}]})
             assert red["detail"].startswith(
                 "colour: expected a value of its vocabulary (`items.features`), got another"
@@ -199,6 +201,33 @@ def test_a_request_that_names_a_retired_item_is_answered_from_the_others_and_say
         slate = RankAsked(event_id="c", user="ann", context={"country": "fr"}, items=["tent", "socks"])
         ranked = await answers.rank(slate)
         assert ([one.item for one in ranked.ranked], ranked.retired) == (["socks"], ("tent",))
+
+    answered(tmp_path, play)
+
+
+def test_an_item_that_cannot_be_shown_is_named_by_its_place(tmp_path: Path) -> None:
+    visit = {"user": "ann", "context": {"country": "fr"}}
+    both = ["boots", "nobodys"]
+    calls: list[tuple[str, Any, list[str]]] = [
+        ("decide", DecisionAsked(event_id="a", items=both, **visit), ["/items/1"]),
+        ("decide", DecisionAsked(event_id="b", baseline="nobodys", **visit), ["/baseline"]),
+        ("rank", RankAsked(event_id="c", items=both, baseline=both[::-1], **visit), ["/items/1", "/baseline/0"]),
+        ("reward", RewardTold(event_id="d", user="ann", item="nobodys", reward=1.0), ["/item"]),
+        ("decide", DecisionAsked(event_id="e", items=["tent"], **visit), []),
+        ("decide", DecisionAsked(event_id="f", items=["tent"], baseline="tent", **visit), []),
+        ("rank", RankAsked(event_id="g", items=["tent"], **visit), []),
+    ]
+
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        await client.items.add("tent")
+        await client.items.retire("tent")
+        await answers._client.items.refresh()
+        for call, asked, places in calls:
+            with pytest.raises(Problem) as refused:
+                await getattr(answers, call)(asked)
+            assert refused.value.kind.code == "unknown-item", asked
+            assert sorted(one["pointer"] for one in refused.value.errors) == sorted(places)
+            assert places or str(refused.value.detail).endswith("got only retired ones"), refused.value.detail
 
     answered(tmp_path, play)
 

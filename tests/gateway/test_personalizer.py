@@ -180,15 +180,25 @@ async def test_without_a_learner_the_first_action_comes_and_feedback_on_it_is_re
         "eventId": "page",
         "slots": [{"id": "top", "rewardActionId": "news"}, {"id": "side", "rewardActionId": "sports"}],
     }
+    utopia = {**ASKED, "contextFeatures": [{"User": {"id": "ann", "country": "utopia"}}]}
+    await alone.post(rank_path(1), {**utopia, "eventId": "strange"}, headers=HEADERS)
+    await alone.post(rank_path(0, True), {**utopia, "slots": SLOTS, "eventId": "odd"}, headers=HEADERS)
     metrics = await alone.zone_metrics()
-    assert 'hushstream_edge_gateway_unlogged_total{call="multislot_rank",role="gateway"} 2.0' in metrics
+    assert 'hushstream_edge_gateway_unlogged_total{call="multislot_rank",role="gateway"} 4.0' in metrics
+    assert 'hushstream_edge_gateway_unknown_values_total{feature="country",role="gateway"} 3.0' in metrics
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_paths_and_keys_are_taken_as_the_retired_service_took_them(alone: Any) -> None:
     """An endpoint ends in a slash, cases of a path did not count, and a key without a value was as one left out."""
-    paths = ("//personalizer/v1.0/rank", "/Personalizer/V1.0/Rank", "/personalizer/v1.0/rank/", "///PERSONALIZER/rank")
+    paths = (
+        "//personalizer/v1.0/rank",
+        "/Personalizer/V1.0/Rank",
+        "/personalizer/v1.0/rank/",
+        "///PERSONALIZER/rank",
+        "/personalizer/v1.1-preview.3/rank",
+    )
     for number, path in enumerate(paths):
         asked = {**ASKED, "eventId": f"Spelled-{number}", "deferActivation": None, "excludedActions": None}
         answer = await alone.post(path, asked, headers=HEADERS)
@@ -207,7 +217,10 @@ async def test_paths_and_keys_are_taken_as_the_retired_service_took_them(alone: 
             assert (answer.status, answer.json["rewardActionId"]) == (201, "news"), body
     told = await alone.post("//Personalizer/v1.0/Events/Spelled-0/Reward", {"value": 1}, headers=HEADERS)
     assert told.json["error"]["innerError"]["code"] == "not-logged", "the id of an event keeps its case"
-    for path in ("//personalizer", "/personalizer//rank", "/personalizer/"):
+    await alone.post(paths[0], {**ASKED, "eventId": "Events"}, headers=HEADERS)
+    told = await alone.post("/personalizer/v1.0/Events/Events/Reward", {"value": 1}, headers=HEADERS)
+    assert told.json["error"]["innerError"]["code"] == "not-logged", "an event may be called so"
+    for path in ("//personalizer", "/personalizer//rank", "/personalizer/", "/personalizer/v3.0/rank"):
         unknown = await alone.post(path, ASKED, headers={**HEADERS, "Authorization": f"Bearer {KEY}"})
         assert unknown.status == 404, path
 
@@ -222,6 +235,7 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
         assert (answer.status, error["innerError"]["code"]) == (status, code), changes
         assert error["code"] == "BadRequest"
         assert "ann" not in error["message"]
+        assert code != "bad-context" or "got" in error["message"], error["message"]
     slots = [
         [],
         [{**SLOTS[0], "id": "side"}, SLOTS[1]],

@@ -194,7 +194,7 @@ class Items:
         They are one record and one version, or a few where one record cannot hold them. If somebody else changes the
         catalogue meanwhile, the records before stay.
         """
-        return await self._change([(one.item, True, one.title, _text(one.features)) for one in items])
+        return await self._change([(one.item, True, one.title, _text(one)) for one in items])
 
     async def put(self, items: Iterable[Item], retire: Iterable[str] = ()) -> Put:
         """Offer items with the titles and features given here, and stop showing others; whichever of them are known.
@@ -209,12 +209,13 @@ class Items:
         listed, gone = list(items), list(dict.fromkeys(retire))
         given = {one.item: one for one in listed}
         if len(given) < len(listed) or given.keys() & set(gone):
-            raise BadItem("item: expected each item once, either to offer or to retire, got one twice")
+            twice = next(one for one, times in Counter([*(one.item for one in listed), *gone]).items() if times > 1)
+            raise BadItem(f"item: expected each item once, either to offer or to retire, got {_called(twice)} twice")
         counts, changes = Counter[str](), list[tuple[str, bool, str, str]]()
         for one in given.values():
-            known, wanted = self.find(one.item), (one.title, _text(one.features))
+            known, wanted = self.find(one.item), (one.title, _text(one))
             offered = known is not None and known.offered
-            if known is not None and offered and (known.title, _text(known.features)) == wanted:
+            if known is not None and offered and (known.title, _text(known)) == wanted:
                 counts["unchanged"] += 1
                 continue
             if offered:
@@ -426,7 +427,7 @@ class Items:
                 _require_lines(made)
                 expected.take_all(made, _ANY_TIME_MS)
             except ItemRefused as error:
-                raise _of_many(error, low + error.number, len(changes), "nothing was sent") from None
+                raise _of_many(error, changes, low + error.number, "nothing was sent") from None
             items = [{name: getattr(one, name) for name in _ON_THE_WIRE} for one in made]
             fields = {"version": version, "items": items, "config_digest": catalogue.rules.config_digest}
             records.append((low, codec.encode("ItemChanges", fields)))
@@ -435,7 +436,7 @@ class Items:
         refused = await self._until(max(offsets, default=-1))
         for (low, _), offset in zip(records, offsets, strict=True):
             if offset in refused:
-                raise _of_many(refused[offset], low + refused[offset].number, len(changes), "those before it stand")
+                raise _of_many(refused[offset], changes, low + refused[offset].number, "those before it stand")
         return catalogue.version
 
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
@@ -478,23 +479,35 @@ def _require_lines(changes: Sequence[ItemChange]) -> None:
         raise error
 
 
+_SHOWN = 40
+"""The most characters of an id that a message shows."""
+
+
 def printable(text: str) -> str:
     """Text that is safe to print: control characters, which items of another writer may hold, become escapes."""
     return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def _text(features: Mapping[str, Any]) -> str:
-    if not features:
+def _text(item: Item) -> str:
+    if not item.features:
         return ""
     try:
-        return json.dumps(features, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(item.features, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError):
-        raise BadItem("features: expected plain values by name, got others") from None
+        raise BadItem(f"features: expected plain values by name, got others ({_called(item.item)})") from None
 
 
-def _of_many(error: ItemRefused, number: int, count: int, left: str) -> HushstreamError:
+def _of_many(
+    error: ItemRefused, changes: Sequence[tuple[str, bool, str, str]], number: int, left: str
+) -> HushstreamError:
+    """The error of one of many changes, which names its item: ids are public, and places tell nothing of a table."""
     if isinstance(error, StaleCatalogue):
         error = StaleCatalogue("catalogue: expected nobody else to change it, somebody did at the same time; try again")
-    if count == 1:
+    if len(changes) == 1:
         return error
-    return type(error)(f"{error} (change {number + 1} of {count}; {left})")
+    return type(error)(f"{error} ({_called(changes[number][0])}, change {number + 1} of {len(changes)}; {left})")
+
+
+def _called(item: object) -> str:
+    """An item's id as a message shows it."""
+    return f"item {printable(str(item))[:_SHOWN]!r}"

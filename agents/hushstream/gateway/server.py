@@ -22,6 +22,7 @@ from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of
+from hushstream.features.checks import type_name
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
 from hushstream.gateway.conversation.conversations import served_of
@@ -47,6 +48,8 @@ from hushstream.gateway.problems import Problem, any_problem_of
 from hushstream.gateway.settings import GatewaySettings, is_loopback
 
 _MAX_ERRORS = 16
+_TOLD = frozenset({"missing", "value_error", "too_long", "too_short"})
+"""Types of pydantic's errors whose messages say by themselves what came, or need not."""
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
 """Names of alternatives (number or id) that pydantic inserts after an item into the path of a faulty value."""
 _PAGE_HEADERS = {
@@ -216,6 +219,8 @@ class GatewayServer(HttpServer[_Posted]):
         reply = await route.reply(asked)
         for logged in reply.logged:
             self._metrics.answered(route.name, logged)
+        for feature in reply.unknown:
+            self._metrics.unknown(feature)
         if reply.body is None:
             return web.Response(status=reply.status, headers=HEADERS)
         return web.Response(body=reply.body, status=reply.status, headers=HEADERS, content_type=JSON)
@@ -268,17 +273,23 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
         json.loads(body, object_pairs_hook=_once, parse_int=str, parse_float=str)
         return parsed
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        found = error.errors(include_url=False)
     if found[0]["type"] == "json_invalid":
-        raise Problem("malformed-json")
+        raise Problem("malformed-json", _unread(body, found[0]["msg"]))
     raise Problem("invalid-request", errors=_places(found)[:_MAX_ERRORS])
+
+
+def _unread(body: bytes, fault: str) -> str:
+    """What of a body cannot be read; the parser's words name a place, and nothing that stands there."""
+    came = "a byte order mark" if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")) else fault
+    return f"The body cannot be read as one JSON text in UTF-8, got: {came}."
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys all differ: of two users in one body one would be charged, and readers differ in which."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Problem("malformed-json", "An object of the body has a key twice.")
+        raise Problem("malformed-json", "An object of the body has a key twice: send each key once.")
     return found
 
 
@@ -301,7 +312,14 @@ def _place(error: Any) -> tuple[str, str]:
     ]
     if error["type"] == "extra_forbidden":
         return _pointer(where[:-1]), "expected only known keys, got another"
-    return _pointer(where), error["msg"]
+    expected = str(error["msg"]).removeprefix("Value error, ")
+    return _pointer(where), expected if error["type"] in _TOLD else f"{expected}, got {_came(error)}"
+
+
+def _came(error: Any) -> str:
+    """What came, by its type or its length."""
+    given = error["input"]
+    return f"{len(given):,} characters" if error["type"].startswith("string_too") else type_name(given)
 
 
 def _pointer(where: Sequence[str | int]) -> str:

@@ -182,7 +182,7 @@ def type_name(value: object) -> str:
     """The type of a value in words; never the value."""
     if value is None:
         return "nothing"
-    known = {"bool": "a boolean", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}
+    known = {"bool": "a boolean", "int": "a whole number", "float": "a number", "str": "a text", "dict": "an object"}
     return known.get(type(value).__name__, f"a {type(value).__name__}")
 
 

@@ -414,7 +414,7 @@ class Boolean(Feature):
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay(Feature):
-    """Hours since midnight in the visitor's local time, as a number or as ``HH:MM``.
+    """Hours since midnight in the visitor's local time, as a number or as ``HH:MM``, from 00:00 to 24:00.
 
     A number below 0, or of 24 and more, is taken modulo 24 and counted as clipped. Missing leaves the block empty.
     """
@@ -807,7 +807,7 @@ def _named_within(names: Sequence[str], positions: NDArray[np.float64], low: flo
 def _clock(name: str, value: str) -> float:
     hours, colon, minutes = value[:6].partition(":")
     ok = colon and all(part.isascii() and part.isdigit() and len(part) <= 2 for part in (hours, minutes))
-    if not ok or int(minutes) > 59 or len(value) > 5:
+    if not ok or int(minutes) > 59 or len(value) > 5 or 60 * int(hours) + int(minutes) > 24 * 60:
         raise BadValue(f"{name}: expected hours or HH:MM, got another text")
     return int(hours) + int(minutes) / 60
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hushstream.client import Client
 from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
@@ -18,7 +18,7 @@ from hushstream.client.items import Items as Catalogue
 from hushstream.client.logs.following import EventLog
 from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.declare.requests import ContextRules, RequestRefused
 from hushstream.features.checks import FeatureError
 from hushstream.features.kinds import Outcome
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
@@ -28,6 +28,7 @@ from hushstream.gateway.conversation.translation import Context, Item, Items, Tr
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,14 @@ class RankAsked(Asked):
     track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
         None
     )
+
+    @model_validator(mode="after")
+    def _events_of_positions(self) -> Self:
+        longest = position_event(self.event_id, self.positions)
+        if id_fault(longest) is not None:
+            room = MAX_ID_BYTES - len(longest) + len(self.event_id)
+            raise ValueError(f"event_id: expected at most {room} bytes, as positions add their number, got more")
+        return self
 
 
 class RankAnswered(Answered):
@@ -306,8 +315,8 @@ class DecisionAnswers(Answers):
             with suppress(HushstreamError):
                 await self._client.items.refresh_all()
 
-    async def _know(self, items: Iterable[Any], seconds: float) -> None:
-        """Read new records of the catalogue if one of these items is unknown: it may have been added just now.
+    async def _know(self, items: Iterable[Any], seconds: float, asked: Asked) -> None:
+        """Read new records of the catalogue if one of a request's items is unknown: it may have been added just now.
 
         All requests share one read at a time, so that unknown ids cost the brokers no more than known ones.
 
@@ -328,7 +337,7 @@ class DecisionAnswers(Answers):
             await in_time(self._reading, ends - time.monotonic())
             missing = {one for one in missing if not catalogue.holds(one)}
         if missing:
-            raise Problem("unknown-item")
+            raise Problem("unknown-item", errors=_places_of(missing, asked))
 
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
@@ -338,19 +347,24 @@ class DecisionAnswers(Answers):
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
-        await self._know((*(eligible or ()), baseline), self._seconds)
+        await self._know((*(eligible or ()), baseline), self._seconds, asked)
+        if eligible is not None and baseline not in (None, *eligible):
+            raise Problem("unknown-item", "baseline: expected one of the items that may be shown, got another")
         notes = {"retired": self._retired(asked.items), "unknown": unknown}
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
         event = self._remembered.event(asked.event_id, asked.user, hash(request))
         if event.logged:
             return self._answered(event.answer, **notes)
-        with self._remembered.awaiting_answer(asked.event_id, event):
-            found = await self._client.decide(
-                asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
-            )
+        try:
+            with self._remembered.awaiting_answer(asked.event_id, event):
+                found = await self._client.decide(
+                    asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
+                )
+        except RequestRefused as error:
+            raise self._refused(eligible, error) from None
         if found.policy == "refused":
             self._remembered.forget(asked.event_id, event)
-            raise Problem("refused-by-learner")
+            raise self._refused(eligible, Problem("refused-by-learner"))
         event.answer, event.logged = found, found.policy in LEARNED
         return self._answered(found, **notes)
 
@@ -361,21 +375,24 @@ class DecisionAnswers(Answers):
         eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [one for one in (self._default,) if one is not None]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
-        await self._know((*(eligible or ()), *baseline), self._seconds)
+        await self._know((*(eligible or ()), *baseline), self._seconds, asked)
         own = tuple(asked.baseline or ())
         notes = {"retired": self._retired(asked.items), "unknown": unknown}
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
         first = self._remembered.event(asked.event_id, asked.user, request)
         if first.slate is not None:
             return self._ranked(asked.event_id, first.slate, **notes)
-        with self._remembered.awaiting_answer(asked.event_id, first):
-            rest = ends - time.monotonic()
-            found = await self._client.rank(
-                asked.event_id, asked.user, context, asked.positions, eligible, baseline, rest, asked.track
-            )
+        try:
+            with self._remembered.awaiting_answer(asked.event_id, first):
+                rest = ends - time.monotonic()
+                found = await self._client.rank(
+                    asked.event_id, asked.user, context, asked.positions, eligible, baseline, rest, asked.track
+                )
+        except RequestRefused as error:
+            raise self._refused(eligible, error) from None
         if found[0].policy == "refused":
             self._remembered.forget(asked.event_id, first)
-            raise Problem("refused-by-learner")
+            raise self._refused(eligible, Problem("refused-by-learner"))
         for position, decided in enumerate(found, 1):
             name = position_event(asked.event_id, position)
             event = self._remembered.event(name, asked.user, request)
@@ -384,6 +401,14 @@ class DecisionAnswers(Answers):
         if answered.logged:
             first.slate = tuple(found)
         return answered
+
+    def _refused(self, eligible: Sequence[Any] | None, error: Exception) -> Exception:
+        """The error of a refusal; a clearer one where a learner refused a request that names only retired items."""
+        items = self._client.items
+        learners = type(error) in (RequestRefused, Problem) and eligible is not None and items.named
+        if learners and not any(map(items.offers, eligible or ())):
+            return Problem("unknown-item", "items: expected one that is offered, got only retired ones")
+        return error
 
     def _ranked(self, event_id: str, found: Sequence[Decision], **notes: Any) -> RankAnswered:
         ranked = [self._answered(one) for one in found]
@@ -422,14 +447,14 @@ class DecisionAnswers(Answers):
                 raise Problem("unknown-event")
             # Another gateway answered the event, or this one before a restart: learners know it all the same.
             arm = self._translation.arm(feedback.item)
-            await self._know((arm,), self._seconds)
+            await self._know((arm,), self._seconds, feedback)
             await in_time(self._send(feedback.event_id, feedback.user, arm, reward), self._seconds)
             return TAKEN
         known = logged_event(event, feedback.user)
         decided = self._translation.item(known.answer)
         arm = decided if feedback.item is None else self._translation.arm(feedback.item)
         if arm != decided:
-            await self._know((arm,), self._seconds)
+            await self._know((arm,), self._seconds, feedback)
         await log_once(
             known, kind, (arm, reward), lambda: self._send(feedback.event_id, known.user, arm, reward), self._seconds
         )
@@ -440,3 +465,13 @@ class DecisionAnswers(Answers):
             await self._client.shown(event_id, user, arm)
         else:
             await self._client.reward(event_id, user, arm, reward)
+
+
+def _places_of(missing: Collection[Any], asked: Asked) -> list[dict[str, str]]:
+    """The places of a request that name an item which is in no catalogue."""
+    detail = "expected the id of an item in the catalogue, got another"
+    given = {key: value for key, value in dict(asked).items() if key in ("items", "item", "baseline")}
+    single = [f"/{key}" for key, value in given.items() if isinstance(value, str) and value in missing]
+    lists = {key: value for key, value in given.items() if isinstance(value, list)}
+    many = [f"/{key}/{place}" for key, value in lists.items() for place, one in enumerate(value) if one in missing]
+    return [{"pointer": pointer, "detail": detail} for pointer in (*single, *many)]

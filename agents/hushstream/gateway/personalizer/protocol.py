@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.values import ConfigurationError
+from hushstream.features.checks import type_name
 from hushstream.features.schema import FeatureSchema
 from hushstream.gateway.conversation.decisions import (
     DecisionAnswers,
@@ -40,8 +41,8 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 PREFIX = "personalizer/"
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
-_VERSION = "v1.0"
-"""The version in paths: one public client sends it there, the other one in the query."""
+_VERSION = re.compile(r"v1\.[01](-preview\.\d)?")
+"""The versions in paths: public clients send one there, or in the query."""
 
 
 class Reply(NamedTuple):
@@ -51,11 +52,13 @@ class Reply(NamedTuple):
         status: the HTTP status.
         body: JSON; None if there is no body.
         logged: for each decision in it, whether the log holds it.
+        unknown: features of a slate with a value outside of their vocabulary, once for each slate.
     """
 
     status: int
     body: bytes | None = None
     logged: tuple[bool, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 NOTHING = Reply(204)
@@ -146,9 +149,12 @@ class PersonalizerCalls:
 
     def route(self, raw_path: str) -> Route | None:
         """The call for a path of the request line; None if there is none."""
-        spelled = pairwise(raw_path.partition("?")[0].strip("/").split("/"))
-        parts = [part if before.lower() == "events" else part.lower() for before, part in spelled]
-        if parts[:1] == [_VERSION]:
+        spelled = raw_path.partition("?")[0].strip("/").split("/")[1:]
+        parts = [part.lower() for part in spelled]
+        if "events" in parts[:3]:
+            named = parts.index("events") + 1
+            parts[named : named + 1] = spelled[named : named + 1]
+        if parts and _VERSION.fullmatch(parts[0]):
             parts = parts[1:]
         many = parts[:1] == ["multislot"]
         match parts[1:] if many else parts:
@@ -185,7 +191,7 @@ class PersonalizerCalls:
             for action in _in_order(asked.ids, frozenset(asked.eligible), slate)
         ]
         answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": slate[0]}
-        return Reply(201, json.dumps(answer).encode(), tuple(one.logged for one in found.ranked))
+        return Reply(201, json.dumps(answer).encode(), tuple(one.logged for one in found.ranked), found.unknown)
 
     async def _reward(self, event_id: str, feedback: bodies.RewardTold) -> Reply:
         await self._log_feedback(_known(event_id), feedback.value)
@@ -207,7 +213,7 @@ class PersonalizerCalls:
         try:
             await self._offer(asked)
             async with event.answer.filling:
-                await self._fill(event_id, user, asked, event.answer)
+                unknown = await self._fill(event_id, user, asked, event.answer)
         except (Problem, HushstreamError):
             if not event.answer.logged:
                 self._slots.forget(event_id, event)
@@ -217,11 +223,11 @@ class PersonalizerCalls:
             "slots": [{"id": slot, "rewardActionId": page.shows[slot]} for slot in page.slots],
             "eventId": event_id,
         }
-        return Reply(201, json.dumps(answer).encode(), tuple(slot in page.logged for slot in page.slots))
+        return Reply(201, json.dumps(answer).encode(), tuple(slot in page.logged for slot in page.slots), unknown)
 
-    async def _fill(self, event_id: str, user: str, asked: bodies.MultiSlotAsked, page: _Page) -> None:
-        """Decide the action of each slot; a slot whose action is in the log keeps it."""
-        context = asked.context_features or ()
+    async def _fill(self, event_id: str, user: str, asked: bodies.MultiSlotAsked, page: _Page) -> tuple[str, ...]:
+        """Decide the action of each slot; a slot whose action is in the log keeps it. Returns `Reply.unknown`."""
+        context, unknown = asked.context_features or (), list[str]()
         eligible = {slot.id: asked.eligible(slot) for slot in asked.slots}
         page.shows = {slot: action for slot, action in page.shows.items() if slot in page.logged}
         for slot in asked.slots:
@@ -232,12 +238,14 @@ class PersonalizerCalls:
             fit = [one for one in eligible[slot.id] if one not in taken and still_fits(one, rest, taken)]
             baseline = slot.baseline_action if slot.baseline_action in fit else fit[0]
             features = RequestFeatures((*context, *(slot.features or ())))
-            found = (await self._ranked(_slot_event(event_id, slot.id), user, features, fit, [baseline], 1)).ranked[0]
+            slate = await self._ranked(_slot_event(event_id, slot.id), user, features, fit, [baseline], 1)
+            found, unknown = slate.ranked[0], [*unknown, *slate.unknown]
             page.shows[slot.id] = _action(found.item, fit)
             if found.logged:
                 page.logged.add(slot.id)
         if not asked.defer_activation:
             await _all(self._answers.shown(ShownTold(event_id=_slot_event(event_id, slot))) for slot in page.logged)
+        return tuple(unknown)
 
     async def _reward_slots(self, event_id: str, feedback: bodies.MultiSlotRewardTold) -> Reply:
         slots = self._slots_of(event_id)
@@ -317,10 +325,15 @@ class PersonalizerCalls:
         if id_fault(user) is not None:
             raise Problem(
                 "bad-context",
-                f"contextFeatures: expected a name of 1 to {MAX_ID_BYTES} bytes in one line at user_feature",
+                f"contextFeatures: expected a name of 1 to {MAX_ID_BYTES} bytes in one line, or a whole number, at "
+                f"{name or 'eventId'} (`personalizer.user_feature`), got {_came(value)}",
             )
         self._limit(False, user)
         return user
+
+
+def _came(value: Any) -> str:
+    return "another text" if isinstance(value, str) else type_name(value)
 
 
 async def _all(sending: Iterable[Awaitable[Any]]) -> None:

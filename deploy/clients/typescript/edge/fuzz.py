@@ -180,7 +180,9 @@ def _values(made: World, rng: random.Random) -> tuple[str, str]:
 
 def _value(rng: random.Random) -> Any:
     plain: tuple[Callable[[], Any], ...] = (
-        lambda: rng.choice([None, True, False, "", "a", "b", "z", "mon", "Friday", "7:30", "07:61", "x" * 129]),
+        lambda: rng.choice(
+            [None, True, False, "", "a", "b", "z", "mon", "Friday", "7:30", "07:61", "25:00", "x" * 129]
+        ),
         lambda: rng.choice([0, 1, 7, 8, -1, 24, 96, 1e300, -1e300, 5e-324, 0.5]),
         lambda: rng.uniform(-10, 1200),
         lambda: rng.randrange(-5, 100),

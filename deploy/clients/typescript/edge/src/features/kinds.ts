@@ -338,6 +338,7 @@ function numbered(vocabulary: unknown): Map<string, number> {
 
 function clock(name: string, value: string): number {
   const found = /^(\d{1,2}):(\d{1,2})$/.exec(value);
-  if (found === null || Number(found[2]) > 59) throw new BadValue(`${name}: expected hours or HH:MM, got another text`);
-  return Number(found[1]) + Number(found[2]) / 60;
+  const [hours, minutes] = [Number(found?.[1]), Number(found?.[2])];
+  if (found === null || minutes > 59 || 60 * hours + minutes > 24 * 60) throw new BadValue(`${name}: expected hours or HH:MM, got another text`);
+  return hours + minutes / 60;
 }
