@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import socket
 import ssl
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import uvloop
 import yaml
 from cryptography.hazmat.primitives import serialization
 from pydantic import ValidationError
@@ -24,6 +28,12 @@ from hushstream.schemas.errors import HushstreamError
 
 CANARY = "canary-7f3a"
 PLACE = Path(__file__).parents[2] / "deploy" / "kafka" / "certificates.py"
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.SelectorEventLoop,
+    "uvloop": uvloop.Loop,
+}
 
 
 @pytest.fixture
@@ -56,6 +66,42 @@ def pems(certificates: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     authority.issue(folder, "learner")
     authority.issue(folder, "expired", datetime.now(UTC) - timedelta(days=2))
     return folder
+
+
+@pytest.fixture
+def mute(pems: Path) -> Iterator[int]:
+    """The port of a TLS server that never answers the end of a connection."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pems / "learner.pem")
+    held, over = list[ssl.SSLSocket](), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            held.append(context.wrap_socket(listening.accept()[0], server_side=True))
+            over.wait()
+            held[0].close()
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield listening.getsockname()[1]
+        over.set()
+        serving.join()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_ends_though_the_broker_does_not_answer_the_end_of_its_connection(
+    pems: Path, mute: int, loop: str
+) -> None:
+    """Each client that was closed took half a minute, and workers ended with "no broker answered"."""
+    context = Security(protocol="SSL", ca_file=pems / "ca.pem").ssl_context()
+
+    async def ends() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", mute, ssl=context)
+        writer.close()
+        await asyncio.wait_for(writer.wait_closed(), 5.0)
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(ends())
 
 
 def environment(**values: object) -> dict[str, str]:

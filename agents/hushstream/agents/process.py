@@ -1,4 +1,4 @@
-"""How a process that serves with an event loop collects garbage, and how it ends."""
+"""Which event loop a serving process has, how it collects garbage, and how it ends."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ STEP_SECONDS = 1.0
 _YOUNG_OBJECTS = 10_000
 _MIDDLE_PER_YOUNG = 20
 _NEVER = 1 << 30
+
+
+def use_uvloop() -> None:
+    """Make all event loops those of uvloop, if it is installed: Faust's fetch thread makes one of its own."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 async def collect_in_steps() -> None:
@@ -75,8 +83,7 @@ def wait_for_ever(failure: BaseException | None, told_seconds: float) -> Abstrac
 def exit_if_late(failure: BaseException | None, told_seconds: float) -> Iterator[None]:
     """End this process if the block, in which the stream client ends, takes longer than `END_SECONDS`.
 
-    uvloop waits half a minute for a broker to answer the end of a TLS connection, and Apache Kafka sometimes does not
-    answer. Faust's services wait without limit for tasks that they cancel once, and for their fetch thread while they
+    Faust's services wait without limit for tasks that they cancel once, and for their fetch thread while they
     hold the event loop. So a worker that has drained, saved and committed would hang until somebody kills it.
 
     A thread of its own ends the process, because the event loop may hang. Nothing is lost: everything was saved before.

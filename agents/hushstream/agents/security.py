@@ -12,6 +12,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,19 @@ class SecurityError(ConfigurationError):
 
 class PlaintextRefused(SecurityError):
     """Records would leave this machine unencrypted, and nobody asked for that."""
+
+
+class _Ending(ssl.SSLObject):
+    """Tells the broker that a TLS connection ends, and does not wait for its answer.
+
+    Apache Kafka often gives none, and event loops wait half a minute for it whenever a client is closed. So workers
+    ended at their start, as if no broker answered.
+    """
+
+    def unwrap(self) -> None:
+        """Write the end of the connection."""
+        with suppress(ssl.SSLWantReadError):
+            super().unwrap()
 
 
 class Security(BaseModel):
@@ -95,6 +109,7 @@ class Security(BaseModel):
             context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
         except OSError as error:  # of which ssl.SSLError is one
             raise _unusable("ca_file", self.ca_file, error) from None
+        context.sslobject_class = _Ending
         if self.certificate_file is not None:
             secret = "" if self.key_password is None else self.key_password.get_secret_value()
             try:

@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 from aiohttp import web
 
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
-from hushstream.agents.process import collect_in_steps
+from hushstream.agents.process import collect_in_steps, use_uvloop
 from hushstream.client.logs.following import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord
@@ -167,10 +167,7 @@ def run_gateway(make: Callable[[], ListeningGateway]) -> int:
     for library in ("aiokafka", "kafka"):
         # Only warnings: at lower levels these libraries log whole records, which name users.
         logging.getLogger(library).setLevel(logging.WARNING)
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    use_uvloop()
     try:
         asyncio.run(_without_long_collections(make))
     except HushstreamError as error:

@@ -26,7 +26,14 @@ from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.endpoints import ports_named
 from hushstream.agents.observe.metrics import EXIT_REASONS, STOP_REASONS, Labels, Metrics
-from hushstream.agents.process import EndInTime, collect_in_steps, collect_whole, exit_if_late, wait_for_ever
+from hushstream.agents.process import (
+    EndInTime,
+    collect_in_steps,
+    collect_whole,
+    exit_if_late,
+    use_uvloop,
+    wait_for_ever,
+)
 from hushstream.agents.recovery.recovery import Observe
 from hushstream.agents.recovery.snapshots import MachineFactory
 from hushstream.agents.settings import WorkerSettings
@@ -420,11 +427,7 @@ def run_worker(
         The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
     """
     quiet_libraries()
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        # Set the policy, not only this loop: Faust's fetch thread makes another loop.
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    use_uvloop()
     try:
         asyncio.run(_run_until_signal(settings, make_machine, topics, observe, reporting))
     except HushstreamError as error:

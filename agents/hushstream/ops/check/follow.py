@@ -54,7 +54,7 @@ from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, Work
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.endpoints import ServedMetrics, ports_named
 from hushstream.agents.observe.metric_table import MetricSpec, specs
-from hushstream.agents.process import collect_in_steps
+from hushstream.agents.process import collect_in_steps, use_uvloop
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
@@ -573,10 +573,7 @@ def run_following(
         The exit code: 0 without differences; 1 with differences, or with a one-line error on standard error.
     """
     quiet_libraries()
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    use_uvloop()
     try:
         return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Sampling(share)), once))
     except HushstreamError as error:
