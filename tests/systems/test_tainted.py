@@ -124,6 +124,37 @@ def test_a_start_that_a_line_marks_says_so_where_its_file_is_copied_alone(tmp_pa
         prepare(tmp_path / "third", third, {}, KeySource(seed=1))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        start(),
+        f'{{"tainted": ["start"], "content": {start(private=True)}}}',
+        f'{{"tainted": ["start"], "content": {start(private=True)}, "private_as_stated": true}}',
+        f'{{"tainted": [], "content": {start(private=True)}, "private_as_stated": false}}',
+        f'{{"t\\u0061inted": "start", "content": {start(private=True)}}}',
+    ],
+)
+def test_a_copied_file_says_so_in_any_encoding_and_wrapper(text: str, encoding: str, tmp_path: Path) -> None:
+    values, _ = INPUTS["p2b", "start"]
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / "start.json").write_bytes(text.encode(encoding))
+    third = parse_config({"system": "p2b", "deployment": "third", **values})
+    with pytest.raises(ConfigurationError, match=r"privacy: {tainted: \[start\]}"):
+        prepare(tmp_path / "third", third, {}, KeySource(seed=1))
+
+
+@pytest.mark.parametrize("listed", ["null", "3", '"start"', '{"start": true}', '{"tainted": [], "content": []}'])
+def test_a_damaged_list_of_tainted_inputs_is_no_empty_one(listed: str, tmp_path: Path) -> None:
+    values, _ = INPUTS["p2b", "start"]
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / "start.json").write_text(start(private=True), encoding="utf-8")
+    (tmp_path / "third" / "tainted.json").write_text(listed, encoding="utf-8")
+    third = parse_config({"system": "p2b", "deployment": "third", **values})
+    with pytest.raises(ConfigurationError):
+        prepare(tmp_path / "third", third, {}, KeySource(seed=1))
+
+
 @pytest.mark.parametrize("mark", [" # Not Private", "#not-private", "\t# NOT_PRIVATE as stated"])
 def test_a_mark_counts_in_any_spelling(mark: str) -> None:
     assert is_tainted(f"{mark}\na,b\n")

@@ -32,17 +32,20 @@ def is_tainted(text: str) -> bool:
 
 
 def _is_unstated(content: bytes) -> bool:
-    """Whether this is JSON that has the field anywhere, with another value than true, or that nobody can read."""
-    if _FIELD.encode() not in content and b"\\u" not in content:
+    """Whether this is JSON that has the field anywhere, with another value than true, or that nobody can read.
+
+    A wrapper of `marked` counts with its list alone. The JSON may be in UTF-16 or UTF-32, as whoever reads it takes it.
+    """
+    if not any(one in content for one in (_FIELD.encode(), b"tainted", b"\\u", b"\0")):
         return False
     found: list[Any] = []
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found.extend(value for name, value in members if name == _FIELD)
+        found.extend(value if name == _FIELD else False for name, value in members if name in (_FIELD, "tainted"))
         return dict(members)
 
     try:
-        json.loads(content.decode("utf-8-sig"), object_pairs_hook=pairs)
+        json.loads(content, object_pairs_hook=pairs)
     except RecursionError:
         return True
     except ValueError:
@@ -103,10 +106,15 @@ class Artefacts(NamedTuple):
         Raises:
             ConfigurationError: the file is damaged.
         """
-        listed = map(str, self.json(TAINTED, "names of inputs")) if self.has(TAINTED) else ()
+        listed = self.json(TAINTED, "names of inputs") if self.has(TAINTED) else []
+        if not isinstance(listed, list):
+            raise ConfigurationError(f"{self.path(TAINTED)}: expected a list of names of inputs, got another value")
         saying = [name for name, content in self.files.items() if _is_unstated(content)]
-        of = [json.loads(self.files[name]).get("tainted", [name.removesuffix(".json")]) for name in saying]
-        return tuple(sorted({*listed, *(str(one) for names in of for one in names)}))
+        for name in saying:
+            read = json.loads(self.files[name])
+            named = read.get("tainted") if isinstance(read, dict) else None
+            listed = [*listed, *(named if named and isinstance(named, list) else [name.removesuffix(".json")])]
+        return tuple(sorted(set(map(str, listed))))
 
     @property
     def non_private_arm(self) -> bool:
