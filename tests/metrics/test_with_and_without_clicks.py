@@ -288,6 +288,8 @@ async def gateway_pages(clicks: bool) -> tuple[list[list[str]], bytes]:
             async def look() -> None:
                 async with session.get(f"http://127.0.0.1:{endpoints.port}/metrics") as answer:
                     lines = (await answer.text()).splitlines()
+                async with session.get(f"{base}/readyz") as ready:
+                    lines.append(await ready.text())
                 pages.append([line for line in lines if "_created" not in line])
 
             async def decide(*events: str) -> None:
@@ -310,6 +312,7 @@ def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_click
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hushstream.gateway.listening.MEASURE_SECONDS", 0.02)
+    monkeypatch.setattr("hushstream.gateway.listening.SILENT_SECONDS", 0.1)
     (clicked, told), (silent, untold) = (asyncio.run(gateway_pages(clicks)) for clicks in (True, False))
     assert clicked == silent
     assert any(line.endswith(" 11.0") for line in clicked[-1]), "eleven decisions were asked for"

@@ -391,3 +391,19 @@ def test_a_seeded_key_has_no_line():
 def test_a_written_key_is_a_ring_of_one(tmp_path):
     key = write_key(tmp_path / "edge.key")
     assert load_ring(tmp_path / "edge.key").of(0) == key
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 20])
+def test_a_check_finds_a_key_that_another_zone_will_derive(tmp_path, epoch):
+    """As where a file was restored from a backup of before its rotation, and a key of after it was copied."""
+    generate_keys(tmp_path, ["edge"])
+    later = load_key(key_path(tmp_path, "edge"))
+    for step in range(1, epoch + 1):
+        later = next_key(later, step)
+    path = key_path(tmp_path, "shuffler")
+    path.write_text(key_line(later), encoding="utf-8")
+    path.chmod(0o600)
+    assert [one.problem for one in check(tmp_path, ["edge", "shuffler"])] == [
+        None,
+        "expected a key of its own, got a key of zone edge",
+    ]

@@ -14,7 +14,7 @@ import ssl
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -216,12 +216,25 @@ SILENT_SECONDS = 5.0
 class BoundedLog:
     """Wraps an `EventLog` and limits its unacknowledged records, which pile up while no broker answers."""
 
-    def __init__(self, log: EventLog, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Allow ``most`` records to wait for their acknowledgement."""
-        self._log = log
-        self._most = most
+    def __init__(
+        self,
+        log: EventLog,
+        most: int,
+        feedback: Container[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Allow ``most`` records to wait for their acknowledgement.
+
+        Args:
+            log: is limited.
+            most: how many may wait.
+            feedback: the topics whose records do not count in `answers`: everybody may read that.
+            clock: seconds.
+        """
+        self._log, self._most, self._feedback = log, most, feedback
         self._clock = clock
         self._sending: dict[asyncio.Future[int], float] = {}
+        self._asking: dict[asyncio.Future[int], float] = {}
 
     @property
     def waiting(self) -> int:
@@ -230,8 +243,8 @@ class BoundedLog:
 
     @property
     def answers(self) -> bool:
-        """Whether the log answers: no record has waited too long for its acknowledgement."""
-        oldest = next(iter(self._sending.values()), None)
+        """Whether the log answers: no record but feedback has waited too long for its acknowledgement."""
+        oldest = next(iter(self._asking.values()), None)
         return oldest is None or self._clock() - oldest < SILENT_SECONDS
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
@@ -250,6 +263,9 @@ class BoundedLog:
         sending = asyncio.ensure_future(self._log.append(topic, partition, value))
         self._sending[sending] = self._clock()
         sending.add_done_callback(self._sending.pop)
+        if topic not in self._feedback:
+            self._asking[sending] = self._clock()
+            sending.add_done_callback(self._asking.pop)
         return sending
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:

@@ -357,7 +357,8 @@ class Gateway(ListeningGateway):
     async def _connect(self, metrics: GatewayMetrics) -> GatewayServer:
         settings = self.settings
         served = served_of(self.system, settings.party)
-        bounded = BoundedLog(self.log, settings.unacknowledged)
+        feedback = conversation_of(self.system, settings.party).feedback
+        bounded = BoundedLog(self.log, settings.unacknowledged, feedback)
         answers = served.over(bounded, self.system, settings)
         users = UserRates(settings.user_requests_per_second, settings.user_burst)
         retired = None

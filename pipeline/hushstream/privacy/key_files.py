@@ -276,11 +276,16 @@ class KeyCheck:
     epochs: tuple[int, int] | None = None
 
 
+_AHEAD = 64
+"""How many epochs beyond the newest one are compared: a zone can derive later keys before it has rotated to them."""
+
+
 def check(directory: str | Path, zones: Iterable[str]) -> tuple[KeyCheck, ...]:
     """Check the key files of a directory as workers do, and compare them.
 
     Two zones with the same key are a problem, because each could then remove the other's protection. So are two of
-    which one has a key that the other had before or can still derive: a file that was copied, and rotated afterwards.
+    which one has a key that the other had before or can still derive: a file that was copied, and rotated afterwards;
+    or a later key alone, beside a file that was restored from before its rotation.
     """
     rings: dict[str, KeyRing | KeyFileError] = {}
     for zone in zones:
@@ -288,7 +293,7 @@ def check(directory: str | Path, zones: Iterable[str]) -> tuple[KeyCheck, ...]:
             rings[zone] = load_ring(key_path(directory, zone))
         except KeyFileError as error:
             rings[zone] = error
-    newest = max((ring.current for ring in rings.values() if isinstance(ring, KeyRing)), default=0)
+    newest = _AHEAD + max((ring.current for ring in rings.values() if isinstance(ring, KeyRing)), default=0)
     results: list[KeyCheck] = []
     seen: dict[bytes, str] = {}
     for zone, ring in rings.items():
