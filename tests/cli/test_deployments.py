@@ -16,9 +16,9 @@ import yaml
 from full_disk import no_room
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
-from hushstream.api.calls import meanings
 from hushstream.cli.configure.config_options import settings
 from hushstream.cli.main import main
+from hushstream.engine.configuration import meanings
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promises.promise import NOT_PRIVATE

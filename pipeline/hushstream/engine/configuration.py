@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -12,11 +14,29 @@ from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
 
+_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
 _UNDIGESTED = "undigested"
 """Metadata of a setting that no computation uses. It is in no canonical form."""
 
 LARGEST_EPSILON = 20.0
 """The largest epsilon of one release; a larger one protects nobody."""
+
+
+def meanings(made: type) -> dict[str, str]:
+    """The meaning of each field by its name: the entries below ``Attributes:`` of a class, each joined to one line."""
+    _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in below.splitlines():
+        entry = _ENTRY.fullmatch(line)
+        if entry is not None:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif line.startswith(" " * 8):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
 
 
 def declared_features(given: Any, under: str = "") -> FeatureSchema:

@@ -7,8 +7,6 @@ A name that is a keyword of Python gets an underscore at its end: ``--from`` is 
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -16,6 +14,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any, Literal, get_origin, get_type_hints
 
+from hushstream.engine.configuration import meanings
 from hushstream.replay.catalogue.worlds import known_worlds
 from hushstream.replay.checks import PlayOptions, nested
 from hushstream.replay.experiments import catalogue, findings
@@ -26,26 +25,6 @@ from hushstream.replay.run import options_of, run_with, world_values
 from hushstream.replay.study import Progress, Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import DEFAULT
-
-_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
-
-
-def meanings(made: type) -> dict[str, str]:
-    """The meaning of each field by its name: the entries below ``Attributes:`` of a class, each joined to one line."""
-    _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in below.splitlines():
-        entry = _ENTRY.fullmatch(line)
-        if entry is not None:
-            names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
-        elif line.startswith(" " * 8):
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-        else:
-            names = []
-    return found
-
 
 SHARED = tuple(one.name for one in fields(PlayOptions))
 """Options that every system has; `hushstream.api.run` has parameters for them."""

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.agents.worker.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
-from hushstream.api.calls import meanings
 from hushstream.cli.configure.deployments import config_app
 from hushstream.cli.options import AsJson, show
+from hushstream.engine.configuration import meanings
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.language import SHARED
 from hushstream.systems.catalogue import kind_of, kinds

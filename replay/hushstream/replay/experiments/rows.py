@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
-from scipy.stats import t as student
+from scipy.special import betaincinv, stdtrit
 
 from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import Guarantee
@@ -56,7 +55,7 @@ def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:
     mean = float(values.mean())
     if len(values) < 2:
         return mean, float("nan"), float("nan")
-    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    half = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
     return mean, mean - half, mean + half
 
 
@@ -68,9 +67,10 @@ def columns(name: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
 
 def share(name: str, held: Sequence[bool]) -> Row:
     """Columns of a share of trials: the share and its exact 95 % interval (Clopper and Pearson 1934)."""
-    found = binomtest(sum(held), len(held))
-    low, high = found.proportion_ci()
-    return {name: found.statistic, f"{name}_low": float(low), f"{name}_high": float(high)}
+    hits, trials = sum(held), len(held)
+    low = betaincinv(hits, trials - hits + 1, 0.025) if hits else 0.0
+    high = betaincinv(hits + 1, trials - hits, 0.975) if hits < trials else 1.0
+    return {name: hits / trials, f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
 def beside(column: str, **rows: Row) -> Row:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from markupsafe import escape
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.ops.statement import Statement
@@ -293,7 +293,7 @@ def gain_kept(
     count = left.shape[1]
     if count < 2:
         return None
-    limit = float(student.ppf(0.975, count - 1)) ** 2 * count / (count - 1) / rows**2
+    limit = float(stdtrit(count - 1, 0.975)) ** 2 * count / (count - 1) / rows**2
     ours, both, whole = (limit * float((left[i] * left[j]).sum()) for i, j in ((0, 0), (0, 1), (1, 1)))
     leading = float(means[1]) ** 2 - whole
     if means[1] <= 0 or leading <= 0:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from hushstream.engine.declare.plan import Plan
 from hushstream.privacy.amounts import count_text
@@ -79,7 +79,7 @@ def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: N
     if count < 2:
         return Gap(mean, None, None, count)
     deviation = math.sqrt(count / (count - 1) * float((left**2).sum())) / rows
-    half = float(student.ppf(_LEVEL, count - 1)) * deviation
+    half = float(stdtrit(count - 1, _LEVEL)) * deviation
     return Gap(mean, mean - half, mean + half, count)
 
 
