@@ -14,6 +14,7 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
+from hushstream.systems.colin.configuration import MixtureConfig
 from hushstream.systems.colin.rows import Rows
 
 MODES = {
@@ -240,6 +241,19 @@ def test_what_has_left_stays_and_what_was_open_does_not_leave(related):
         assert [(node, reward) for node, _, reward in rig.rows()] == [(ANN, 0.25), (BOB, 0.75)]
         kinds = [codec.decode(output.value)[0] for output in rig.seen.releases("rewards")]
         assert kinds == ["Rewards", "Erasure", "Seal"]
+
+
+def test_what_a_users_dark_visits_learned_is_deleted_and_nothing_is_added(related):
+    mixed = {"alpha": 0.1, "mixture": MixtureConfig(first_visits=0, clean_share=0.001)}
+    rig = related.RelatedLearnerRig(related.make_system(learner=mixed, release={"mechanism": "noisy-reward"}))
+    nothing = rig.machine.own.dump()
+    for event in ("before", "after"):
+        rig.interact(event, "ann", 1.0)
+        rig.wait(30)
+        rig.end_phase()
+        rig.fold()
+        assert (rig.machine.own.dump()[-8 * 9 :] == nothing[-8 * 9 :]) is (event == "after")
+        forget(rig)
 
 
 def test_the_counter_is_told_by_the_learner_of_the_users_home(related):

@@ -412,7 +412,10 @@ def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
     return {**named, "part": part, "content": b"nobody's"}
 
 
-def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Variant:
+_MIXED = {"mixture": {"first_visits": 1, "clean_share": 0.3}}
+
+
+def _colin(name: str, learner: Mapping[str, Any], named: bool = False, **release: Any) -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "colin",
@@ -425,7 +428,7 @@ def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Va
                 "early_feedback": 4,
                 "remembered_events": 30,
             },
-            "learner": {"algorithm": algorithm, "alpha": 0.1},
+            "learner": {"alpha": 0.1, **learner},
             "release": {"mechanism": "negative-digit", "horizon": 16, "window_units": 5, **release},
             "privacy": {"units_per_person": 7, "epochs": 3},
         }
@@ -752,11 +755,17 @@ VARIANTS = (
     ),
     _p2b_devices("p2b-declared-devices"),
     _p2b_in_parts("p2b-declared-named-in-parts"),
-    _colin("colin-counter", "colin", window_seconds=6.0),
-    _colin("colin-learner", "goblin", noise_at="learner"),
-    _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
-    _colin("colin-named", "colin", named=True, window_seconds=6.0),
-    _colin("colin-named-learner", "goblin", named=True, noise_at="learner"),
+    _colin("colin-counter", {"algorithm": "colin"}, window_seconds=6.0),
+    _colin("colin-learner", {"algorithm": "goblin"}, noise_at="learner"),
+    _colin("colin-noisy-reward", {"algorithm": "linucb", **_MIXED}, noise_at="learner", mechanism="noisy-reward"),
+    _colin("colin-named", {"algorithm": "colin"}, named=True, window_seconds=6.0),
+    _colin(
+        "colin-named-learner",
+        {"algorithm": "goblin", **_MIXED},
+        named=True,
+        mechanism="noisy-reward",
+        noise_at="learner",
+    ),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
     _pdap("pdap-named", named=True, placement="serving"),

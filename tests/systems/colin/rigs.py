@@ -269,11 +269,11 @@ def model_of(system: CollaborativeSystem, rows: Sequence[Reward]) -> list[bytes]
     return [aggregator.genesis, *aggregator.journal]
 
 
-def played(system: CollaborativeSystem, flip: bool) -> RelatedLearnerRig:
-    """Some rounds of three users; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
+def played(system: CollaborativeSystem, flip: bool, visits: int = 30) -> RelatedLearnerRig:
+    """Some visits of three users; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
     rig = RelatedLearnerRig(system, SECRET)
     draw = np.random.default_rng(5)
-    for number in range(30):
+    for number in range(visits):
         user, event = USERS[number % 3], f"e{number}"
         arm = rig.decide(event, user, some_features(number))
         way, reward = draw.integers(4), abs(float(draw.choice([0.0, 1.0, 0.3])) - flip)

@@ -14,21 +14,25 @@ from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.configuration import ExplorationConfig, FeedbackConfig, PartitionConfig, PrivacyConfig
 from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.declare.plan import Audience
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.privacy.promises.page import page_json, page_text
+from hushstream.privacy.promises.promise import Form
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import (
     CollaborationConfig,
     CollaborativeConfig,
     ContinualConfig,
     FeatureConfig,
+    MixtureConfig,
     collaborative_digest,
 )
 from hushstream.systems.colin.deployment import GRAPH as EDGES
 from hushstream.systems.colin.deployment import RELATION, USERS, CollaborativeSystem, inputs_of, read_relation
 from hushstream.systems.colin.deployment import prepare as prepared
+from hushstream.systems.colin.plan import plan
 from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
 from hushstream.systems.colin.system import KIND, declare
 
@@ -36,6 +40,7 @@ NAN, INF = float("nan"), float("inf")
 SECTIONS = {
     "features": FeatureConfig,
     "learner": CollaborationConfig,
+    "learner.mixture": MixtureConfig,
     "feedback": FeedbackConfig,
     "release": ContinualConfig,
     "partitions": PartitionConfig,
@@ -56,6 +61,8 @@ BAD = {
     "learner.self_weight": [-0.1, NAN, INF, "1"],
     "learner.tie_weight": [-0.1, NAN, INF, "1", None],
     "learner.failure": [0, 1, -0.5, NAN, "small"],
+    "learner.mixture.first_visits": [-1, 1_000_001, 1.5],
+    "learner.mixture.clean_share": [0, 1.1, NAN, "some"],
     "release.noise_at": ["nobody", "", None],
     "release.mechanism": ["tree", "", None],
     "release.noise": ["uniform", "", None],
@@ -80,6 +87,7 @@ TOP = {
     "named_items": [1, "yes", None],
     "system": ["p2b", None],
 }
+MIXED = CollaborationConfig(mixture=MixtureConfig())
 GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
 
 
@@ -105,7 +113,7 @@ def make(**changes):
 
 @pytest.mark.parametrize("name", BAD)
 def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
-    section, key = name.split(".")
+    section, _, key = name.rpartition(".")
     for value in BAD[name]:
         with pytest.raises(ConfigurationError) as caught:
             SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
@@ -122,10 +130,10 @@ def test_an_impossible_value_at_the_top_names_its_field(name):
 
 
 def test_every_field_has_its_impossible_values_tested():
-    own = ("features", "learner", "release")
+    own = ("features", "learner", "learner.mixture", "release")
     named = {f"{section}.{field.name}" for section in own for field in fields(SECTIONS[section])}
-    assert named == {name for name in BAD if name.partition(".")[0] in own}
-    assert {field.name for field in fields(CollaborativeConfig)} == {*TOP, *SECTIONS}
+    assert named - {"learner.mixture"} == {name for name in BAD if name.rpartition(".")[0] in own}
+    assert {*(field.name for field in fields(CollaborativeConfig)), "learner.mixture"} == {*TOP, *SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +171,8 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
             },
             "learner.alpha",
         ),
+        ({"learner": MIXED, "release": ContinualConfig(mechanism="blt", noise="gaussian")}, "learner.mixture"),
+        ({"learner": replace(MIXED, alpha="lemma"), "release": ContinualConfig(mechanism="exact")}, "learner.alpha"),
     ],
 )
 def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field):
@@ -341,13 +351,22 @@ def test_every_value_and_every_tie_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    assert leaves - {"system", "mode", "partitions.shuffler", "privacy.person", "privacy.tainted"} == set(OTHERS)
+    assert leaves - {
+        "system",
+        "mode",
+        "learner.mixture",
+        "partitions.shuffler",
+        "privacy.person",
+        "privacy.tainted",
+    } == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(collaborative_digest(changed, GRAPH.canonical()))
-    assert len(seen) == 3 + len(OTHERS)
+    noisy = replace(base, release=replace(base.release, mechanism="noisy-reward", noise="laplace"))
+    seen |= {collaborative_digest(one, GRAPH.canonical()) for one in (noisy, replace(noisy, learner=MIXED))}
+    assert len(seen) == 5 + len(OTHERS)
     said = replace(base, privacy=PrivacyConfig("unprotected"), mode="shadow")
     own = collaborative_digest(base, GRAPH.canonical())
     assert collaborative_digest(said, GRAPH.canonical()) == own, "the mode and words about the promise are in no digest"
@@ -564,3 +583,29 @@ def test_no_reward_moves_a_projected_sum_further_than_its_users_row_and_some_rew
         moved = [np.linalg.norm(np.kron(relation.matrix[user], row), ord=order) for row in features]
         assert max(moved) <= bounds[user] * (1 + 1e-12)
         assert max(moved) >= bounds[user] * (1 - 1e-12)
+
+
+def test_what_dark_visits_show_is_clear_in_the_guarantee_and_only_clean_arms_are_public():
+    release = ContinualConfig(mechanism="noisy-reward")
+    plain, mixed = (
+        CollaborativeSystem.of(make(release=release, learner=learner), GRAPH).guarantee()
+        for learner in (CollaborationConfig(), MIXED)
+    )
+    assert [{one.form for one in found.contents if one.topic == "decisions"} for found in (plain, mixed)] == [
+        {Form.PUBLIC},
+        {Form.CLEAR},
+    ]
+    assert "arms shown at clean visits" in page_text(mixed)
+    assert "arms shown at clean visits" not in page_text(plain)
+    assert mixed.cost == plain.cost
+
+
+def test_a_plan_does_not_call_a_deployment_with_dark_visits_useless():
+    release = ContinualConfig(mechanism="noisy-reward", rewards_per_user=20)
+    audience = Audience(1_000, 20)
+    plain, mixed = (
+        plan(make(release=release, learner=replace(learner, algorithm="linucb")), 3, audience)
+        for learner in (CollaborationConfig(), MIXED)
+    )
+    assert (plain.beats, mixed.beats) == (False, None)
+    assert "Dark visits follow each user's own exact rewards too" in mixed.verdict

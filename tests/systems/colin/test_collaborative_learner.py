@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from hushstream.counting.blocks import BlockPlan
+from hushstream.engine.learner.batch import CERTAIN
 from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.engine.state.packed import OtherForm
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch
-from hushstream.systems.colin.configuration import GRID_BITS, plan_of
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.algorithm.estimator import OwnRewards
+from hushstream.systems.colin.configuration import GRID_BITS, MixtureConfig, plan_of
 from hushstream.systems.colin.relation import TextbookCollaborative
 
 
@@ -303,25 +306,68 @@ def without(fields, *names):
     return {name: value for name, value in fields.items() if name not in names}
 
 
-@pytest.mark.parametrize("noise_at", ["server", "learner", "noisy"])
+MIXED = {"mixture": MixtureConfig(first_visits=3, clean_share=0.3)}
+NOISY = {"mechanism": "noisy-reward", "reward_levels": 1, "epsilon": 4}
+
+
+@pytest.mark.parametrize("noise_at", ["server", "learner", "noisy", "mixed", "mixed at the server"])
 def test_only_contents_move_with_the_rewards(related, noise_at):
+    """Where visits are dark decisions move too, which stay in their zone; nothing that leaves it does."""
+    mixed = noise_at.startswith("mixed")
     system = {
         "server": lambda: related.make_system(),
         "learner": lambda: related.edge_system(rewards_per_user=5),
-        "noisy": lambda: related.edge_system(rewards_per_user=5, mechanism="noisy-reward", reward_levels=1, epsilon=4),
+        "noisy": lambda: related.edge_system(rewards_per_user=5, **NOISY),
+        "mixed": lambda: related.make_system(learner=MIXED, release={"noise_at": "learner", **NOISY}),
+        "mixed at the server": lambda: related.make_system(learner=MIXED, release=NOISY),
     }[noise_at]()
     found = []
     for flip in (False, True):
-        rig = related.played(system, flip)
+        rig = related.played(system, flip, 150 if mixed else 30)
         seen = rig.seen
         places = [(output.topic, output.partition, output.key, len(output.value)) for output in seen.outputs]
         sent = [codec.decode(output.value) for output in seen.outputs]
         public = [(name, without(fields, "rewards", "sums")) for name, fields in sent]
         journals = [without(record, "head", "chain") for record in seen.journals]
         content = [fields.get("rewards", fields.get("sums")) for _, fields in sent]
-        found.append(((places, public, journals), content))
+        found.append(((places, public), journals, content))
     assert found[0][0] == found[1][0]
-    assert found[0][1] != found[1][1]
+    assert (found[0][1] == found[1][1]) is not mixed
+    assert found[0][2] != found[1][2]
+
+
+@pytest.mark.parametrize("noise_at", ["server", "learner"])
+def test_rows_of_clean_visits_alone_leave(related, noise_at):
+    rig = related.played(related.make_system(learner=MIXED, release={**NOISY, "noise_at": noise_at}), flip=False)
+    drawn = [rig.machine._drawn("visit", related.USERS[number % 3], f"e{number}") for number in range(30)]
+    clean = [number for number, coin in enumerate(drawn) if number < 9 or coin < 0.3 * CERTAIN]
+    assert 9 < len(clean) < 30
+    sent = rig.seen.records(
+        "rewards" if noise_at == "server" else "releases", "Rewards" if noise_at == "server" else "Release"
+    )
+    shown = [row for fields in sent for row in np.frombuffer(fields["contexts"], "<f4").reshape(-1, related.DIMENSION)]
+    offered = {tuple(row): number for number in range(30) for row in related.some_features(number)}
+    assert {offered[tuple(row)] for row in shown} <= set(clean)
+    assert len(shown) >= 5
+
+
+def test_a_dark_visit_is_scored_by_the_released_model_and_the_users_own_rewards():
+    draw = np.random.default_rng(3)
+    phi, root = draw.normal(size=3), draw.normal(size=(3, 3))
+    own = OwnRewards(np.tile(0.5 * np.eye(3), (2, 1, 1)), 1.5, 0.36)
+    width, features, shown, rewards = root @ root.T, draw.normal(size=(5, 3)), draw.normal(size=(7, 3)), draw.random(7)
+    for row, reward in zip(shown, rewards, strict=True):
+        own.learn(1, row, reward)
+    told = 0.1 * np.linalg.inv(width)
+    for user, (gram, moment) in enumerate([(0.0, 0.0), (shown.T @ shown, rewards @ shown)]):
+        precision = (1.5 - 0.1 * 2) * np.eye(3) + told + gram
+        theta = np.linalg.solve(precision, told @ phi + moment)
+        bounds = [x @ theta + 0.1 * np.sqrt(x @ np.linalg.solve(precision, x)) for x in features]
+        assert own.scores(user, features, phi, width, 0.1) == pytest.approx(bounds)
+    own.forget(1)
+    assert np.array_equal(*(own.scores(user, features, phi, width, 0.1) for user in range(2)))
+    with pytest.raises(HushstreamError, match="2 users in 3 dimensions"):
+        own.load(OwnRewards(np.ones((2, 1, 1)), 1.0, 0.0).dump())
 
 
 MARK = "payload-canary"

@@ -40,6 +40,7 @@ from hushstream.engine.configuration import (
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
+    between,
     keep,
     not_negative,
     number,
@@ -103,6 +104,27 @@ class FeatureConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MixtureConfig:
+    """Which visits are clean; all others are dark (`hushstream.systems.colin.algorithm.estimator`).
+
+    Attributes:
+        first_visits: so many visits of a user are clean, from the first on: more is learned for others, at the user's
+            cost where users are not alike.
+        clean_share: the chance of each later visit to be clean, by a coin that depends on no reward.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    first_visits: int = 0
+    clean_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("learner.mixture.first_visits", self.first_visits, 0, 1_000_000)
+        keep(self, clean_share=between("learner.mixture.clean_share", self.clean_share, 0.001, 1))
+
+
+@dataclass(frozen=True, slots=True)
 class CollaborationConfig:
     """How users share; for ``auto`` see `hushstream.systems.colin.deployment`.
 
@@ -116,6 +138,8 @@ class CollaborationConfig:
         self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
         failure: probability with which the width of lemma may fail.
+        mixture: clean visits, which the shared model learns from, and dark ones, which also follow the user's own exact
+            rewards; null where all visits are clean. It needs noise on each reward.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -126,6 +150,7 @@ class CollaborationConfig:
     self_weight: float = 1.0
     tie_weight: float = 1.0
     failure: float = 0.05
+    mixture: MixtureConfig | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -359,6 +384,12 @@ class CollaborativeConfig:
         lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
         expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
         require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
+        if self.learner.mixture is not None:
+            once = self.release.mechanism in ("noisy-reward", "exact")
+            expected = "none beside a counter (a dark visit would wait for rewards that its noise drowns)"
+            require(once, "learner.mixture", expected, f"one, with {self.release.mechanism}")
+            expected = "a number beside learner.mixture (the lemma covers clean visits alone)"
+            require(self.learner.alpha != "lemma", "learner.alpha", expected, self.learner.alpha)
 
 
 def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:

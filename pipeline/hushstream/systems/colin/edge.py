@@ -1,6 +1,9 @@
 """The learner role of a collaborative system: decides by the shared model, joins rewards, and sends rows on.
 
-A user has no model of their own: decisions follow from the last published version, so they reveal nothing to others.
+Decisions follow from the last published version, so they reveal nothing to others. With ``learner.mixture`` this holds
+for clean visits; the others are dark: their decisions follow from the user's own exact rewards as well
+(`hushstream.systems.colin.algorithm.estimator`), no row of them leaves, and nobody else learns from them.
+
 The row of a decision leaves when its settle time has passed in log time, or at a phase end: the features of the arm
 that was on screen, and its reward, 0 if none came by then (`hushstream.engine.learner.awaiting`).
 
@@ -36,14 +39,16 @@ from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import Output
-from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, record, rows
+from hushstream.engine.state.declared import FIXED, Several, State, integer, optional_part, own_part, record, rows
 from hushstream.feedback.memory import PastDecision, ShownEarlyFeedback
 from hushstream.learners.exploration import Drawn, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.algorithm.estimator import OwnRewards
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
-from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
+from hushstream.systems.colin.configuration import local_reward_of
+from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem, alone_ridge
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
 
@@ -56,6 +61,7 @@ class OpenRow(NamedTuple):
     arm: int
     model_version: int
     features: NDArray[np.float32]
+    clean: bool
     shown: bool = False
     other_shown: bool = False
     reward: float | None = None
@@ -69,6 +75,7 @@ _OPEN = record(
     arm="int",
     model_version="int",
     features="bytes",
+    clean="boolean",
     shown="boolean",
     other_shown="boolean",
     reward=["null", "double"],
@@ -121,6 +128,7 @@ _NUMBERED = State(
     models=only_reader(),
     shared=Several({"model_version": "int", "parameters": "bytes", "widths": "bytes"}, _pack_shared, _unpack_shared),
     open=open_rows(_OPEN, _pack_row, _unpack_row),
+    own=optional_part("own rewards"),
     **MEMORIES,
     taken=rows("<i8"),
     leaf=integer(),
@@ -164,6 +172,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         """Users of other partitions."""
         self.policy = system.config.learner.algorithm
         self.exploration = system.config.exploration.rule()
+        self.own = own_rewards(system, self.shared.widths)
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
@@ -230,7 +239,8 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
                 return
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
-        scores = self.shared.scores(node, features.astype(np.float64), system.alpha)
+        clean = self._is_clean(node, user, event_id)
+        scores = self._scores(node, features.astype(np.float64), clean)
         arm, propensity = self._choose(scores, eligible, user, event_id)
         past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.replayed is not None:
@@ -240,17 +250,32 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         early = self.early.claim(event_id)
         if self.taken[node] != FORGOTTEN:
             version, chosen = self.shared.version, features[arm].copy()
-            self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen))
+            self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen, clean))
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
         if early:
             self.learn(Clicks.early(early), batch.earlier, batch)
 
+    def _is_clean(self, node: int, user: str, event_id: str) -> bool:
+        """Whether a visit follows from releases alone; it depends on nothing but the visits so far and a keyed coin."""
+        mixture = self.system.config.learner.mixture
+        if mixture is None or self.own is None:
+            return True
+        self.own.visits[node] += 1
+        coin = self._drawn("visit", user, event_id)
+        return bool(self.own.visits[node] <= mixture.first_visits) or coin < mixture.clean_share * CERTAIN
+
+    def _scores(self, node: int, features: NDArray[np.float64], clean: bool) -> NDArray[np.float64]:
+        shared, alpha = self.shared, self.system.alpha
+        if clean or self.own is None:
+            return shared.scores(node, features, alpha)
+        return self.own.scores(node, features, shared.parameters[node], shared.widths[node], alpha)
+
     def _choose(
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
     ) -> Drawn:
         if self.exploration is not None:
-            return draw(self.exploration.weights(scores, eligible), self._drawn(user, event_id))
+            return draw(self.exploration.weights(scores, eligible), self._drawn("exploration", user, event_id))
         if eligible is not None:
             scores[~eligible] = -np.inf
         return Drawn(int(np.argmax(scores)), CERTAIN)
@@ -266,11 +291,11 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         """How far scores must move from these to give this answer; 0 if these give it."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
-        return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
+        return self.exploration.tie_gap(scores, eligible, self._drawn("exploration", *event), Drawn(arm, propensity))
 
-    def _drawn(self, user: str, event_id: str) -> int:
-        """The random number of an event, from 0 to `CERTAIN` - 1; a repeated request gets the same one."""
-        digest = self.key.digest("exploration", user.encode(), event_id.encode())
+    def _drawn(self, purpose: str, user: str, event_id: str) -> int:
+        """A random number of an event, from 0 to `CERTAIN` - 1; a repeated request gets the same one."""
+        digest = self.key.digest(purpose, user.encode(), event_id.encode())
         return int.from_bytes(digest, "little") % CERTAIN
 
     def past_of(self, row: OpenRow) -> PastDecision:
@@ -300,6 +325,8 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
             return
         self.open.drop(user)
         self.taken[node] = FORGOTTEN
+        if self.own is not None:
+            self.own.forget(node)
         if self.noised_sums is not None:
             self.noised_sums.erase(node)
             return
@@ -307,9 +334,13 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         batch.outputs.append(Output("rewards", 0, codec.encode("Erasure", fields)))
 
     def send(self, settled: Sequence[tuple[str, OpenRow]], batch: DecisionBatch) -> None:
-        """Send settled rows to the counter in clear, or add them to the counters of this role."""
-        for first in range(0, len(settled), MAX_ROWS_A_RECORD):
-            names, part = zip(*settled[first : first + MAX_ROWS_A_RECORD], strict=True)
+        """Send settled rows of clean visits to the counter in clear, or add them to the counters of this role."""
+        if self.own is not None:
+            for _, row in settled:
+                self.own.learn(row.node, row.features.astype(np.float64), row.reward or 0.0)
+        clean = [one for one in settled if one[1].clean]
+        for first in range(0, len(clean), MAX_ROWS_A_RECORD):
+            names, part = zip(*clean[first : first + MAX_ROWS_A_RECORD], strict=True)
             rows = Rows(
                 np.array([row.node for row in part], dtype=np.int32),
                 np.array([row.features for row in part], dtype=np.float32),
@@ -389,6 +420,20 @@ class SharedParameters:
         squares = np.einsum("nd,nd->n", features @ self.widths[node], features)
         bounds: NDArray[np.float64] = features @ self.parameters[node] + alpha * np.sqrt(np.maximum(squares, 0.0))
         return bounds
+
+
+def own_rewards(system: CollaborativeSystem, cold: NDArray[np.float64]) -> OwnRewards | None:
+    """The statistics behind dark visits, before the first; None where all visits are clean.
+
+    Args:
+        system: the deployment.
+        cold: float64 (N, d, d), the widths of the version before any row.
+    """
+    config = system.config
+    if config.learner.mixture is None:
+        return None
+    noise = 0.0 if config.release.mechanism == "exact" else local_reward_of(config.release).variance
+    return OwnRewards(cold, alone_ridge(system.features.dimension), noise)
 
 
 def cold_parameters(system: CollaborativeSystem) -> SharedParameters:

@@ -209,7 +209,22 @@ def priced(config: CollaborativeConfig, nodes: int) -> Priced:
         ConfigurationError: not even one epoch fits the budget.
     """
     what = (config.release, config.features, nodes, config.budget)
-    return Priced(release_guarantee(*what), (budget_facts(*what),), {"ledger": spending_terms(*what)})
+    promise = release_guarantee(*what)
+    if config.learner.mixture is not None:
+        promise = _with_dark_visits(promise)
+    return Priced(promise, (budget_facts(*what),), {"ledger": spending_terms(*what)})
+
+
+def _with_dark_visits(promise: Guarantee) -> Guarantee:
+    """The guarantee where the items of dark visits follow from the user's own exact rewards."""
+    decided = _content("decisions", "the arm decided for each event id, at dark visits from exact rewards", Form.CLEAR)
+    contents = tuple(decided if one.topic == decided.topic else one for one in promise.contents)
+    public = tuple(one.replace("arms shown,", "arms shown at clean visits,") for one in promise.not_protected)
+    dark = (
+        "what a user is shown at dark visits follows from their own exact rewards: it stays with them and the edge "
+        "zone, and no later context follows from it"
+    )
+    return replace(promise, contents=contents, not_protected=public, conditions=(*promise.conditions, dark))
 
 
 def budget_facts(

@@ -145,12 +145,17 @@ _ARMS_ARE_PUBLIC = (
     "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and arms are drawn from "
     "released models, not from rewards."
 )
+_CLEAN_ARMS_ARE_PUBLIC = (
+    "It changes no guarantee: only arms of clean visits are public, and those are drawn from released models."
+)
 
 
 def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
     """Lambda of the models, once the graph is there, the mechanism and why, and what exploration means."""
     deviation = math.sqrt(plan.sum_noise(config, config.release.rewards_per_user))
-    explores = exploration_facts(config.exploration, _ARMS_ARE_PUBLIC)
+    explores = exploration_facts(
+        config.exploration, _ARMS_ARE_PUBLIC if config.learner.mixture is None else _CLEAN_ARMS_ARE_PUBLIC
+    )
     chosen = (Fact("noise", deviation, f"Mechanism: {plan.noise_taken(config)}."), *explores)
     if not artefacts.has(RELATION):
         return chosen

@@ -16,6 +16,23 @@ The last updates v wait as rows of a panel and go into C together by `dsyrk`; ev
 The bits of a state follow from the sequence of calls that change it (`observe`, `observe_batch`, `learn`,
 `set_moment`) on one machine with one BLAS thread: `observe_batch` is the same as `observe` row by row, and neither
 reading, nor dump and load, changes them.
+
+*Own rewards.* What each user's own exact rewards tell, beside the released model: the statistics behind dark visits.
+
+A clean visit is answered from released parameters alone, and its noised reward is learned from. A dark visit is
+answered from the released parameters and from all exact rewards of this user; nothing of it is learned by others, and
+the item that it shows must not leave the zone that holds rewards.
+
+For user u with released parameters phi and width C (`SharedParameters`), C_0 the width before any row, and own features
+x with rewards y,
+
+    P = ridge I + t (C^-1 - C_0^-1) + sum x x',    theta = P^-1 (t C^-1 phi + sum y x),    t = r / (r + v)
+
+and an item with features x is scored by ``x . theta + alpha sqrt(x' P^-1 x)``. C^-1 - C_0^-1 is what the released rows
+tell beyond the model's own prior, which is left out: mixed over many users it is so narrow that it would outweigh some
+twenty rewards of the user. t is how much less a noised reward tells than an exact one: r is the variance that a reward
+has by itself, v that of the noise. The ridge is that of users who learn alone, so a model that tells nothing leaves
+them where they were.
 """
 
 from __future__ import annotations
@@ -38,6 +55,11 @@ _PANEL = 64
 _HEADER = struct.Struct("<4sBBxxIIII")
 _MAGIC = b"HCOL"
 _VERSION = 1
+REWARD_VARIANCE = 0.04
+"""r: a reward's own variance, that of a mean reward of .5 known to .2."""
+
+_OWN_HEADER = struct.Struct("<II")
+
 # Bound to names of this module: an event takes a few microseconds, and looking a function up in NumPy is a visible part
 # of them.
 _matmul, _multiply, _subtract, _vecdot = np.matmul, np.multiply, np.subtract, np.vecdot
@@ -178,6 +200,14 @@ class CollaborativeState:
         waiting = self._panel[: self._waiting].reshape(self._waiting, self.users, d).transpose(1, 2, 0)
         widths: Float64 = self._blocks() - waiting @ waiting.transpose(0, 2, 1)
         return widths
+
+    def of_user(self, user: int) -> tuple[Float64, Float64]:
+        """The score vector (d,) and the width C_uu (d, d) of one user, copies."""
+        first = self._block_start(user)
+        last = first + self.dimension
+        waiting = self._panel[: self._waiting, first:last]
+        scores = self._user_scores(first) if self._scores is None else self._scores[first:last].copy()
+        return scores, self._c[first:last, first:last] - waiting.T @ waiting
 
     def ucb(self, user: int, features: Float64, alpha: float) -> Float64:
         """Upper confidence bounds ``x . phi_u + alpha sqrt(x' C_uu x)``, (n,).
@@ -341,3 +371,74 @@ class CollaborativeState:
     def _expected_features(self) -> str:
         bound = "any finite length" if self._largest == sys.float_info.max else f"length {sqrt(self._largest):g}"
         return f"expected {self.dimension} finite features of at most {bound}, got others"
+
+
+class OwnRewards:
+    """Number of visits, sums of x x' and of y x of N users in d dimensions."""
+
+    def __init__(self, widths: Float64, ridge: float, noise: float) -> None:
+        """Begin before the first visit.
+
+        Args:
+            widths: (N, d, d), C_0 of each user.
+            ridge: of users who learn alone, above 0.
+            noise: v, the variance of the noise on a released reward; 0 without noise.
+        """
+        users, dimension, _ = widths.shape
+        self._cold = np.linalg.inv(widths)
+        self.visits = np.zeros(users, dtype=np.int64)
+        """Visits of each user so far, clean ones too."""
+        self._grams = np.zeros((users, dimension, dimension))
+        self._moments = np.zeros((users, dimension))
+        self._prior = ridge * np.eye(dimension)
+        self._trust = REWARD_VARIANCE / (REWARD_VARIANCE + noise)
+
+    def scores(self, user: int, features: Float64, phi: Float64, width: Float64, alpha: float) -> Float64:
+        """Upper confidence bounds of (n, d) features for one user, (n,).
+
+        Args:
+            user: 0 to N - 1.
+            features: of the items.
+            phi: (d,), the user's released parameters.
+            width: (d, d), C of the user.
+            alpha: at least 0.
+        """
+        precision = np.linalg.inv(width)
+        told = self._trust * (precision - self._cold[user])
+        inverse = np.linalg.inv(self._prior + told + self._grams[user])
+        theta = inverse @ (self._trust * precision @ phi + self._moments[user])
+        squares = np.einsum("nd,nd->n", features @ inverse, features)
+        bounds: Float64 = features @ theta + alpha * np.sqrt(np.maximum(squares, 0.0))
+        return bounds
+
+    def learn(self, user: int, features: Float64, reward: float) -> None:
+        """Add the exact reward of an item with features (d,) that was shown to a user."""
+        self._grams[user] += np.outer(features, features)
+        self._moments[user] += reward * features
+
+    def forget(self, user: int) -> None:
+        """Delete what a user gave; the number of their visits stays, as it is public."""
+        self._grams[user] = 0.0
+        self._moments[user] = 0.0
+
+    def dump(self) -> bytes:
+        """The statistics as bytes: a header, then little-endian visits, grams and moments."""
+        arrays = (self.visits.astype("<i8"), self._grams.astype("<f8"), self._moments.astype("<f8"))
+        return _OWN_HEADER.pack(*self._moments.shape) + b"".join(one.tobytes() for one in arrays)
+
+    def load(self, dumped: bytes) -> None:
+        """Restore what `dump` wrote of as many users and dimensions.
+
+        Raises:
+            LearnerError: the bytes are of others.
+        """
+        users, dimension = shape = self._moments.shape
+        sizes = (8 * users, 8 * users * dimension**2, 8 * users * dimension)
+        if len(dumped) != _OWN_HEADER.size + sum(sizes) or _OWN_HEADER.unpack_from(dumped) != shape:
+            raise LearnerError(f"own rewards: expected those of {users} users in {dimension} dimensions, got others")
+        first = _OWN_HEADER.size
+        self.visits = np.frombuffer(dumped, "<i8", users, first).astype(np.int64)
+        grams = np.frombuffer(dumped, "<f8", prod(self._grams.shape), first + sizes[0])
+        moments = np.frombuffer(dumped, "<f8", prod(shape), first + sizes[0] + sizes[1])
+        self._grams = grams.reshape(self._grams.shape).astype(np.float64)
+        self._moments = moments.reshape(shape).astype(np.float64)

@@ -402,7 +402,10 @@ def _at(rows: Sequence[Row], calibration: str, algorithm: str, events: int, colu
 
 
 def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
-    """Play CoLin with noise on each reward and behind a trusted counter, beside users alone: 200 rewards a user."""
+    """Play CoLin with noise on each reward, with dark visits too, and behind a counter, beside users alone.
+
+    200 rewards a user.
+    """
     seeds = range(30, 32 if scale.quick else 40)
     kinds = [("uniform", 10, 0.1)] if scale.quick else [("uniform", 10, 0.1), ("uniform", 30, 0.3), ("masked", 30, 0.1)]
     rows: list[Row] = []
@@ -414,7 +417,8 @@ def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
             key: [private_task(world, "LDP-CoLin", find_calibration(key), 1.0) for world in worlds]
             for key in ("local-reward", "user-laplace", "user-blt")
         }
-        lines = {**plain, **noised}
+        mixed = [replace(task, mixed=True) for task in noised["local-reward"]]
+        lines = {**plain, **noised, "mixture": mixed}
         played = play_tasks([task for tasks in lines.values() for task in tasks], progress)
         regret = {name: collect(played, tasks, lambda one: one.regret[-1:])[:, 0] for name, tasks in lines.items()}
         of_random = {name: 100 * found / regret["random"] for name, found in regret.items()}
@@ -425,6 +429,7 @@ def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
                 "form": key,
                 "epsilon_asked": 1.0,
                 **columns("joined", of_random[key]),
+                **(columns("mixture", of_random["mixture"]) if key == "local-reward" else {}),
                 **columns("alone", of_random["alone"]),
                 **columns("without_privacy", of_random["CoLin"]),
                 **columns("over_alone", of_random["alone"] - of_random[key]),

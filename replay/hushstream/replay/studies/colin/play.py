@@ -51,7 +51,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,8 +78,8 @@ from hushstream.replay.studies.colin.worlds import CollaborativeWorld
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.world import WorldError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.algorithm.estimator import CollaborativeState
-from hushstream.systems.colin.configuration import GRID_BITS
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState, OwnRewards
+from hushstream.systems.colin.configuration import GRID_BITS, MixtureConfig
 from hushstream.systems.colin.deployment import alone_ridge, noise_aware_ridge, projected_deviation
 from hushstream.systems.colin.relation import Relation
 from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
@@ -497,6 +497,7 @@ class Task:
         noise_at: who adds the noise.
         epsilon: epsilon of one reward; 0 without privacy.
         tuning: the settings of the learner.
+        mixed: whether most visits are dark (`hushstream.systems.colin.algorithm.estimator`); with noise on each reward.
     """
 
     world: WorldSetting
@@ -505,6 +506,7 @@ class Task:
     noise_at: NoiseAt = "server"
     epsilon: float = 0.0
     tuning: Tuning = Tuning()
+    mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -627,10 +629,27 @@ def play(task: Task) -> Played:
     if calibration.sums == "reward":
         ridge = noise_aware_ridge(reward_law(task.epsilon).variance, task.tuning.ridge_per_noise)
         rewards = noised_rewards(stage.rewards, task.epsilon, task.world.seed)
-        return _loop(stage, relation, task.tuning.alpha, ridge, rewards, None, marks)
+        cold = CollaborativeState(relation, stage.features.shape[2], ridge, norm=1.0)
+        visits = _visits_of(task, cold) if task.mixed else None
+        return _loop(stage, relation, task.tuning.alpha, ridge, rewards, None, marks, visits)
     noise = raw_noise(calibration, exposure, relation, task.noise_at, task.epsilon, task.world.seed)
     ridge = ridge_for(calibration, noise.level, relation, task.tuning.ridge_per_noise)
     return _loop(stage, relation, task.tuning.alpha, ridge, stage.rewards, noise.added, marks)
+
+
+class Visits(NamedTuple):
+    """Which of the (T,) events are clean, and what users learn from all their own exact rewards."""
+
+    clean: NDArray[np.bool_]
+    own: OwnRewards
+
+
+def _visits_of(task: Task, cold: CollaborativeState) -> Visits:
+    mixture, events = MixtureConfig(), np.arange(task.world.events)
+    coins = np.random.default_rng(task.world.seed).random(len(events))
+    clean = (events // cold.users < mixture.first_visits) | (coins < mixture.clean_share)
+    own = OwnRewards(cold.widths(), alone_ridge(cold.dimension), reward_law(task.epsilon).variance)
+    return Visits(clean, own)
 
 
 def ridge_for(calibration: Calibration, level: float, relation: Relation, per_noise: float) -> float:
@@ -660,8 +679,12 @@ def _loop(
     rewards: Float64,
     noise: Float64 | None,
     marks: NDArray[np.int64],
+    visits: Visits | None = None,
 ) -> Played:
-    """Play all events; ``rewards`` enter the sums, and ``noise`` (T, N, d) is added to the releases."""
+    """Play all events; ``rewards`` enter the sums, and ``noise`` (T, N, d) is added to the releases.
+
+    With ``visits`` those that are not clean are dark.
+    """
     users, dimension = relation.users, stage.features.shape[2]
     state = CollaborativeState(relation, dimension, ridge, norm=1.0)
     sums = np.zeros((users, dimension))
@@ -671,10 +694,15 @@ def _loop(
     due = set(marks.tolist())
     for event in range(len(rewards)):
         user, shown = event % users, stage.features[event]
-        arm = state.choose(user, shown, alpha)
-        state.observe(user, shown[arm])
-        sums[user] += rewards[event, arm] * shown[arm]
-        state.set_moment(sums if noise is None else sums + noise[event])
+        if visits is None or visits.clean[event]:
+            arm = state.choose(user, shown, alpha)
+            state.observe(user, shown[arm])
+            sums[user] += rewards[event, arm] * shown[arm]
+            state.set_moment(sums if noise is None else sums + noise[event])
+        else:
+            arm = int(visits.own.scores(user, shown, *state.of_user(user), alpha).argmax())
+        if visits is not None:
+            visits.own.learn(user, shown[arm], stage.rewards[event, arm])
         chosen[event] = arm
         if event + 1 in due:
             errors.append(_distance(state.parameters(), truth))
