@@ -87,6 +87,14 @@ def test_devices_get_no_agreement_that_a_tainted_input_breaks(tmp_path: Path) ->
         prepare(tmp_path / "devices", parse_config(values), given, KeySource(seed=1))
 
 
+def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(tmp_path: Path) -> None:
+    values, _ = INPUTS["bgt", "features"]
+    config = parse_config({**values, "features": {"dimension": 0}, "system": "bgt", "deployment": "d", "kind": "edge"})
+    made = prepare(tmp_path / "d", config, {}, KeySource(seed=1))
+    assert b"tainted" in (tmp_path / "d" / "agreement.json").read_bytes()
+    assert (load(tmp_path / "d").digest, load(tmp_path / "d").guarantee().tainted) == (made.digest, ())
+
+
 def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tmp_path: Path) -> None:
     values = {"system": "p2b", **ITEMS, "features": {"dimension": 3}, "expected_slots": 100_000}
     values["encoder"] = {"features": "onehot", "codes": 4}

@@ -19,6 +19,8 @@ TAINTED = "tainted.json"
 """Name of the file that lists the inputs of preparation that are not private as stated, if there are any."""
 
 _FIELD = "private_as_stated"
+_WRAPPER = frozenset({"tainted", "content"})
+"""Fields of what `marked` wraps a file in, besides that one."""
 _NOT_PRIVATE = re.compile(r"NOT PRIVATE|(?im:^[ \t\ufeff]*#.*not[\s_-]*private)")
 
 
@@ -41,8 +43,11 @@ def _is_unstated(content: bytes) -> bool:
     found: list[Any] = []
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        found.extend(value if name == _FIELD else False for name, value in members if name in (_FIELD, "tainted"))
-        return dict(members)
+        found.extend(value for name, value in members if name == _FIELD)
+        made = dict(members)
+        if made.keys() >= _WRAPPER:
+            found.append(False)
+        return made
 
     try:
         json.loads(content, object_pairs_hook=pairs)
@@ -152,7 +157,7 @@ class Artefacts(NamedTuple):
             raise ConfigurationError(
                 f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
             ) from None
-        return read["content"] if isinstance(read, dict) and {"tainted", "content"} <= read.keys() else read
+        return read["content"] if isinstance(read, dict) and read.keys() >= _WRAPPER else read
 
 
 class Given(NamedTuple):
