@@ -337,7 +337,7 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
 @pytest.mark.parametrize(
     ("sums", "code", "said"),
     [
-        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "The answers would bring more than what is shown."),
+        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "If the assumption below holds, the answers would bring more than"),
         ([60, 140, 50, 150] * 2, 1, "decisions more until the interval excludes 0"),
         ([1, 1, 1, 1] * 2, 1, "Too little was shown"),
     ],
@@ -358,6 +358,7 @@ def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, boots
     assert answer.code == code
     assert said in answer.out
     assert "The answers over what was shown (SNIPS)" in answer.out or said == "Too little was shown"
+    assert "one that suits each visit makes the answers look better than they are" in answer.out
     assert cli("lift", *place, "--json").json["certain"] == (not code)
 
 

@@ -103,6 +103,18 @@ def test_where_it_will_not_pay_it_says_so_plainly(cli, written, text, users, vis
     assert said in found["verdict"]
 
 
+@pytest.mark.parametrize(
+    ("items", "said"),
+    [(4, "It may not beat the best single item"), (200, "It is not expected to beat the best single item")],
+)
+def test_a_plan_that_expects_less_than_the_best_single_item_brings_says_so(cli, written, items, said):
+    text = SHOP.replace("capacity: 10", f"capacity: {items}").replace("window_units: 5000", "window_units: 2000")
+    found = cli("plan", written(text), "--users", 5_000, "--visits-per-user", 12, "--json").json
+    middle = {name: one["middle"] for name, one in found["values"].items()}
+    assert (middle["this deployment"] < middle["the best single item"]) == ("not expected" in said)
+    assert said in found["verdict"]
+
+
 def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_and_exits_2(cli, written):
     noisy = written(SHOP + "privacy: {epsilon: 0.0001}\n")
     found = cli("config", "check", noisy)
@@ -220,7 +232,12 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
     assert cli("config", "check", public).code == 0
     few = cli("init", tmp_path / "few.yaml", "--from", log, "--visits", 10)
     assert (few.code, (tmp_path / "few.yaml").exists()) == (0, True), "`evaluate` needs the draft all the same"
-    assert few.err.startswith("warning: too few visits for this")
+    assert few.err.startswith("warning: too few visits for this: with 30 users in its life, 4 visits of each, a shared")
+    assert "may not beat users' own learning" in few.err, "a forecast of `may or may not` is no word that none would"
+    assert few.out.splitlines()[0].endswith(
+        "30 users in its life, 1 model for them, no control groups. Read it through; then:"
+    )
+    assert "hushstream up" not in few.out, "no step leads to a deployment that is not forecast to help"
     mapping = public.with_suffix(".map.yaml")
     assert mapping.read_text(encoding="utf-8") == marked.with_suffix(".map.yaml").read_text(encoding="utf-8")
 

@@ -7,6 +7,7 @@ private model.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,7 @@ from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.models import crosses_that_help, effects, expected_rewards
 from hushstream.replay.logged.values import visits_of
 from hushstream.replay.report.parts import Comparison, gain_kept
-from hushstream.replay.studies.p2b.evaluation import one_arm, references, verdict
+from hushstream.replay.studies.p2b.evaluation import beyond_additive, one_arm, references, verdict
 
 ARMS, USERS, ROWS = 3, 60, 10
 TASTES = np.array([0.4, 0.3, 0.3])
@@ -109,7 +110,31 @@ def test_no_verdict_contradicts_itself_in_any_case_of_its_intervals():
         assert ("significantly better" in said) == (found.advice == "deploy"), said
         assert ("significantly worse" in said) == (found.advice == "do not deploy"), said
         assert ("That sharing helps is" in said) == (finding(intervals[2]) != "significantly better"), said
+        assert ("users may earn as much by" in said) == (finding(intervals[2]) == "no significant difference")
+        assert "users earn as much" not in said, "no difference that is shown is not none that there is"
         assert "{" not in said
+
+
+@pytest.mark.parametrize(
+    ("left", "crosses", "said"),
+    [
+        (EQUAL, [("hat", "shoe")], "no gain beyond its form is shown. What the additive model misses depends on pairs"),
+        (
+            None,
+            [("hat", "shoe")],
+            "What the additive model misses depends on pairs of features; declare as crosses: hat",
+        ),
+        (BETTER, [("hat", "shoe")], "its form leaves that gain. What the additive model misses depends on pairs of"),
+        (BETTER, [], "its form leaves that gain. No pair of features explains it."),
+        (EQUAL, [], "than the additive model: no gain beyond its form is shown."),
+        (None, [], ""),
+    ],
+)
+def test_a_pair_of_features_that_decides_is_named_where_trees_miss_it(left, crosses, said):
+    """In a world of an exclusive or (2,000 visits) trees show nothing, while the test of pairs finds the pair."""
+    found = replace(_gains((BETTER, BETTER, EQUAL)), left=None if left is None else (0.01, left))
+    assert said in " ".join(beyond_additive(found, crosses))
+    assert bool(beyond_additive(found, crosses)) == bool(said)
 
 
 def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():

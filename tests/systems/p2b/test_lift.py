@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -584,6 +585,18 @@ def test_what_is_answered_and_never_shown_may_earn_anything():
     assert low < lift < high
     assert high - low > 0.75
     assert (found.certain, found.decisions_more) == (False, None)
+
+
+def test_where_an_application_chooses_well_by_visit_the_figure_is_off_as_the_page_says():
+    """Half of 200,000 visits like item 0 (.3, else .05), half item 1; nine in ten see what they like. Item 0 for all
+    earns .175, what is shown .275: the assumption that the report names does not hold, and 0 is read."""
+    sums = np.array([[27_500, 72_500], [27_500, 72_500], [0, 0], [0, 0]])
+    found = answers_of([(sums.ravel(), 0.0, 1)], 1)
+    assert found.lift == pytest.approx(0.0, abs=1e-9)
+    assert found.interval[0] == pytest.approx(-0.003, abs=5e-4)
+    page = (Path(__file__).parents[3] / "deploy" / "docs" / "shadow.md").read_text(encoding="utf-8")
+    assert f"truly worse by {found.earned - 0.175:.3f}".replace("0.", ".") in page
+    assert "says 0 within .003" in page
 
 
 def test_it_says_how_many_decisions_more_it_takes_and_these_are_enough():

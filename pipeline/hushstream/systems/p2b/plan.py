@@ -365,8 +365,9 @@ def _against_single(ends: Sequence[Forecast]) -> str:
     """Whether it beats one item for everybody, which needs no learning of anybody's tastes, in a sentence."""
     if all(end.private > end.single for end in ends):
         return "It is expected to beat the best single item for everybody, too."
-    expected = f"expected: {ends[MIDDLE].private:.3g} against {ends[MIDDLE].single:.3g} a visit"
-    return f"It may not beat the best single item for everybody ({expected})."
+    ours, single = ends[MIDDLE].private, ends[MIDDLE].single
+    may = "may not" if ours > single else "is not expected to"
+    return f"It {may} beat the best single item for everybody (expected: {ours:.3g} against {single:.3g} a visit)."
 
 
 def _better(found: Forecast) -> bool:

@@ -76,9 +76,9 @@ _GROUPS_BASIS = (
     "user the first {most}. Each 95 % interval holds by itself, however alike the decisions of one user are."
 )
 _ANSWERS_BASIS = (
-    "Counted are users who began when there was a model. This assumes that, among visits with the same answer, the "
-    "application's choice did not depend on what these visits would have rewarded. The 95 % hold however alike the "
-    "decisions of one user are."
+    "Counted are users who began when there was a model. Assumed is that, among visits with the same answer, the "
+    "choice did not depend on what they would have rewarded: one that suits each visit makes the answers look better "
+    "than they are. The 95 % hold however alike the decisions of one user are."
 )
 
 
@@ -193,7 +193,7 @@ def _verdict(found: AnswersLift) -> Iterable[str]:
         )
     if found.certain:
         more = found.lift is not None and found.lift > 0
-        yield f"The answers would bring {'more' if more else 'less'} than what is shown."
+        yield f"If the assumption below holds, the answers would bring {'more' if more else 'less'} than what is shown."
     elif found.decisions_more is None:
         yield "More decisions alone would not show a lift: let some visits see other items than you show now."
     else:

@@ -88,8 +88,9 @@ def init(
     except TooFew as error:
         if log is None:
             raise
-        # The draft is still of use: `evaluate` judges the log by it.
+        # The draft is still of use: `evaluate` judges the log by it, with the least noise that there can be.
         typer.echo(f"warning: {error}", err=True)
+        shop = replace(shop, windows=1, control=0, enough=False)
     written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
     for path in written:
         if path.exists():
@@ -102,9 +103,11 @@ def init(
 def _say_next(config: Path, log: Path | None, mapping: Path, shop: Shop) -> None:
     settings = f"{count_text(shop.windows, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
-    typer.echo(f"{config}: {shop.users:,} users a year, {settings}, {groups}. Read it through; then:")
+    typer.echo(f"{config}: {shop.users:,} users in its life, {settings}, {groups}. Read it through; then:")
     if log is not None:
         typer.echo(f"  hushstream evaluate --log {log} --mapping {mapping} --deployment {config}")
+    if not shop.enough:
+        return
     if shop.marks:
         typer.echo("  put public values where from_rows says that they are from rows, or say --public, before `up`")
     typer.echo(f"  hushstream up {config} --detach")

@@ -21,6 +21,7 @@ from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import DAYS, Audience
 from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.privacy.amounts import count_text
 from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
@@ -45,7 +46,7 @@ _MONTHS, _MOST_TAGS = 12, 3
 
 
 class TooFew(HushstreamError):
-    """By its own forecast no deployment of this kind would be better than users' own learning."""
+    """By its own forecast no deployment of this kind is better than users' own learning for all likely effects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class Shop:
         marks: whether figures were taken from rows, and are marked so.
         windows: number of windows for these users.
         control: share of users in each of two groups without the shared model; 0: nothing is measured.
+        enough: whether its users are enough by the forecast.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Shop:
     marks: bool = False
     windows: int = _WINDOWS[1]
     control: float = _CONTROLS[0]
+    enough: bool = True
 
     def text(self, confirmed: bool = False) -> str:
         """The deployment.yaml, with comments; without marks where its owner has confirmed that all is public."""
@@ -145,7 +148,6 @@ def fitted(shop: Shop) -> Shop:
                 (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
             )
     needed = _enough(shop)
-    visits = f"{monthly(shop.users, shop.visits):,} visits a month"
     would = (
         "and no number of visits would do: state fewer items or features"
         if needed is None
@@ -153,8 +155,8 @@ def fitted(shop: Shop) -> Shop:
         f"{needed:,} users a year; or fewer items and features"
     )
     raise TooFew(
-        f"too few visits for this: with {visits}, no shared private model is forecast to be better than users' own "
-        f"learning; {would}"
+        f"too few visits for this: with {shop.users:,} users in its life, {count_text(shop.visits, 'visit')} of each, "
+        f"a shared private model may not beat users' own learning, by the forecast of `hushstream plan`; {would}"
     )
 
 

@@ -448,7 +448,7 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """The verdict as text."""
-        return " ".join([verdict(self.gains, self.privacy), *_additive(self.gains, self.crosses)])
+        return " ".join([verdict(self.gains, self.privacy), *beyond_additive(self.gains, self.crosses)])
 
     @property
     def ending(self) -> str:
@@ -556,7 +556,7 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
 
 
 _OWN = {
-    "no significant difference": "not shown: users earn as much by their own learning",
+    "no significant difference": "not shown: users may earn as much by their own learning",
     "significantly worse": "refuted: users earn more by their own learning",
     "not known": "not known: too few rows show what users earn by their own learning",
 }
@@ -583,18 +583,19 @@ def _kept(found: Gains) -> str:
     return f"{without}: of that gain over own learning {share} is kept ({low} to {high})."
 
 
-def _additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[str]:
-    """What the additive form leaves, and which crosses to declare; empty without declared features."""
-    if found.left is None:
-        return []
-    difference, interval = found.left
-    more = f"{_against(difference, interval)} than the additive model"
-    trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK}) earn {more}"
-    if finding(interval) != "significantly better":
-        return [f"{trees}: no significant gain is left by the additive form."]
+def beyond_additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[str]:
+    """What the additive form leaves, and which crosses to declare: trees may miss a pair that its own test finds."""
     pairs = ", ".join(f"{left} with {right}" for left, right in crosses[:_MOST_CROSSES])
-    cure = f"declare as crosses: {pairs}" if pairs else "no pair of features explains it"
-    return [f"{trees}, which the additive form leaves; {cure}."]
+    cure = (
+        [f"What the additive model misses depends on pairs of features; declare as crosses: {pairs}."] if pairs else []
+    )
+    if found.left is None:
+        return cure
+    gain = finding(found.left[1]) == "significantly better"
+    form = "its form leaves that gain." if gain else "no gain beyond its form is shown."
+    more = f"{_against(*found.left)} than the additive model: {form}"
+    trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK}) earn {more}"
+    return [trees, *(cure or ["No pair of features explains it."] * gain)]
 
 
 def policy_name(policy: str) -> str:
