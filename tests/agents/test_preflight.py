@@ -242,7 +242,23 @@ async def test_rights_that_were_withdrawn_are_a_difference_and_hide_no_other_one
         ("ledger", "rights", "Write"),
         ("reports", "retention.ms", "604800000"),
     ]
+    assert "found none for User:ANONYMOUS" in str(found[0])
     assert "hushstream topics apply" in str(found[0])
+
+
+async def test_a_topic_that_takes_no_record_and_added_partitions_of_any_topic_are_differences(
+    broker: EmbeddedBroker,
+) -> None:
+    made = await created(broker, "stuck.")
+    store(broker, "stuck.journal-shuffler")["min.insync.replicas"] = "2"
+    topics = RoleTopics(("reports",), "journal-shuffler", ("ledger",), declared=DECLARED, counts={"ledger": 1})
+    async with administering(made.cluster) as admin:
+        await admin.create_partitions({"stuck.ledger": NewPartitions(2)})
+    found = await preflight.drift(made, topics, 1)
+    assert {(one.topic, one.what, one.expected, one.found) for one in found} == {
+        ("journal-shuffler", "min.insync.replicas", "1 or less", "2"),
+        ("ledger", "partitions", "1", "2"),
+    }
 
 
 def store(broker: EmbeddedBroker, name: str) -> Any:

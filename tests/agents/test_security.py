@@ -207,6 +207,34 @@ def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked
     assert CANARY not in repr(found) + found.model_dump_json()
 
 
+@pytest.mark.parametrize(
+    ("values", "account"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"protocol": "SASL_SSL", "username": "shop", "password": CANARY}, "User:shop"),
+        ({"protocol": "SSL", "certificate_file": "learner.pem", "key_file": "learner.pem"}, "User:CN=learner"),
+    ],
+)
+def test_an_account_has_the_brokers_name_and_printed_commands_give_it_its_rights(
+    pems: Path, values: dict[str, Any], account: str
+) -> None:
+    """An administrator runs `topics apply`: with the account of the worker that lacks a right it was denied."""
+    security = Security(**{key: str(pems / one) if key.endswith("_file") else one for key, one in values.items()})
+    assert security.account == account
+    settings = WorkerSettings(
+        bootstrap="kafka:9093", role="learner", group="g", datadir=Path(), place="--deployment shop",
+        account="--security learner.yaml", security=security.model_copy(update={"allow_plaintext": True}),
+    )  # fmt: skip
+    given = f" --principals learner={account}" if values else ""
+    assert (
+        settings.located("run `hushstream topics apply`") == f"run `hushstream topics apply{given} --deployment shop`"
+    )
+    assert settings.command("logs repair models --write") == "hushstream logs repair models --write --deployment shop"
+    check = settings.command("logs check --role learner")
+    assert check == "hushstream logs check --role learner --deployment shop --security learner.yaml"
+    assert settings.located("`kafka-configs.sh --bootstrap-server HOST:PORT`").endswith("server kafka:9093`")
+
+
 def test_an_expired_certificate_is_known_by_this_machines_clock(pems: Path) -> None:
     expired = Security(protocol="SSL", certificate_file=pems / "expired.pem")
     ended = datetime.now(UTC) - timedelta(days=2)

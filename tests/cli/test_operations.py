@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import socket
 
 import numpy as np
 import pytest
 import yaml
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewPartitions
 
 from every_audit import halve_all_noise
 from hushstream.agents.worker.deployment import load
+from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import seeded_key
@@ -62,6 +66,24 @@ def test_topics_are_planned_made_once_and_checked(cli, bootstrap, folder):
     checked = cli("topics", "check", *place)
     assert (checked.code, checked.out) == (0, "all topics are as declared\n")
     assert cli("topics", "check", *place, "--json").json == []
+
+
+def test_each_command_that_a_check_prints_works_as_it_is_printed(cli, bootstrap, folder, tmp_path, monkeypatch):
+    """They lacked the deployment, and the second copy of a topic did not fit into the folder of the first."""
+    monkeypatch.chdir(tmp_path)
+    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "added.")
+    cli("topics", "apply", *place)
+
+    async def widen():
+        async with Connection(bootstrap, "added.").admin("add partitions") as admin:
+            await admin.create_partitions({f"added.{name}": NewPartitions(9) for name in ("contexts", "crowds")})
+
+    asyncio.run(widen())
+    printed = re.findall("`hushstream ([^`]+)`", cli("topics", "check", *place).out)
+    assert len(printed) == 2
+    for command in printed:
+        assert cli(*shlex.split(command)).code == 0, command
+    assert cli("topics", "check", *place).code == 0
 
 
 def test_too_few_copies_are_warned_of_beside_the_answer(cli, bootstrap, folder, monkeypatch):

@@ -16,13 +16,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
 from hushstream.agents.faults import problem_of
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.values import ConfigurationError
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_SECURITY__"
 
@@ -119,14 +122,21 @@ class Security(BaseModel):
                 raise _unusable("certificate_file, key_file", self.certificate_file, error) from None
         return context
 
+    @property
+    def account(self) -> str:
+        """The broker's name of the account with which we connect, as it makes one of a certificate by default."""
+        if self.uses_sasl:
+            return f"User:{self.username}"
+        if self.certificate_file is None:
+            return "User:ANONYMOUS"
+        return f"User:{_certificate(self.certificate_file).subject.rfc4514_string()}"
+
     def certificate_fault(self) -> str | None:
         """What is wrong with our own certificate, by this machine's clock; None if it is valid, or there is none."""
         if self.certificate_file is None:
             return None
         try:
-            from cryptography import x509  # imported only here: the import is slow, and few deployments need it
-
-            (own, *_) = x509.load_pem_x509_certificates(self.certificate_file.read_bytes())
+            own = _certificate(self.certificate_file)
         except (OSError, ValueError) as error:
             return f"{self.certificate_file} cannot be read ({type(error).__name__})"
         now = datetime.now(UTC)
@@ -223,6 +233,12 @@ def read_security(path: Path | None, environment: Mapping[str, str] = os.environ
         raise SecurityError(f"{where}: {problem_of(found)}{_known_names(found['type'])}") from None
     security.ssl_context()  # finds a missing file or a wrong certificate now, not at the first connection
     return security
+
+
+def _certificate(file: Path) -> Certificate:
+    from cryptography import x509  # imported only here: the import is slow, and few deployments need it
+
+    return x509.load_pem_x509_certificates(file.read_bytes())[0]
 
 
 def _open_files(values: dict[str, Any], origin: dict[str, str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +31,20 @@ def group_of(deployment: str, role: str) -> str:
 
 _COMMAND = re.compile(r"`hushstream ((?:topics|logs|dead-letters)(?:(?! --deployment)[^`])*)`")
 """A command that does not say yet which deployment it is for."""
+_AS_ROLE = ("logs check", "logs repair foreign", "logs repair marks")
+"""What a role's own account may do; for other commands operators name theirs."""
+
+
+def command_line(words: str, place: str, security: Security, duty: str) -> str:
+    """A whole command; access rules are made for the account of this role or duty."""
+    if words.startswith("topics apply") and security.protocol != "PLAINTEXT":
+        words += f" --principals {shlex.quote(f'{duty}={security.account}')}"
+    return f"hushstream {words} {place}".rstrip()
+
+
+def located(text: str, command: Callable[[str], str], bootstrap: str) -> str:
+    """A message whose commands are completed, so that each works as it is printed."""
+    return _COMMAND.sub(lambda found: f"`{command(found[1])}`", text).replace("HOST:PORT", bootstrap)
 
 
 class WorkerSettings(BaseModel):
@@ -41,6 +57,8 @@ class WorkerSettings(BaseModel):
             by default.
         place: the command-line options that locate this deployment, quoted for a shell; messages that name a command
             append them.
+        account: the option that names the worker's own account, for commands that it may run; others need an
+            administrator's.
         accept_loss: the refusals of a journal that the operator accepts (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
@@ -75,6 +93,7 @@ class WorkerSettings(BaseModel):
     datadir: Path
     paid_marks: Path | None = None
     place: str = ""
+    account: str = ""
     accept_loss: tuple[str, ...] = ()
     security: Security = Security()
 
@@ -148,8 +167,9 @@ class WorkerSettings(BaseModel):
 
     def command(self, words: str) -> str:
         """A whole command line for this deployment, quoted for a shell."""
-        return f"hushstream {words} {self.place}".rstrip()
+        place = f"{self.place} {self.account}" if words.startswith(_AS_ROLE) else self.place
+        return command_line(words, place.rstrip(), self.security, self.role)
 
     def located(self, text: str) -> str:
         """A message whose commands are for this deployment, so that each works as it is printed."""
-        return _COMMAND.sub(lambda found: f"`{self.command(found[1])}`", text) if self.place else text
+        return located(text, self.command, self.bootstrap) if self.place else text

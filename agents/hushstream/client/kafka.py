@@ -11,8 +11,8 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.kafka.administration import READ, WRITE, check_rights, check_version, why_unreachable
+from hushstream.agents.errors import DENIED
+from hushstream.agents.kafka.administration import READ, WRITE, check_rights, check_version, lacking, why_unreachable
 from hushstream.agents.kafka.logs import as_records, batches_stay_compressed
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
@@ -157,7 +157,7 @@ class KafkaEventLog:
         except KafkaError as error:
             await self._replace(producer)
             if isinstance(error, DENIED):
-                raise AccessDenied(f"client: the access rules forbid to write to {topic}/{partition} now") from error
+                raise lacking(self._cluster, f"topic {physical(self._prefix, topic)}", "Write") from error
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
         return taken, int(metadata.offset)
 
@@ -180,6 +180,7 @@ class KafkaEventLog:
 
     async def _read_public(self, place: TopicPartition, low: int) -> Sequence[InputRecord]:
         if self._public is None:
+            await check_rights(self._cluster, {place.topic: {READ}})
             self._public = AIOKafkaConsumer(
                 auto_offset_reset="none",
                 key_deserializer=batches_stay_compressed,
@@ -252,15 +253,15 @@ class KafkaEventLog:
         assert self._consumer is not None
         assert self._producer is not None
         name = physical(self._prefix, self._topics.requests)
-        if name not in await self._consumer.topics():
-            raise HushstreamError(
-                f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist (or may not be read); "
-                f"check the deployment's name, or create its topics with `hushstream topics apply`"
-            )
-        self._partitions = len(await self._producer.partitions_for(name))
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.requests, *self._topics.feedback)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
+        if name not in await self._consumer.topics():
+            raise HushstreamError(
+                f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist; "
+                f"check the deployment's name, or create its topics with `hushstream topics apply`"
+            )
+        self._partitions = len(await self._producer.partitions_for(name))
         # Only after the check of access rights: the partitions of a topic that may not be read cannot be counted.
         await self._check_partitions()
         if answers:

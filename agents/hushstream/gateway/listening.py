@@ -155,11 +155,12 @@ async def _measure(measure: Callable[[], None]) -> None:
         await asyncio.sleep(MEASURE_SECONDS)
 
 
-def run_gateway(make: Callable[[], ListeningGateway]) -> int:
+def run_gateway(make: Callable[[], ListeningGateway], located: Callable[[str], str] = str) -> int:
     """Run a gateway in this process until SIGTERM or SIGINT.
 
     Args:
         make: makes the gateway; called within the event loop.
+        located: completes the commands of a message.
 
     Returns:
         The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
@@ -171,7 +172,7 @@ def run_gateway(make: Callable[[], ListeningGateway]) -> int:
     try:
         asyncio.run(_without_long_collections(make))
     except HushstreamError as error:
-        print(f"hushstream worker gateway: {error}", file=sys.stderr)
+        print(located(f"hushstream worker gateway: {error}"), file=sys.stderr)
         return 1
     return 0
 

@@ -26,6 +26,7 @@ from itertools import accumulate
 from typing import Any, Protocol, overload
 
 from hushstream.agents.errors import PartitionCountWrong, TopicMissing
+from hushstream.agents.kafka.administration import READ, check_rights
 from hushstream.agents.kafka.logs import LogReader, as_records
 from hushstream.agents.kafka.logs import partition_counts as counts_on_broker
 from hushstream.agents.recovery.marks import MarkWalk, ReadMarks
@@ -489,7 +490,8 @@ async def _require(connection: Connection, counts: Mapping[str, int]) -> None:
     for topic, count in counts.items():
         name = physical(connection.prefix, topic)
         if not found[topic]:
-            raise TopicMissing(f"{_DOING}: expected topic {name}, there is none (or it may not be described)")
+            await check_rights(connection.cluster, {name: {READ}})
+            raise TopicMissing(f"{_DOING}: expected topic {name}, there is none; `hushstream topics apply` makes it")
         if found[topic] < count:  # nothing of ours is in partitions that somebody has added
             raise PartitionCountWrong(f"{_DOING}: topic {name}: expected {count} partitions, found {found[topic]}")
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from aiokafka.admin import NewTopic
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from hushstream.agents.worker.preflight import Difference, Kept, fewest_copies, loss_warnings, topic_settings
+from hushstream.agents.worker.preflight import (
+    Difference,
+    Kept,
+    fewest_copies,
+    loss_warnings,
+    topic_settings,
+    unwritable,
+)
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
@@ -85,6 +92,7 @@ def differences(
             value = there.settings.get(setting, "no such setting")
             if value != wanted:
                 found.append(Difference(topic, name, setting, wanted, value))
+        found += unwritable(topic, name, there.copies, there.settings)
         in_sync = int(there.settings.get(MIN_IN_SYNC, "1"))
         if declared.lasting and in_sync < least_in_sync:
             found.append(Difference(topic, name, MIN_IN_SYNC, f"{least_in_sync} or more", str(in_sync)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -381,7 +382,11 @@ def with_options(**openers: Callable[..., Any]) -> Callable[[Callable[..., None]
         def run(**values: Any) -> None:
             for name, opener in openers.items():
                 values[name] = opener(**{option: values.pop(option) for option in groups[name]})
-            command(**values)
+            try:
+                command(**values)
+            except HushstreamError as error:
+                place = values.get("place")
+                raise HushstreamError(str(error) if place is None else place.located(error)) from error
 
         options = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in each]
         run.__signature__ = Signature(options)  # type: ignore[attr-defined]  # Python looks there (PEP 362).
@@ -398,6 +403,33 @@ class Place(NamedTuple):
     system: System
     connection: Connection
     keys: KeySource
+    options: str
+    account: str
+
+    def located(self, told: object, account: str = "") -> str:
+        """A message whose commands are for this deployment, with the option that names an account."""
+        from hushstream.agents.settings import located
+
+        options = f"{self.options} {account}".rstrip()
+        return located(str(told), lambda words: f"hushstream {words} {options}", self.connection.bootstrap)
+
+    def told(self, differences: Iterable[object]) -> Iterable[str]:
+        """Lines whose commands this account may run, too."""
+        return (self.located(one, self.account) for one in differences)
+
+
+def whereabouts(
+    deployment: Path | None = None,
+    bootstrap: str | None = None,
+    prefix: str | None = None,
+    security: Path | None = None,
+) -> str:
+    """The options that locate a deployment, to be printed in commands that messages recommend."""
+    given = {
+        "--deployment": deployment and deployment.resolve(), "--bootstrap": bootstrap, "--prefix": prefix,
+        "--security": security and security.resolve(),
+    }  # fmt: skip
+    return shlex.join(word for name, value in given.items() if value is not None for word in (name, str(value)))
 
 
 def open_with_keys(
@@ -417,8 +449,10 @@ def open_with_keys(
     system = load(deployment)
     name = prefix_of(prefix, system.config.deployment)
     return Place(
-        deployment, system, Connection(bootstrap, name, read_security(security)), key_source(deployment, keys, seed)
-    )
+        deployment, system, Connection(bootstrap, name, read_security(security)), key_source(deployment, keys, seed),
+        whereabouts(deployment, bootstrap, prefix),
+        whereabouts(security=security),
+    )  # fmt: skip
 
 
 def open_place(

@@ -221,18 +221,43 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     assert began.endswith("no metrics are served"), "its metrics are there before it can be refused"
     assert said == [
         f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
-        f"DescribeConfigs, got none; `hushstream topics apply --deployment {deployed.folder} --bootstrap "
-        f"{kafka.passwords} --security {kafka.file('shuffler')}`, run by an administrator with a --security file of "
-        f"their own, creates the access rules of every role (--principals names whom they are for)"
+        f"DescribeConfigs for User:shuffler, got none; `hushstream topics apply --principals shuffler=User:shuffler "
+        f"--deployment {deployed.folder} --bootstrap {kafka.passwords}`, run by an administrator with a --security "
+        f"file of their own, creates the access rules of every role (--principals names whom they are for, and who "
+        f"has a duty: gateway=User:NAME)"
     ]
     logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})
     assert not any(part.records for part in logs.parts.values())
 
 
+async def test_a_worker_whose_group_is_taken_away_names_it_and_its_account(kafka: Any, deployed: Deployed) -> None:
+    """It ended with a traceback of the client."""
+    admin = kafka.connection("admin", f"{deployed.name}.")
+    rule = Rule("User:aggregator", "group", f"{deployed.name}.aggregator", "Read")
+    arguments = ["worker", "aggregator", "--deployment", str(deployed.folder), "--bootstrap", kafka.passwords]
+    arguments += ["--security", str(kafka.file("aggregator")), "--seed", "1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hushstream.cli", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b"at journal record" not in (line := await process.stdout.readline()):
+            assert line, "the worker has ended"
+        await _remove(admin, rule)
+        said = (await process.stdout.read()).decode()
+    await acls.create_async(admin, [rule])
+    assert "Traceback" not in said
+    assert f"group {rule.name}: expected the right to Read for User:aggregator, got none" in said
+
+
 async def test_a_client_without_its_rules_is_told_how_to_get_them(kafka: Any, deployed: Deployed) -> None:
     log = KafkaEventLog(kafka.passwords, f"{deployed.name}.", security=kafka.security("aggregator"))
-    with pytest.raises(HushstreamError, match=r"contexts.*(or may not be read)"):
+    with pytest.raises(HushstreamError, match=r"clicks: expected the right to Write for User:aggregator, got none"):
         await log.start(lambda *_: None)
+    # What is read besides the answers: a gateway could not read `items`, and no message named the right.
+    with pytest.raises(HushstreamError, match=r"reports: expected the right to Read for User:aggregator, got none"):
+        await asyncio.wait_for(log.read("reports", 0, 0), 10)
     admin = kafka.connection("admin", f"{deployed.name}.")
     for topic, operation in (("decisions", "Read"), ("contexts", "Write")):
         rule = Rule("User:client", "topic", f"{deployed.name}.{topic}", operation)

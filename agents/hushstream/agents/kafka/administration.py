@@ -62,7 +62,7 @@ _RIGHTS_UNKNOWN = -(2**31)
 _RIGHTS_OF_MISSING = {UnknownTopicOrPartitionError.errno: _RIGHTS_UNKNOWN}
 RIGHTS_FIX = (
     "`hushstream topics apply`, run by an administrator with a --security file of their own, creates the "
-    "access rules of every role (--principals names whom they are for)"
+    "access rules of every role (--principals names whom they are for, and who has a duty: gateway=User:NAME)"
 )
 
 
@@ -242,13 +242,20 @@ async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], 
         KafkaError, OSError, TimeoutError: no broker answers.
     """
     for name, missing in (await missing_rights(cluster, needed)).items():
-        raise AccessDenied(f"topic {name}: expected the right to {missing}, got none; {RIGHTS_FIX}")
+        raise lacking(cluster, f"topic {name}", missing)
     if group is None:
         return
     with contextlib.suppress(IncompatibleBrokerVersion):
         async with asking(cluster) as asked:
             if missing := _missing((READ,), await _group_rights(asked, group)):
-                raise AccessDenied(f"group {group}: expected the right to {missing}, got none; {RIGHTS_FIX}")
+                raise lacking(cluster, f"group {group}", missing)
+
+
+def lacking(cluster: Cluster, what: str, rights: str) -> AccessDenied:
+    """The refusal of an account that lacks rights on a topic or group."""
+    return AccessDenied(
+        f"{what}: expected the right to {rights} for {cluster.security.account}, got none; {RIGHTS_FIX}"
+    )
 
 
 async def missing_rights(cluster: Cluster, needed: Mapping[str, Collection[int]]) -> Mapping[str, str]:

@@ -90,7 +90,7 @@ class Difference:
         wanted = self.expected.partition(" ")[0]
         return (
             f"set it with Kafka's own `kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {self.name} "
-            f"--add-config {self.what}={wanted}`"
+            f"--add-config {self.what}={wanted}` (and --command-config with an administrator's account, if it asks)"
         )
 
 
@@ -107,6 +107,7 @@ class RoleTopics:
         declared: the declaration of each topic, by name.
         marks: the topic of its release marks; None for a role that adds no noise and spends no allowance.
         state: the topic of its published states; None if it has none.
+        counts: the declared number of partitions of each topic that it uses.
         evidence: those of ``writes`` that leave the zone and that no other role writes. They are evidence of earlier
             releases: when a new journal begins they must be empty.
     """
@@ -120,6 +121,7 @@ class RoleTopics:
     marks: str | None = None
     evidence: tuple[str, ...] = ()
     state: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -339,17 +341,26 @@ async def drift(settings: WorkerSettings, topics: RoleTopics, homes: int) -> tup
     names = {settings.physical(topic): topic for topic in sorted(topics.all)}
     needed = operations_of(topics)
     lacking = await missing_rights(settings.cluster, {name: needed[topic] for name, topic in names.items()})
-    found = [Difference(names[name], name, RIGHTS, rights, "none") for name, rights in lacking.items()]
+    account = settings.cluster.security.account
+    found = [Difference(names[name], name, RIGHTS, rights, f"none for {account}") for name, rights in lacking.items()]
     readable = [name for name, topic in names.items() if name not in lacking and topic in topics.declared]
-    counts = await partition_counts(settings, {*topics.inputs, *topics.own})
     async with administering(settings.cluster) as admin:
         there = await topic_settings(admin, readable)
-    found += [
-        Difference(topic, settings.physical(topic), PARTITIONS, str(homes), str(count))
-        for topic, count in sorted(counts.items())
-        if count not in (0, homes)
-    ]
+        described = await admin.describe_topics(readable)
+    counted = {*topics.inputs, *topics.own}
+    for one in described:
+        name, topic, count = one["topic"], names[one["topic"]], len(one["partitions"])
+        expected = homes if topic in counted else topics.counts.get(topic, count)
+        if count not in (0, expected):
+            found.append(Difference(topic, name, PARTITIONS, str(expected), str(count)))
+        found += unwritable(topic, name, fewest_copies(one), there.get(name, {})) if count else ()
     return (*found, *_harmful(settings, topics.declared, there))
+
+
+def unwritable(topic: str, name: str, copies: int, settings: Mapping[str, str]) -> tuple[Difference, ...]:
+    """The difference of a topic that takes no record, as more copies must have it than there are; else empty."""
+    least = settings.get(MIN_IN_SYNC, "1")
+    return (Difference(topic, name, MIN_IN_SYNC, f"{copies} or less", least),) * (int(least) > copies)
 
 
 async def topic_settings(admin: AIOKafkaAdminClient, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:

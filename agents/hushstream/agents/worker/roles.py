@@ -130,7 +130,7 @@ def role_topics(role: Role, system: System) -> RoleTopics:
     evidence = _evidence(role, system)
     return RoleTopics(
         inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence,
-        role.state.name,
+        role.state.name, {name: system.partitions[name] for name in declared},
     )  # fmt: skip
 
 

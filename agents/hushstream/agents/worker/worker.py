@@ -19,7 +19,16 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.datadir import DatadirUnusable, Seat, check_datadir
-from hushstream.agents.errors import DENIED, NoPartition, TopicMissing, WorkerError, code_of, from_client
+from hushstream.agents.errors import (
+    DENIED,
+    AccessDenied,
+    BrokerUnreachable,
+    NoPartition,
+    TopicMissing,
+    WorkerError,
+    code_of,
+    from_client,
+)
 from hushstream.agents.kafka.administration import leave_group
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import partition_counts
@@ -166,6 +175,8 @@ class RoleWorker:
                 await self._work_on(homes)
             except HushstreamError as error:
                 self._failure = error
+            if isinstance(self._failure, AccessDenied):
+                await self._name_what_lacks()
             await self._show_reason()
         finally:
             self._metrics.close()
@@ -180,15 +191,28 @@ class RoleWorker:
             self._assemble()
             await self._work()
 
+    async def _name_what_lacks(self) -> None:
+        """Say which right was taken from which account: the client's error does not."""
+        try:
+            await answered(self._settings, lambda: require_rights(self._settings, self._topics))
+        except AccessDenied as lacking:
+            self._failure = lacking
+        except BrokerUnreachable:
+            return
+
     async def _show_reason(self) -> None:
         """Keep serving metrics for a while, so that Prometheus reads why the worker ends.
 
         Most workers that end at once end between two scrapes, so that nobody would learn the reason. If a restart helps
         against the error, the worker ends at once.
         """
-        seconds = self._set_exit_reason()
+        seconds, settings = self._set_exit_reason(), self._settings
         if seconds:
-            logger.error("cannot go on, and serves the reason as a metric for %g s: %s", seconds, self._failure)
+            logger.error(
+                "cannot go on, and serves the reason as a metric for %g s: %s",
+                seconds,
+                settings.located(str(self._failure)),
+            )
         until = time.monotonic() + seconds
         while not self._asked and time.monotonic() < until:
             self._metrics.beat()
@@ -322,7 +346,7 @@ class RoleWorker:
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - it becomes the reason with which the worker ends
-            self._fatal(error)
+            self._fatal(_as_worker_error(error))
 
     async def _watch_membership(self) -> None:
         """End the worker if the group refuses it, or gives it no partition for too long: Faust would wait for ever."""

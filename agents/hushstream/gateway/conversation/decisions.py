@@ -287,7 +287,11 @@ class DecisionAnswers(Answers):
         """See `Answers`."""
         await super().__aenter__()
         if self._client.items.named:
-            await self._client.items.refresh_all()
+            try:
+                await self._client.items.refresh_all()
+            except BaseException:
+                await super().__aexit__(None, None, None)
+                raise
             self._following = asyncio.create_task(self._follow_items())
         if self._default is None and self._stated is not None:
             _log.warning("baseline: expected the id of an item; requests have no default baseline until there is one")

@@ -208,7 +208,9 @@ def models(place: Place, write: Write = False, json: AsJson = False) -> None:
 def partitions(
     place: Place,
     topic: Annotated[str, typer.Argument(help="The topic, as `topics check` names it.")],
-    copy: Annotated[Path, typer.Option(help="A new folder for a copy of the topic, in clear.")] = Path("topic-copy"),
+    copy: Annotated[
+        Path | None, typer.Option(help="A new folder for a copy of the topic, in clear (default: copy-of-TOPIC).")
+    ] = None,
     write: Write = False,
     json: AsJson = False,
 ) -> None:
@@ -222,7 +224,7 @@ def partitions(
     if topic not in place.system.partitions:
         raise typer.BadParameter(f"expected one of {', '.join(sorted(place.system.partitions))}, got {topic!r}")
     with working(f"reading {topic}", json):
-        planned = asyncio.run(plan_partitions(place.connection, place.system, topic, copy))
+        planned = asyncio.run(plan_partitions(place.connection, place.system, topic, copy or Path(f"copy-of-{topic}")))
     _settle(planned, write, json)
 
 

@@ -70,7 +70,7 @@ def topics_plan(place: Place, principals: PrincipalsOf = None, acls: Acls = True
     system, connection = place.system, place.connection
     wanted = plan(system, asyncio.run(describe_async(connection, system)), connection.prefix)
     rules = _rules_found(asyncio.run(plan_rules(connection, system, who))) if acls else ()
-    _show_topics(wanted, rules, (), "would create", json)
+    _show_topics(place, wanted, rules, (), "would create", json)
 
 
 @topics_app.command(name="apply")
@@ -97,7 +97,7 @@ def topics_apply(
     _warn(asyncio.run(warnings_async(connection, system)))
     rules = _rules_found(asyncio.run(apply_rules(connection, system, who))) if acls else ()
     differing = asyncio.run(check_async(connection, system, one_in_sync))
-    _show_topics(created, rules, differing, "created", json)
+    _show_topics(place, created, rules, differing, "created", json)
     raise typer.Exit(1 if differing else 0)
 
 
@@ -122,7 +122,7 @@ def topics_check(
     found: list[Difference | AccessDifference] = [*asyncio.run(check_async(connection, system, one_in_sync))]
     _warn(asyncio.run(warnings_async(connection, system)))
     found += _rules_found(asyncio.run(check_rules(connection, system, who))) if acls else ()
-    show(list(map(asdict, found)), json, *(map(str, found) if found else ("all topics are as declared",)))
+    show(list(map(asdict, found)), json, *(place.told(found) if found else ("all topics are as declared",)))
     raise typer.Exit(1 if found else 0)
 
 
@@ -140,11 +140,12 @@ def _rules_found(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
 
 
 def _show_topics(
-    wanted: Sequence[Creation], rules: Sequence[Rule], differing: Sequence[Difference], verb: str, json: bool
-) -> None:
+    place: Place, wanted: Sequence[Creation], rules: Sequence[Rule], differing: Sequence[Difference], verb: str,
+    json: bool,
+) -> None:  # fmt: skip
     found: list[Creation | Rule | Difference] = [*wanted, *rules, *differing]
     lines = [f"{verb} {one.name} with {count_text(one.partitions, 'partition')}" for one in wanted]
-    lines += [*(f"{verb} access rule: {rule}" for rule in rules), *map(str, differing)]
+    lines += [*(f"{verb} access rule: {rule}" for rule in rules), *place.told(differing)]
     show(list(map(asdict, found)), json, *(lines or ("all topics are there",)))
 
 

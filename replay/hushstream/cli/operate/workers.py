@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,10 +25,13 @@ from hushstream.cli.options import (
     options_of,
     prefix_of,
     served,
+    whereabouts,
     with_options,
     worker_names,
 )
+from hushstream.ops.access import DEVICES
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import of_party
 
 if TYPE_CHECKING:
     from hushstream.agents.security import Security
@@ -124,16 +126,9 @@ def worker(
     system = load(deployment)
     if role == GATEWAY:
         _require_options_of_gateway(context)
-        raise typer.Exit(
-            _run_gateway(
-                system,
-                bootstrap,
-                prefix_of(prefix, system.config.deployment),
-                read_security(security),
-                gateway,
-                metrics,
-            )
-        )
+        place = whereabouts(deployment, bootstrap, prefix)
+        prefix = prefix_of(prefix, system.config.deployment)
+        raise typer.Exit(_run_gateway(system, bootstrap, prefix, read_security(security), gateway, metrics, place))
     if gateway is not None:
         raise HushstreamError(f"--gateway: expected it only with the role {GATEWAY}, got {role}")
     role_of(system, role)
@@ -150,7 +145,8 @@ def worker(
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / STATE / role if state is None else state,
         paid_marks=paid_marks,
-        place=_place(deployment, bootstrap, prefix, security),
+        place=whereabouts(deployment, bootstrap, prefix),
+        account=whereabouts(security=security),
         accept_loss=given,
         security=read_security(security),
         **metrics._asdict(),
@@ -168,14 +164,6 @@ def worker(
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 
-def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> str:
-    """The options that locate a deployment, to be printed in commands that messages recommend."""
-    given = {"--deployment": str(deployment.resolve()), "--bootstrap": bootstrap}
-    given |= {} if prefix is None else {"--prefix": prefix}
-    given |= {} if security is None else {"--security": str(security.resolve())}
-    return shlex.join(word for option in given.items() for word in option)
-
-
 def _require_options_of_gateway(context: typer.Context) -> None:
     """Refuse options that only a worker with a state uses: a gateway would ignore them."""
     for name in context.params:
@@ -187,19 +175,28 @@ def _require_options_of_gateway(context: typer.Context) -> None:
 
 
 def _run_gateway(
-    system: System, bootstrap: str, prefix: str, security: Security, file: Path | None, metrics: Served
+    system: System, bootstrap: str, prefix: str, security: Security, file: Path | None, metrics: Served, place: str
 ) -> int:
+    from hushstream.agents.settings import command_line, located
     from hushstream.gateway.devices.gateway import DeviceGateway, device_log
     from hushstream.gateway.listening import Endpoints, run_gateway
     from hushstream.gateway.server import Gateway, kafka_log
     from hushstream.gateway.settings import read_gateway
 
     settings = read_gateway(file)
+    duty = DEVICES if settings.devices is not None else of_party(GATEWAY, settings.party)
+
+    def told(text: str) -> str:
+        """A message with commands for this deployment, in which the gateway's account has its duty."""
+        return located(text, lambda words: command_line(words, place, security, duty), bootstrap)
+
     shared: dict[str, Any] = {"system": system, "settings": settings, "endpoints": Endpoints(*metrics)}
     # A system to which applications send no requests has devices as learners.
     if settings.devices is not None or system.requests is None:
-        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
-    return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))
+        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared), told)
+    return run_gateway(
+        lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared), told
+    )
 
 
 def broker(context: typer.Context) -> None:
