@@ -34,6 +34,7 @@ from hushstream.privacy.mechanisms.noise import laplace_scale, truncation
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.device import LEAST_ERROR, Agreement, Device
+from hushstream.systems.p2b.prepared import VisitDeviceService
 from hushstream.systems.p2b.slots import UNITS, unpack_reports
 from hushstream.systems.p2b.system import KIND
 
@@ -283,6 +284,13 @@ def test_an_agreement_under_which_slots_cost_nothing_is_refused(system):
         promise = {**said["promise"], "epsilon_micro": micro, "exchange_epsilon_micro": 2 * micro}
         with pytest.raises(BadAgreement, match=r"cost something|a number >= 0"):
             Agreement.read(json.dumps({**said, "canonical": canonical, "configuration": digest, "promise": promise}))
+
+
+@pytest.mark.parametrize(("behind", "stale"), [(-1, True), (0, False), (1, False), (2, True)])
+def test_a_gateway_takes_slots_of_the_current_period_and_the_one_before(devices, system, agreement, behind, stale):
+    period = devices.NOW_MS // agreement.period_ms - behind
+    fields = {"period": place_of(bytes(16), period, agreement.configuration).period}
+    assert VisitDeviceService(system.core).is_stale(fields, devices.NOW_MS) == stale
 
 
 def test_a_clock_that_is_set_back_gives_no_fresh_quota(devices, agreement):

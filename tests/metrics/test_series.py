@@ -8,6 +8,7 @@ from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
+from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.noise.epoch_budget import NoiseEpoch
 from hushstream.engine.noise.spending import ChargeKey
 from hushstream.schemas import codec
@@ -63,6 +64,12 @@ def test_no_metric_is_in_both_registries(played):
         zone = {family.name for family in metrics.zone.collect()}
         assert not public & zone
         assert {name.removesuffix("_total") for name in ZONE_PRIVATE} == zone
+
+
+def test_outcomes_that_contents_or_single_users_move_are_the_zones():
+    moved = {"decided", "explored", "value_missing", "value_at_end", "over_quota", "repeated_context", "parked"}
+    moved |= {"repeated_interactions", "forged_slot", "forgotten", "expired", "rejected"}
+    assert {name for name, whose in OUTCOMES.items() if whose == "zone-private"} == moved
 
 
 def test_endpoints_are_closed_and_on_loopback_unless_told_otherwise(tmp_path):
