@@ -448,7 +448,8 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """The verdict as text."""
-        return " ".join([verdict(self.gains, self.privacy), *beyond_additive(self.gains, self.crosses)])
+        assumed = [_CONFOUNDED] if self.estimated else []
+        return " ".join([*assumed, verdict(self.gains, self.privacy), *beyond_additive(self.gains, self.crosses)])
 
     @property
     def ending(self) -> str:
@@ -485,6 +486,10 @@ class Evaluation:
         return None if kept is None else Headline(KEPT, kept.ratio, kept.low, kept.high)
 
 
+_CONFOUNDED = (
+    "Only if what was shown depended on the features alone, as propensities are estimated (where it followed anything "
+    "else, gains appear that do not exist; log the true ones):"
+)
 KEPT = "share of the gain over users' own learning that is kept"
 
 
