@@ -14,7 +14,6 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
-from hushstream.systems.colin.configuration import MixtureConfig
 from hushstream.systems.colin.rows import Rows
 
 MODES = {
@@ -244,7 +243,7 @@ def test_what_has_left_stays_and_what_was_open_does_not_leave(related):
 
 
 def test_what_a_users_dark_visits_learned_is_deleted_and_nothing_is_added(related):
-    mixed = {"alpha": 0.1, "mixture": MixtureConfig(first_visits=0, clean_share=0.001)}
+    mixed = {"alpha": 0.1, "clean_share": 0.001}
     rig = related.RelatedLearnerRig(related.make_system(learner=mixed, release={"mechanism": "noisy-reward"}))
     nothing = rig.machine.own.dump()
     for event in ("before", "after"):

@@ -412,7 +412,7 @@ def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
     return {**named, "part": part, "content": b"nobody's"}
 
 
-_MIXED = {"mixture": {"first_visits": 1, "clean_share": 0.3}}
+_NOISY_REWARDS = {"noise_at": "learner", "mechanism": "noisy-reward"}
 
 
 def _colin(name: str, learner: Mapping[str, Any], named: bool = False, **release: Any) -> Variant:
@@ -757,15 +757,9 @@ VARIANTS = (
     _p2b_in_parts("p2b-declared-named-in-parts"),
     _colin("colin-counter", {"algorithm": "colin"}, window_seconds=6.0),
     _colin("colin-learner", {"algorithm": "goblin"}, noise_at="learner"),
-    _colin("colin-noisy-reward", {"algorithm": "linucb", **_MIXED}, noise_at="learner", mechanism="noisy-reward"),
+    _colin("colin-noisy-reward", {"algorithm": "linucb", "clean_share": 0.4}, **_NOISY_REWARDS),
     _colin("colin-named", {"algorithm": "colin"}, named=True, window_seconds=6.0),
-    _colin(
-        "colin-named-learner",
-        {"algorithm": "goblin", **_MIXED},
-        named=True,
-        mechanism="noisy-reward",
-        noise_at="learner",
-    ),
+    _colin("colin-named-learner", {"algorithm": "goblin", "clean_share": 0.4}, named=True, **_NOISY_REWARDS),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
     _pdap("pdap-named", named=True, placement="serving"),

@@ -26,7 +26,6 @@ from hushstream.systems.colin.configuration import (
     CollaborativeConfig,
     ContinualConfig,
     FeatureConfig,
-    MixtureConfig,
     collaborative_digest,
 )
 from hushstream.systems.colin.deployment import GRAPH as EDGES
@@ -40,7 +39,6 @@ NAN, INF = float("nan"), float("inf")
 SECTIONS = {
     "features": FeatureConfig,
     "learner": CollaborationConfig,
-    "learner.mixture": MixtureConfig,
     "feedback": FeedbackConfig,
     "release": ContinualConfig,
     "partitions": PartitionConfig,
@@ -61,8 +59,7 @@ BAD = {
     "learner.self_weight": [-0.1, NAN, INF, "1"],
     "learner.tie_weight": [-0.1, NAN, INF, "1", None],
     "learner.failure": [0, 1, -0.5, NAN, "small"],
-    "learner.mixture.first_visits": [-1, 1_000_001, 1.5],
-    "learner.mixture.clean_share": [0, 1.1, NAN, "some"],
+    "learner.clean_share": [0, 1.1, NAN, "some"],
     "release.noise_at": ["nobody", "", None],
     "release.mechanism": ["tree", "", None],
     "release.noise": ["uniform", "", None],
@@ -87,7 +84,7 @@ TOP = {
     "named_items": [1, "yes", None],
     "system": ["p2b", None],
 }
-MIXED = CollaborationConfig(mixture=MixtureConfig())
+MIXED = CollaborationConfig(clean_share=0.05)
 GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
 
 
@@ -113,7 +110,7 @@ def make(**changes):
 
 @pytest.mark.parametrize("name", BAD)
 def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
-    section, _, key = name.rpartition(".")
+    section, key = name.split(".")
     for value in BAD[name]:
         with pytest.raises(ConfigurationError) as caught:
             SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
@@ -130,10 +127,10 @@ def test_an_impossible_value_at_the_top_names_its_field(name):
 
 
 def test_every_field_has_its_impossible_values_tested():
-    own = ("features", "learner", "learner.mixture", "release")
+    own = ("features", "learner", "release")
     named = {f"{section}.{field.name}" for section in own for field in fields(SECTIONS[section])}
-    assert named - {"learner.mixture"} == {name for name in BAD if name.rpartition(".")[0] in own}
-    assert {*(field.name for field in fields(CollaborativeConfig)), "learner.mixture"} == {*TOP, *SECTIONS}
+    assert named == {name for name in BAD if name.partition(".")[0] in own}
+    assert {field.name for field in fields(CollaborativeConfig)} == {*TOP, *SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +168,7 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
             },
             "learner.alpha",
         ),
-        ({"learner": MIXED, "release": ContinualConfig(mechanism="blt", noise="gaussian")}, "learner.mixture"),
+        ({"learner": MIXED, "release": ContinualConfig(mechanism="blt", noise="gaussian")}, "learner.clean_share"),
         ({"learner": replace(MIXED, alpha="lemma"), "release": ContinualConfig(mechanism="exact")}, "learner.alpha"),
     ],
 )
@@ -354,7 +351,7 @@ def test_every_value_and_every_tie_moves_the_digest():
     assert leaves - {
         "system",
         "mode",
-        "learner.mixture",
+        "learner.clean_share",
         "partitions.shuffler",
         "privacy.person",
         "privacy.tainted",

@@ -18,7 +18,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.estimator import OwnRewards
-from hushstream.systems.colin.configuration import GRID_BITS, MixtureConfig, plan_of
+from hushstream.systems.colin.configuration import GRID_BITS, plan_of
 from hushstream.systems.colin.relation import TextbookCollaborative
 
 
@@ -306,7 +306,7 @@ def without(fields, *names):
     return {name: value for name, value in fields.items() if name not in names}
 
 
-MIXED = {"mixture": MixtureConfig(first_visits=3, clean_share=0.3)}
+MIXED = {"clean_share": 0.4}
 NOISY = {"mechanism": "noisy-reward", "reward_levels": 1, "epsilon": 4}
 
 
@@ -340,8 +340,8 @@ def test_only_contents_move_with_the_rewards(related, noise_at):
 def test_rows_of_clean_visits_alone_leave(related, noise_at):
     rig = related.played(related.make_system(learner=MIXED, release={**NOISY, "noise_at": noise_at}), flip=False)
     drawn = [rig.machine._drawn("visit", related.USERS[number % 3], f"e{number}") for number in range(30)]
-    clean = [number for number, coin in enumerate(drawn) if number < 9 or coin < 0.3 * CERTAIN]
-    assert 9 < len(clean) < 30
+    clean = [number for number, coin in enumerate(drawn) if coin < 0.4 * CERTAIN]
+    assert 5 < len(clean) < 20
     sent = rig.seen.records(
         "rewards" if noise_at == "server" else "releases", "Rewards" if noise_at == "server" else "Release"
     )

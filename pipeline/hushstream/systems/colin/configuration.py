@@ -104,27 +104,6 @@ class FeatureConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class MixtureConfig:
-    """Which visits are clean; all others are dark (`hushstream.systems.colin.algorithm.estimator`).
-
-    Attributes:
-        first_visits: so many visits of a user are clean, from the first on: more is learned for others, at the user's
-            cost where users are not alike.
-        clean_share: the chance of each later visit to be clean, by a coin that depends on no reward.
-    """
-
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    first_visits: int = 0
-    clean_share: float = 0.05
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        whole("learner.mixture.first_visits", self.first_visits, 0, 1_000_000)
-        keep(self, clean_share=between("learner.mixture.clean_share", self.clean_share, 0.001, 1))
-
-
-@dataclass(frozen=True, slots=True)
 class CollaborationConfig:
     """How users share; for ``auto`` see `hushstream.systems.colin.deployment`.
 
@@ -138,8 +117,9 @@ class CollaborationConfig:
         self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
         failure: probability with which the width of lemma may fail.
-        mixture: clean visits, which the shared model learns from, and dark ones, which also follow the user's own exact
-            rewards; null where all visits are clean. It needs noise on each reward.
+        clean_share: the share of visits, by a coin, that follow from releases alone and that the shared model learns
+            from; the others are dark: they also follow the user's own exact rewards. Below 1 it needs noise on each
+            reward; 0.05 keeps users near those who learn alone.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -150,7 +130,7 @@ class CollaborationConfig:
     self_weight: float = 1.0
     tie_weight: float = 1.0
     failure: float = 0.05
-    mixture: MixtureConfig | None = None
+    clean_share: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -158,6 +138,7 @@ class CollaborationConfig:
         if self.alpha != "lemma":
             keep(self, alpha=number("learner.alpha", self.alpha, "lemma or a finite number >= 0", lambda x: x >= 0))
         keep(self, failure=probability("learner.failure", self.failure))
+        keep(self, clean_share=between("learner.clean_share", self.clean_share, 0.001, 1))
         if self.ridge != "auto":
             keep(self, ridge=number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0))
         keep(self, self_weight=not_negative("learner.self_weight", self.self_weight))
@@ -384,11 +365,11 @@ class CollaborativeConfig:
         lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
         expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
         require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
-        if self.learner.mixture is not None:
+        if self.learner.clean_share < 1:
             once = self.release.mechanism in ("noisy-reward", "exact")
-            expected = "none beside a counter (a dark visit would wait for rewards that its noise drowns)"
-            require(once, "learner.mixture", expected, f"one, with {self.release.mechanism}")
-            expected = "a number beside learner.mixture (the lemma covers clean visits alone)"
+            expected = f"1 with {self.release.mechanism} (beside a counter's noise so few clean visits tell nothing)"
+            require(once, "learner.clean_share", expected, self.learner.clean_share)
+            expected = "a number beside learner.clean_share (the lemma covers clean visits alone)"
             require(self.learner.alpha != "lemma", "learner.alpha", expected, self.learner.alpha)
 
 

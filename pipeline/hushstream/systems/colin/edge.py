@@ -1,7 +1,7 @@
 """The learner role of a collaborative system: decides by the shared model, joins rewards, and sends rows on.
 
-Decisions follow from the last published version, so they reveal nothing to others. With ``learner.mixture`` this holds
-for clean visits; the others are dark: their decisions follow from the user's own exact rewards as well
+Decisions follow from the last published version, so they reveal nothing to others. With ``learner.clean_share`` below 1
+this holds for clean visits; the others are dark: their decisions follow from the user's own exact rewards as well
 (`hushstream.systems.colin.algorithm.estimator`), no row of them leaves, and nobody else learns from them.
 
 The row of a decision leaves when its settle time has passed in log time, or at a phase end: the features of the arm
@@ -239,7 +239,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
                 return
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
-        clean = self._is_clean(node, user, event_id)
+        clean = self._is_clean(user, event_id)
         scores = self._scores(node, features.astype(np.float64), clean)
         arm, propensity = self._choose(scores, eligible, user, event_id)
         past = PastDecision(user, arm, propensity, self.shared.version)
@@ -256,14 +256,10 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         if early:
             self.learn(Clicks.early(early), batch.earlier, batch)
 
-    def _is_clean(self, node: int, user: str, event_id: str) -> bool:
-        """Whether a visit follows from releases alone; it depends on nothing but the visits so far and a keyed coin."""
-        mixture = self.system.config.learner.mixture
-        if mixture is None or self.own is None:
-            return True
-        self.own.visits[node] += 1
-        coin = self._drawn("visit", user, event_id)
-        return bool(self.own.visits[node] <= mixture.first_visits) or coin < mixture.clean_share * CERTAIN
+    def _is_clean(self, user: str, event_id: str) -> bool:
+        """Whether a visit follows from releases alone: a coin that no journal and no reward moves."""
+        share = self.system.config.learner.clean_share
+        return share == 1 or self._drawn("visit", user, event_id) < share * CERTAIN
 
     def _scores(self, node: int, features: NDArray[np.float64], clean: bool) -> NDArray[np.float64]:
         shared, alpha = self.shared, self.system.alpha
@@ -430,7 +426,7 @@ def own_rewards(system: CollaborativeSystem, cold: NDArray[np.float64]) -> OwnRe
         cold: float64 (N, d, d), the widths of the version before any row.
     """
     config = system.config
-    if config.learner.mixture is None:
+    if config.learner.clean_share == 1:
         return None
     noise = 0.0 if config.release.mechanism == "exact" else local_reward_of(config.release).variance
     return OwnRewards(cold, alone_ridge(system.features.dimension), noise)

@@ -102,7 +102,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         return share(config, rewards(day), factor * ASSUMED_SPREAD, rate, together) if rewards(day) else 0.0
 
     ends = ranged(lambda factor: at(DAYS[-1], factor), FACTORS)
-    beats, verdict = _verdict(ends, config.learner.mixture is not None)
+    beats, verdict = _verdict(ends, config.learner.clean_share < 1)
     last = rewards(DAYS[-1])
     ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
 
@@ -144,7 +144,7 @@ def warnings(config: CollaborativeConfig) -> tuple[Note, ...]:
     most = config.release.rewards_per_user
     largest = FACTORS[2] * ASSUMED_SPREAD
     found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))
-    beats, verdict = _verdict(found, config.learner.mixture is not None)
+    beats, verdict = _verdict(found, config.learner.clean_share < 1)
     useless = Note(f"with {count_text(most, 'reward', ',')} of a user, all that count: {verdict}", "useless")
     release, features = config.release, config.features
     noisier = release.mechanism != "noisy-reward" and noised_once(release, features, most) < sum_noise(config, most)

@@ -210,7 +210,7 @@ def priced(config: CollaborativeConfig, nodes: int) -> Priced:
     """
     what = (config.release, config.features, nodes, config.budget)
     promise = release_guarantee(*what)
-    if config.learner.mixture is not None:
+    if config.learner.clean_share < 1:
         promise = _with_dark_visits(promise)
     return Priced(promise, (budget_facts(*what),), {"ledger": spending_terms(*what)})
 

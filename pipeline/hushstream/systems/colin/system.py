@@ -154,7 +154,7 @@ def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
     """Lambda of the models, once the graph is there, the mechanism and why, and what exploration means."""
     deviation = math.sqrt(plan.sum_noise(config, config.release.rewards_per_user))
     explores = exploration_facts(
-        config.exploration, _ARMS_ARE_PUBLIC if config.learner.mixture is None else _CLEAN_ARMS_ARE_PUBLIC
+        config.exploration, _CLEAN_ARMS_ARE_PUBLIC if config.learner.clean_share < 1 else _ARMS_ARE_PUBLIC
     )
     chosen = (Fact("noise", deviation, f"Mechanism: {plan.noise_taken(config)}."), *explores)
     if not artefacts.has(RELATION):

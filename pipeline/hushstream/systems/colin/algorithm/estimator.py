@@ -374,7 +374,7 @@ class CollaborativeState:
 
 
 class OwnRewards:
-    """Number of visits, sums of x x' and of y x of N users in d dimensions."""
+    """Sums of x x' and of y x of N users in d dimensions."""
 
     def __init__(self, widths: Float64, ridge: float, noise: float) -> None:
         """Begin before the first visit.
@@ -384,13 +384,10 @@ class OwnRewards:
             ridge: of users who learn alone, above 0.
             noise: v, the variance of the noise on a released reward; 0 without noise.
         """
-        users, dimension, _ = widths.shape
         self._cold = np.linalg.inv(widths)
-        self.visits = np.zeros(users, dtype=np.int64)
-        """Visits of each user so far, clean ones too."""
-        self._grams = np.zeros((users, dimension, dimension))
-        self._moments = np.zeros((users, dimension))
-        self._prior = ridge * np.eye(dimension)
+        self._grams = np.zeros(widths.shape)
+        self._moments = np.zeros(widths.shape[:2])
+        self._prior = ridge * np.eye(widths.shape[1])
         self._trust = REWARD_VARIANCE / (REWARD_VARIANCE + noise)
 
     def scores(self, user: int, features: Float64, phi: Float64, width: Float64, alpha: float) -> Float64:
@@ -417,13 +414,13 @@ class OwnRewards:
         self._moments[user] += reward * features
 
     def forget(self, user: int) -> None:
-        """Delete what a user gave; the number of their visits stays, as it is public."""
+        """Delete what a user gave."""
         self._grams[user] = 0.0
         self._moments[user] = 0.0
 
     def dump(self) -> bytes:
-        """The statistics as bytes: a header, then little-endian visits, grams and moments."""
-        arrays = (self.visits.astype("<i8"), self._grams.astype("<f8"), self._moments.astype("<f8"))
+        """The statistics as bytes: a header, then little-endian sums of x x' and of y x."""
+        arrays = (self._grams.astype("<f8"), self._moments.astype("<f8"))
         return _OWN_HEADER.pack(*self._moments.shape) + b"".join(one.tobytes() for one in arrays)
 
     def load(self, dumped: bytes) -> None:
@@ -432,13 +429,10 @@ class OwnRewards:
         Raises:
             LearnerError: the bytes are of others.
         """
-        users, dimension = shape = self._moments.shape
-        sizes = (8 * users, 8 * users * dimension**2, 8 * users * dimension)
-        if len(dumped) != _OWN_HEADER.size + sum(sizes) or _OWN_HEADER.unpack_from(dumped) != shape:
+        users, dimension = shape = (len(self._moments), len(self._prior))
+        size = users * dimension * (dimension + 1)
+        if len(dumped) != _OWN_HEADER.size + 8 * size or _OWN_HEADER.unpack_from(dumped) != shape:
             raise LearnerError(f"own rewards: expected those of {users} users in {dimension} dimensions, got others")
-        first = _OWN_HEADER.size
-        self.visits = np.frombuffer(dumped, "<i8", users, first).astype(np.int64)
-        grams = np.frombuffer(dumped, "<f8", prod(self._grams.shape), first + sizes[0])
-        moments = np.frombuffer(dumped, "<f8", prod(shape), first + sizes[0] + sizes[1])
-        self._grams = grams.reshape(self._grams.shape).astype(np.float64)
-        self._moments = moments.reshape(shape).astype(np.float64)
+        found = np.frombuffer(dumped, "<f8", offset=_OWN_HEADER.size).astype(np.float64)
+        grams, moments = np.split(found, [self._grams.size])
+        self._grams, self._moments = grams.reshape(self._grams.shape), moments.reshape(shape)

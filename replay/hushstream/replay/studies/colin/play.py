@@ -79,7 +79,7 @@ from hushstream.replay.study import Progress
 from hushstream.replay.worlds.world import WorldError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState, OwnRewards
-from hushstream.systems.colin.configuration import GRID_BITS, MixtureConfig
+from hushstream.systems.colin.configuration import GRID_BITS
 from hushstream.systems.colin.deployment import alone_ridge, noise_aware_ridge, projected_deviation
 from hushstream.systems.colin.relation import Relation
 from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
@@ -637,6 +637,10 @@ def play(task: Task) -> Played:
     return _loop(stage, relation, task.tuning.alpha, ridge, stage.rewards, noise.added, marks)
 
 
+CLEAN_SHARE = 0.05
+"""The share of visits that are clean where the others are dark."""
+
+
 class Visits(NamedTuple):
     """Which of the (T,) events are clean, and what users learn from all their own exact rewards."""
 
@@ -645,9 +649,7 @@ class Visits(NamedTuple):
 
 
 def _visits_of(task: Task, cold: CollaborativeState) -> Visits:
-    mixture, events = MixtureConfig(), np.arange(task.world.events)
-    coins = np.random.default_rng(task.world.seed).random(len(events))
-    clean = (events // cold.users < mixture.first_visits) | (coins < mixture.clean_share)
+    clean = np.random.default_rng(task.world.seed).random(task.world.events) < CLEAN_SHARE
     own = OwnRewards(cold.widths(), alone_ridge(cold.dimension), reward_law(task.epsilon).variance)
     return Visits(clean, own)
 
