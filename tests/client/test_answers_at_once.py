@@ -127,7 +127,7 @@ async def test_what_a_room_declares_is_refused_before_it_is_sent_and_by_its_lear
         ({"age": "forty"}, "age: expected a finite number, got a text"),
         ({"age": float("nan")}, "age: expected a finite number"),
         ({"member": 1}, "member: expected true or false, got a whole number"),
-        ({"country": "de"}, "expected names among age, member, got another"),
+        ({"country": "de"}, 'expected names among age, member, got "country"'),
         ([0.5, 0.5], "expected values by name"),
     ],
 )

@@ -55,7 +55,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "counting": (("pipeline/hushstream/counting",), Part(1_550, 1_250, 12, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
-        Part(2_035, 2_000, 15, 0),
+        Part(2_037, 2_000, 15, 0),
     ),
     "engine": (("pipeline/hushstream/engine",), Part(6_071, 5_000, 45, 34)),
     "p2b": ((f"{SYSTEMS}/p2b",), Part(7_757, 4_600, 30, 24)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_635, 56_000, 480, 430)
-TESTS = Part(72_564, 48_000, 423, 330)
+PRODUCT_SUM = Part(75_637, 56_000, 480, 430)
+TESTS = Part(72_571, 48_000, 423, 330)
 DEPLOY = Part(3_960, 3_000, 28, 0)
 
 
@@ -107,7 +107,7 @@ def figures() -> Iterator[Size]:
     yield from _both("tests", python_files(ROOT / "tests"), TESTS)
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 26, 0)
-    yield Size("lines of TypeScript", typescript_lines(), 5_169, 4_600)
+    yield Size("lines of TypeScript", typescript_lines(), 5_172, 4_600)
     yield Size("words in pages", sum(map(words, pages())), 48_969, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -314,10 +315,13 @@ class FeatureSchema:
                 continue
             if name in self.features:
                 self.features[name].encode(name, values[name])
-            # The message does not repeat the unknown name, because an application may have put anything into it.
-            known = ", ".join(self.layout.names or ())
-            raise BadValue(f"features: expected names among {known}, got another")
+            # An application may have put anything into a name; only what looks like one is repeated, to its sender.
+            known, got = ", ".join(self.layout.names or ()), f'"{name}"' if _NAME.fullmatch(str(name)) else "another"
+            raise BadValue(f"features: expected names among {known}, got {got}")
 
+
+_NAME = re.compile(r"[A-Za-z_](?:[A-Za-z_ .-]|[0-9]{1,2}(?![0-9])){0,39}")
+"""What a refusal repeats of an unknown feature's name: neither long numbers nor signs, so no id and no address."""
 
 _MOST_ROWS = 4096
 """After so many rows all are forgotten."""

@@ -46,6 +46,9 @@ interface Cross {
   readonly right: Column;
 }
 
+/** What a refusal repeats of an unknown name: neither long numbers nor signs, so no id and no address. */
+const NAME = /^[A-Za-z_](?:[A-Za-z_ .-]|[0-9]{1,2}(?![0-9])){0,39}$/;
+
 /** A declaration, which turns values into rows and rows into blocks; as `hushstream.features.schema.FeatureSchema`. */
 export class FeatureSchema {
   readonly table: readonly Block[];
@@ -107,7 +110,7 @@ export class FeatureSchema {
     for (const name of Object.keys(values)) {
       if (this.#byName.has(name)) continue;
       const known = this.#columns.map((column) => column.name).join(", ");
-      throw new BadValue(`features: expected names among ${known}, got ${name.length > 40 ? "another" : `"${name}"`}`);
+      throw new BadValue(`features: expected names among ${known}, got ${NAME.test(name) ? `"${name}"` : "another"}`);
     }
     const row = new Uint8Array(this.rowBytes);
     const view = new DataView(row.buffer);
