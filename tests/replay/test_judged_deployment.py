@@ -18,6 +18,8 @@ from hushstream.features.confirmation import FROM_ROWS, without_marks
 from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
+from hushstream.replay.logged.evaluate import Interval
+from hushstream.replay.logged.gains import LOGGING, SINGLE
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
@@ -97,9 +99,14 @@ def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_conf
 def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged):
     """In a world without any gain, whose policy followed users' unobserved readiness to click, 26 of 60 logs of 2,500
     users advised to deploy: no interval holds what an estimate of propensities from features cannot know."""
-    said = replace(judged, estimated=True).verdict
-    assert said.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
-    assert said.endswith(judged.verdict)
+    better = {name: (0.2, Interval(0.1, 0.3)) for name in (LOGGING, SINGLE)}
+    known = replace(judged.gains, differences=better)
+    assert known.advice == "deploy"
+    said = replace(judged, estimated=True, gains=replace(known, estimated=True))
+    assert said.gains.advice == "measure first"
+    assert said.verdict.startswith("Measure first: the shared private model looks significantly better than")
+    unknown = replace(judged, estimated=True, gains=replace(known, estimated=True, differences={})).verdict
+    assert unknown.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
     assert "estimated" not in judged.verdict
 
 

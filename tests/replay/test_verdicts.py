@@ -146,6 +146,8 @@ def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
     assert "of users' own learning (95 % intervals that hold together)" in said
     assert "Without privacy it would be 0.0800 (an additive model of the exact rewards, with the same features)" in said
     assert said.endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
+    wide = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.7, -0.5, 5.6)), PROMISED)
+    assert wide.endswith("how much of that gain over own learning is kept is not known (-50 % to 560 %).")
     assert "%" not in verdict(_gains((BETTER, BETTER, EQUAL)), PROMISED).split("additive")[1], "no share of nothing"
 
 

@@ -38,7 +38,7 @@ NEEDED = (LOGGING, SINGLE)
 _ALPHA = 0.05
 
 Finding = Literal["significantly better", "significantly worse", "no significant difference", "not known"]
-Advice = Literal["deploy", "do not deploy", "no gain shown", "no verdict"]
+Advice = Literal["deploy", "measure first", "do not deploy", "no gain shown", "no verdict"]
 
 
 def finding(interval: Interval | None) -> Finding:
@@ -80,6 +80,8 @@ class Gains:
         left: what a nonlinear policy earns beyond the one without privacy, with its 95 % interval; None where that is
             not known.
         left_out: for each policy without a reward, its effective sample size, and how many of its rows were rewarded.
+        estimated: whether the propensities were estimated: then no interval holds if what was shown followed more than
+            the features, so a gain is measured before anything is deployed.
     """
 
     policy: str
@@ -89,11 +91,13 @@ class Gains:
     kept: Comparison | None
     left: tuple[float, Interval] | None
     left_out: Mapping[str, tuple[float, int]]
+    estimated: bool = False
 
     @property
     def advice(self) -> Advice:
         """Whether to deploy the policy."""
-        return advice({name: None if found is None else found[1] for name, found in self.differences.items()})
+        found = advice({name: None if one is None else one[1] for name, one in self.differences.items()})
+        return "measure first" if found == "deploy" and self.estimated else found
 
 
 def gains(
@@ -143,6 +147,7 @@ def gains(
         kept=kept,
         left=apart(nonlinear, exact, _ALPHA),
         left_out={name: rows for name, rows in effective.items() if name not in terms},
+        estimated=log.estimated,
     )
 
 

@@ -448,7 +448,7 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """The verdict as text."""
-        assumed = [_CONFOUNDED] if self.estimated else []
+        assumed = [_CONFOUNDED] if self.estimated and self.gains.advice != "measure first" else []
         return " ".join([*assumed, verdict(self.gains, self.privacy), *beyond_additive(self.gains, self.crosses)])
 
     @property
@@ -524,6 +524,9 @@ ADDITIVE = "an additive model of the exact rewards, with the same features"
 
 _ADVICE = {
     "deploy": "Deploy: the shared private model is significantly better than {needed}",
+    "measure first": "Measure first: the shared private model looks significantly better than {needed}, on estimated "
+    "propensities. These feign a gain where what was shown followed more than the features. Log the true ones, or "
+    "measure it in shadow mode or by a control",
     "do not deploy": "Do not deploy: the shared private model is significantly worse than {worse}",
     "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}",
     "no verdict": "No verdict: too few of the {rows:,} rows show what the shared private model earns against {unknown}"
@@ -585,6 +588,8 @@ def _kept(found: Gains) -> str:
     if found.kept is None:
         return f"{without}."
     share, low, high = (f"{100 * one:.0f} %" for one in (found.kept.ratio, found.kept.low, found.kept.high))
+    if found.kept.high - found.kept.low > 1.0:
+        return f"{without}: how much of that gain over own learning is kept is not known ({low} to {high})."
     return f"{without}: of that gain over own learning {share} is kept ({low} to {high})."
 
 
