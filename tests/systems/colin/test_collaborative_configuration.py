@@ -582,12 +582,16 @@ def test_no_reward_moves_a_projected_sum_further_than_its_users_row_and_some_rew
         assert max(moved) >= bounds[user] * (1 - 1e-12)
 
 
-def test_what_dark_visits_show_is_clear_in_the_guarantee_and_only_clean_arms_are_public():
-    release = ContinualConfig(mechanism="noisy-reward")
-    plain, mixed = (
-        CollaborativeSystem.of(make(release=release, learner=learner), GRAPH).guarantee()
-        for learner in (CollaborationConfig(), MIXED)
-    )
+@pytest.mark.parametrize("share", [0.05, 0.9])
+def test_what_dark_visits_show_is_clear_in_the_guarantee_and_only_clean_arms_are_public(share):
+    kinds = [CollaborationConfig(), replace(MIXED, clean_share=share)]
+    release, drawn = ContinualConfig(mechanism="noisy-reward"), ExplorationConfig("softmax")
+    configs = [make(release=release, learner=learner, exploration=drawn) for learner in kinds]
+    plain, mixed = (CollaborativeSystem.of(config, GRAPH).guarantee() for config in configs)
+    said = ["only arms of clean visits are public" in page_facts(config) for config in configs]
+    assert said == [False, True]
+    assert not any("arm was shown" in fact for fact in mixed.not_protected)
+    assert any("at dark visits follows from their own exact rewards" in fact for fact in mixed.conditions)
     assert [{one.form for one in found.contents if one.topic == "decisions"} for found in (plain, mixed)] == [
         {Form.PUBLIC},
         {Form.CLEAR},
@@ -595,6 +599,10 @@ def test_what_dark_visits_show_is_clear_in_the_guarantee_and_only_clean_arms_are
     assert "arms shown at clean visits" in page_text(mixed)
     assert "arms shown at clean visits" not in page_text(plain)
     assert mixed.cost == plain.cost
+
+
+def page_facts(config):
+    return " ".join(fact.text for fact in KIND.facts(config, Artefacts("folder", {})))
 
 
 def test_a_plan_does_not_call_a_deployment_with_dark_visits_useless():
@@ -605,4 +613,5 @@ def test_a_plan_does_not_call_a_deployment_with_dark_visits_useless():
         for learner in (CollaborationConfig(), MIXED)
     )
     assert (plain.beats, mixed.beats) == (False, None)
+    assert [found.points[-1].units for found in (plain, mixed)] == [20, 1], "dark visits pay nothing"
     assert "Dark visits follow each user's own exact rewards too" in mixed.verdict

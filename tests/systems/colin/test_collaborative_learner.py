@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hushstream.counting.blocks import BlockPlan
-from hushstream.engine.learner.batch import CERTAIN
 from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.engine.state.packed import OtherForm
+from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.schemas import codec
@@ -20,6 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.estimator import OwnRewards
 from hushstream.systems.colin.configuration import GRID_BITS, plan_of
 from hushstream.systems.colin.relation import TextbookCollaborative
+from hushstream.systems.colin.system import LEARNER
 
 
 @pytest.fixture
@@ -338,17 +339,37 @@ def test_only_contents_move_with_the_rewards(related, noise_at):
 
 @pytest.mark.parametrize("noise_at", ["server", "learner"])
 def test_rows_of_clean_visits_alone_leave(related, noise_at):
-    rig = related.played(related.make_system(learner=MIXED, release={**NOISY, "noise_at": noise_at}), flip=False)
-    drawn = [rig.machine._drawn("visit", related.USERS[number % 3], f"e{number}") for number in range(30)]
-    clean = [number for number, coin in enumerate(drawn) if coin < 0.4 * CERTAIN]
-    assert 5 < len(clean) < 20
+    rig = related.played(related.make_system(learner=MIXED, release={**NOISY, "noise_at": noise_at}), False, 90)
+    renewed = related.RelatedLearnerRig(rig.system, seeded_key(9, "edge"), nonce=b"\x09" * 32)
+    clean, again = (
+        [number for number in range(90) if one.machine._is_clean(related.USERS[number % 3], f"e{number}")]
+        for one in (rig, renewed)
+    )
+    assert clean == again, "another key or journal moves no coin"
+    assert 20 < len(clean) < 55
     sent = rig.seen.records(
         "rewards" if noise_at == "server" else "releases", "Rewards" if noise_at == "server" else "Release"
     )
     shown = [row for fields in sent for row in np.frombuffer(fields["contexts"], "<f4").reshape(-1, related.DIMENSION)]
-    offered = {tuple(row): number for number in range(30) for row in related.some_features(number)}
+    offered = {tuple(row): number for number in range(90) for row in related.some_features(number)}
     assert {offered[tuple(row)] for row in shown} <= set(clean)
-    assert len(shown) >= 5
+    assert len(shown) > 10
+
+
+def test_no_public_count_tells_whether_an_application_showed_what_a_dark_visit_chose(related):
+    counted = []
+    for reward in (0.0, 1.0):
+        rig = related.RelatedLearnerRig(related.make_system(learner={"clean_share": 0.001}, release=NOISY))
+        for number in range(60):
+            rig.decide(f"e{number}", features=related.some_features(number))
+            rig.shown(f"e{number}", 0)
+            rig.reward(f"e{number}", 0, reward)
+            rig.wait(11)
+        rig.fold()
+        counted.append(rig.seen.counts)
+    assert counted[0] != counted[1]
+    public = [{name: one[name] for name in one if LEARNER.outcomes.get(name) == "slot-public"} for one in counted]
+    assert public[0] == public[1]
 
 
 def test_a_dark_visit_is_scored_by_the_released_model_and_the_users_own_rewards():
@@ -366,6 +387,8 @@ def test_a_dark_visit_is_scored_by_the_released_model_and_the_users_own_rewards(
         assert own.scores(user, features, phi, width, 0.1) == pytest.approx(bounds)
     own.forget(1)
     assert np.array_equal(*(own.scores(user, features, phi, width, 0.1) for user in range(2)))
+    with pytest.raises(HushstreamError, match="expected positive definite widths"):
+        OwnRewards(np.zeros((2, 3, 3)), 1.5, 0.36)
     with pytest.raises(HushstreamError, match="2 users in 3 dimensions"):
         own.load(OwnRewards(np.ones((2, 1, 1)), 1.0, 0.0).dump())
 

@@ -13,6 +13,7 @@ which releases noised sums.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ from hushstream.learners.exploration import Drawn, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.algorithm.estimator import OwnRewards
+from hushstream.systems.colin.algorithm.estimator import OwnRewards, require_invertible
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.configuration import local_reward_of
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem, alone_ridge
@@ -257,9 +258,15 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
             self.learn(Clicks.early(early), batch.earlier, batch)
 
     def _is_clean(self, user: str, event_id: str) -> bool:
-        """Whether a visit follows from releases alone: a coin that no journal and no reward moves."""
-        share = self.system.config.learner.clean_share
-        return share == 1 or self._drawn("visit", user, event_id) < share * CERTAIN
+        """Whether a visit follows from releases alone.
+
+        A coin of the ids: it is no secret, and no reward, journal or key moves it. Otherwise a learner that begins a
+        new journal, under a rotated key, would take dark visits of the lost one for clean ones.
+        """
+        share, name = self.system.config.learner.clean_share, user.encode()
+        what = len(name).to_bytes(8, "little") + name + event_id.encode()
+        coin = hashlib.blake2b(what, digest_size=8, key=self.system.digest, person=b"colin-visit").digest()
+        return share == 1 or int.from_bytes(coin, "little") < share * 2.0**64
 
     def _scores(self, node: int, features: NDArray[np.float64], clean: bool) -> NDArray[np.float64]:
         shared, alpha = self.shared, self.system.alpha
@@ -271,7 +278,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
     ) -> Drawn:
         if self.exploration is not None:
-            return draw(self.exploration.weights(scores, eligible), self._drawn("exploration", user, event_id))
+            return draw(self.exploration.weights(scores, eligible), self._drawn(user, event_id))
         if eligible is not None:
             scores[~eligible] = -np.inf
         return Drawn(int(np.argmax(scores)), CERTAIN)
@@ -287,11 +294,11 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         """How far scores must move from these to give this answer; 0 if these give it."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
-        return self.exploration.tie_gap(scores, eligible, self._drawn("exploration", *event), Drawn(arm, propensity))
+        return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
 
-    def _drawn(self, purpose: str, user: str, event_id: str) -> int:
-        """A random number of an event, from 0 to `CERTAIN` - 1; a repeated request gets the same one."""
-        digest = self.key.digest(purpose, user.encode(), event_id.encode())
+    def _drawn(self, user: str, event_id: str) -> int:
+        """The random number of an event, from 0 to `CERTAIN` - 1; a repeated request gets the same one."""
+        digest = self.key.digest("exploration", user.encode(), event_id.encode())
         return int.from_bytes(digest, "little") % CERTAIN
 
     def past_of(self, row: OpenRow) -> PastDecision:
@@ -458,6 +465,8 @@ def decode_parameters(system: CollaborativeSystem, fields: dict[str, Any]) -> Sh
     widths = np.frombuffer(fields["widths"], "<f4").reshape(*shape, shape[1])
     if not (np.isfinite(parameters).all() and np.isfinite(widths).all()):
         raise HushstreamError("model: expected finite parameters, got others")
+    if system.config.learner.clean_share < 1:
+        require_invertible(widths.astype(np.float64))
     return _shared(fields["version"], parameters, widths)
 
 

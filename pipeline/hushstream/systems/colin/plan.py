@@ -68,12 +68,15 @@ def sum_noise(config: CollaborativeConfig, rewards: int) -> float:
 
 
 def share(config: CollaborativeConfig, rewards: int, spread: float, rate: float, alike: int = 1) -> float:
-    """What sharing gains over what a user alone gains, after a number of rewards of each of ``alike`` users."""
+    """What sharing gains over what a user alone gains, after a number of clean rewards of each of ``alike`` users.
+
+    A user alone learns from those of dark visits as well.
+    """
     known = rewards * config.features.norm**2 / config.features.dimension
     signal, noise = (spread / config.features.norm) ** 2, sum_noise(config, rewards)
     sampling = known * rate * (1 - rate)
     shared = signal / (signal + (sampling + noise) / alike / known**2)
-    return math.sqrt(shared * (signal + sampling / known**2) / signal)
+    return math.sqrt(shared * (signal + config.learner.clean_share * sampling / known**2) / signal)
 
 
 def alike(config: CollaborativeConfig, users: int) -> int:
@@ -93,7 +96,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     most = config.release.rewards_per_user
 
     def rewards(day: float) -> int:
-        return min(most, audience.of_one(day))
+        return min(most, round(config.learner.clean_share * audience.of_one(day)))
 
     tied = alike(config, nodes if nodes > 1 else audience.users)
 
@@ -168,15 +171,19 @@ def noise_taken(config: CollaborativeConfig) -> str:
     return f"{counter.mechanism} adds noise with deviation {summed:.3g} {entry}; noise on each reward has {once:.3g}"
 
 
+_DARK = (
+    " Dark visits follow each user's own exact rewards too: in three worlds they had at most 1 % of a random policy's "
+    "regret more than users alone."
+)
+
+
 def _verdict(ends: Range, mixed: bool) -> tuple[bool | None, str]:
     gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain"
+    dark = _DARK if mixed else ""
     if ends.high > 1.0:
-        return None, f"It may or may not beat own learning, by how alike users are: {gained}."
+        return None, f"It may or may not beat own learning, by how alike users are: {gained}.{dark}"
     if mixed:
-        return None, (
-            f"The shared model alone will not beat own learning: {gained}. Dark visits follow each user's own exact "
-            "rewards too: in three worlds they had at most 1 % of a random policy's regret more than users alone."
-        )
+        return None, f"The shared model alone will not beat own learning: {gained}.{dark}"
     lost = "noise decides what is shown, perhaps no better than random" if ends.high < LEAST_SHARE else "keep apart"
     return False, f"It will not beat own learning, however alike users are: {gained}; {lost}."
 
@@ -189,7 +196,7 @@ def _prices(config: CollaborativeConfig, nodes: int, rewards: int) -> Prices:
 
 def _sizes(config: CollaborativeConfig, audience: Audience) -> Mapping[str, str]:
     parts, users, wide = config.partitions, audience.users, config.features.dimension
-    steps = audience.visited(365.0) / config.release.rows
+    steps = config.learner.clean_share * audience.visited(365.0) / config.release.rows
     matrix = 8 * (users * wide) ** 2
     return {
         "partitions": f"learner {parts.learner}: at most so many workers share the work; one aggregator",

@@ -219,10 +219,13 @@ def _with_dark_visits(promise: Guarantee) -> Guarantee:
     """The guarantee where the items of dark visits follow from the user's own exact rewards."""
     decided = _content("decisions", "the arm decided for each event id, at dark visits from exact rewards", Form.CLEAR)
     contents = tuple(decided if one.topic == decided.topic else one for one in promise.contents)
-    public = tuple(one.replace("arms shown,", "arms shown at clean visits,") for one in promise.not_protected)
+    public = tuple(
+        one.replace("arms shown,", "arms shown at clean visits,").replace("arm was shown,", "arm a clean visit showed,")
+        for one in promise.not_protected
+    )
     dark = (
         "what a user is shown at dark visits follows from their own exact rewards: it stays with them and the edge "
-        "zone, and no later context follows from it"
+        "zone, and whether, when and with which context they come again does not follow from it"
     )
     return replace(promise, contents=contents, not_protected=public, conditions=(*promise.conditions, dark))
 

@@ -22,7 +22,7 @@ from hushstream.engine.declare.declaration import (
     exploration_facts,
     names_user,
 )
-from hushstream.engine.declare.outcomes import OUTCOMES
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome
 from hushstream.engine.declare.role import (
     Role,
     answering_role,
@@ -71,7 +71,8 @@ LEARNER = answering_role(
     homes="learner",
     gauges=_learner_gauges,
     scope_classes=("reward",),
-    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+    # Whether the application showed another arm than a dark visit's says something of that arm.
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES, Outcome.NOT_SHOWN: "zone-private"},
 )
 """The learner with a trusted counter, which gets rows in clear."""
 
@@ -176,6 +177,9 @@ def _words(config: CollaborativeConfig) -> Words:
     )
 
 
+_DARK_ARMS_STAY = "which arms dark visits showed, by event id, in the journal of decisions until it is trimmed"
+
+
 def _erasure(core: CollaborativeSystem) -> Erasure:
     exact = core.config.release.mechanism == "exact"
     released = (
@@ -190,6 +194,7 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
             "which arms' features they were shown, in releases, and their place in the relation graph: both are public",
             "that they were erased, by their number in the graph: the shared model answers them, nothing is learned of "
             "them, and no allowance is refilled",
+            *((_DARK_ARMS_STAY,) if core.config.learner.clean_share < 1 else ()),
             EVENTS_STAY,
         ),
         waits=(

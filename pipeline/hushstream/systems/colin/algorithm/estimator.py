@@ -32,7 +32,7 @@ and an item with features x is scored by ``x . theta + alpha sqrt(x' P^-1 x)``. 
 tell beyond the model's own prior, which is left out: mixed over many users it is so narrow that it would outweigh some
 twenty rewards of the user. t is how much less a noised reward tells than an exact one: r is the variance that a reward
 has by itself, v that of the noise. The ridge is that of users who learn alone, so a model that tells nothing leaves
-them where they were.
+them where they were. (A user's own clean rewards are in both parts: once noised, times t, and once exact.)
 """
 
 from __future__ import annotations
@@ -373,6 +373,20 @@ class CollaborativeState:
         return f"expected {self.dimension} finite features of at most {bound}, got others"
 
 
+def require_invertible(widths: Float64) -> Float64:
+    """The inverses of widths (N, d, d).
+
+    Raises:
+        LearnerError: one of them is none of a model: it is not positive definite.
+    """
+    try:
+        np.linalg.cholesky(widths)
+        inverse: Float64 = np.asarray(np.linalg.inv(widths), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise LearnerError("model: expected positive definite widths (learner.ridge near 1), got others") from None
+    return inverse
+
+
 class OwnRewards:
     """Sums of x x' and of y x of N users in d dimensions."""
 
@@ -384,7 +398,7 @@ class OwnRewards:
             ridge: of users who learn alone, above 0.
             noise: v, the variance of the noise on a released reward; 0 without noise.
         """
-        self._cold = np.linalg.inv(widths)
+        self._cold = require_invertible(widths)
         self._grams = np.zeros(widths.shape)
         self._moments = np.zeros(widths.shape[:2])
         self._prior = ridge * np.eye(widths.shape[1])
