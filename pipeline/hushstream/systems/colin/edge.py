@@ -240,8 +240,12 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
                 return
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
-        clean = self._is_clean(user, event_id)
-        scores = self._scores(node, features.astype(np.float64), clean)
+        shared, own, exact = self.shared, self.own, features.astype(np.float64)
+        clean = own is None or self._is_clean(user, event_id)
+        if clean or own is None:
+            scores = shared.scores(node, exact, system.alpha)
+        else:
+            scores = own.scores(node, exact, shared.parameters[node], shared.widths[node], system.alpha)
         arm, propensity = self._choose(scores, eligible, user, event_id)
         past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.replayed is not None:
@@ -266,13 +270,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         share, name = self.system.config.learner.clean_share, user.encode()
         what = len(name).to_bytes(8, "little") + name + event_id.encode()
         coin = hashlib.blake2b(what, digest_size=8, key=self.system.digest, person=b"colin-visit").digest()
-        return share == 1 or int.from_bytes(coin, "little") < share * 2.0**64
-
-    def _scores(self, node: int, features: NDArray[np.float64], clean: bool) -> NDArray[np.float64]:
-        shared, alpha = self.shared, self.system.alpha
-        if clean or self.own is None:
-            return shared.scores(node, features, alpha)
-        return self.own.scores(node, features, shared.parameters[node], shared.widths[node], alpha)
+        return int.from_bytes(coin, "little") < share * 2.0**64
 
     def _choose(
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
