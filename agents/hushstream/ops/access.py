@@ -37,6 +37,7 @@ None.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -205,6 +206,16 @@ class Enforced:
         host = "" if self.host == "*" else f" from {self.host}"
         return f"{verb} {self.principal}{host} {self.operation} on {self.kind} {name}"
 
+    @property
+    def removal(self) -> str:
+        """Kafka's own command that takes the rule away."""
+        way, pattern = "allow" if self.allows else "deny", "prefixed" if self.prefixed else "literal"
+        return (
+            f"kafka-acls.sh --bootstrap-server HOST:PORT --remove --force --{way}-principal "
+            f"{shlex.quote(self.principal)} --{way}-host {shlex.quote(self.host)} --operation {self.operation} "
+            f"--{self.kind} {shlex.quote(self.name)} --resource-pattern-type {pattern}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AccessDifference:
@@ -212,14 +223,15 @@ class AccessDifference:
 
     what: Literal["missing", "excess", "denied"]
     rule: str
+    removal: str = ""
 
     def __str__(self) -> str:
         """One line that names the fix."""
         if self.what == "missing":
             return f"access: expected {self.rule}, there is no such rule; `hushstream topics apply` creates it"
         return (
-            f"access: a rule {self.rule}, which the declaration does not; remove it with Kafka's `kafka-acls.sh "
-            f"--remove`, or name its owner with --principals {ADMINISTRATOR}=PRINCIPAL"
+            f"access: a rule {self.rule}, which the declaration does not; remove it with Kafka's own `{self.removal}` "
+            f"(and --command-config of an administrator), or name its owner with --principals {ADMINISTRATOR}=PRINCIPAL"
         )
 
 
@@ -339,9 +351,9 @@ def access_differences(
     places = sorted({(rule.kind, rule.name) for rule in wanted})
     for one in enforced:
         if not one.allows and any(_speaks(one, rule) for rule in wanted):
-            found.append(AccessDifference("denied", str(one)))
+            found.append(AccessDifference("denied", str(one), one.removal))
         if one.allows and one.principal not in administrators and _gives_too_much(one, places, wanted):
-            found.append(AccessDifference("excess", str(one)))
+            found.append(AccessDifference("excess", str(one), one.removal))
     return tuple(found)
 
 

@@ -301,8 +301,10 @@ async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, f
         (
             "excess",
             f"access: a rule allows User:aggregator Read on topic {shape.prefix}contexts, which the declaration does "
-            f"not; remove it with Kafka's `kafka-acls.sh --remove`, or name its owner with --principals "
-            f"administrator=PRINCIPAL",
+            f"not; remove it with Kafka's own `kafka-acls.sh --bootstrap-server HOST:PORT --remove --force "
+            f"--allow-principal User:aggregator --allow-host '*' --operation Read --topic {shape.prefix}contexts "
+            f"--resource-pattern-type literal` (and --command-config of an administrator), or name its owner with "
+            f"--principals administrator=PRINCIPAL",
         ),
     }
     assert [str(rule) for rule in await acls.apply_async(connection, shape.system, Principals.of()) or ()] == [
