@@ -172,8 +172,8 @@ def noise_taken(config: CollaborativeConfig) -> str:
 
 
 _DARK = (
-    " Dark visits follow each user's own exact rewards too: in three worlds they had at most 1 % of a random policy's "
-    "regret more than users alone."
+    " Dark visits follow each user's own exact rewards too: in each of three worlds, over ten seeds, the mean regret "
+    "was at most 1 % of a random policy's above that of users alone (`hushstream experiment joining --system colin`)."
 )
 
 

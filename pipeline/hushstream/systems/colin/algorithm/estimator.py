@@ -56,7 +56,7 @@ _HEADER = struct.Struct("<4sBBxxIIII")
 _MAGIC = b"HCOL"
 _VERSION = 1
 REWARD_VARIANCE = 0.04
-"""r: a reward's own variance, that of a mean reward of .5 known to .2."""
+"""r: the variance of an exact reward around its mean, a deviation of 0.2."""
 
 _OWN_HEADER = struct.Struct("<II")
 
