@@ -210,6 +210,7 @@ class Audit:
         positions: how far each machine has folded.
         repeats: outputs that stand in a log more than once (with the same bytes).
         off_chain: journal records that do not count.
+        releasing: the last record of each journal behind which something was released: no mark follows a later one.
     """
 
     journals: Mapping[int, tuple[bytes, ...]]
@@ -217,6 +218,7 @@ class Audit:
     positions: Mapping[int, Mapping[Place, int]]
     repeats: int = dataclasses.field(compare=False)
     off_chain: int = dataclasses.field(compare=False)
+    releasing: Mapping[int, int] = dataclasses.field(compare=False)
 
 
 class Deployment:
@@ -406,11 +408,11 @@ class Deployment:
         journals: dict[int, tuple[bytes, ...]] = {}
         expected: dict[Place, dict[int, list[bytes]]] = {}
         positions: dict[int, Mapping[Place, int]] = {}
-        off_chain = 0
+        releasing, off_chain = {}, 0
         written = await self.all_records(self._written())
         async with LogReader(self.settings) as reader:
             for partition in range(self._partitions):
-                machine, accepted, skipped = await self._replay(reader, partition, expected)
+                machine, accepted, skipped, releasing[partition] = await self._replay(reader, partition, expected)
                 journals[partition] = accepted
                 positions[partition] = machine.positions()
                 off_chain += skipped
@@ -423,25 +425,25 @@ class Deployment:
             distinct = sorted(set(found))
             repeats += len(found) - len(distinct)
             sources = expected.get(place, {})
-            wanted = {value for values in sources.values() for value in values}
+            wanted = set().union(*sources.values())
             assert wanted <= set(distinct), f"{place}: a release is missing"
             extra = set(distinct) - wanted
             assert not extra or place[0].startswith("dead"), f"{place}: released off the chain: {extra}"
             for values in sources.values():
                 _assert_in_order(found, values, place)
             releases[place] = tuple(distinct)
-        return Audit(journals, releases, positions, repeats, off_chain)
+        return Audit(journals, releases, positions, repeats, off_chain, releasing)
 
     async def _replay(
         self, reader: LogReader, partition: int, expected: dict[Place, dict[int, list[bytes]]]
-    ) -> tuple[Machine, tuple[bytes, ...], int]:
+    ) -> tuple[Machine, tuple[bytes, ...], int, int]:
         machine = self.make_machine(partition)
         places = [*machine.inputs, *machine.broadcasts, machine.journal]
         reader.open({place: 0 for place in places if place not in self._lost})
         end = (await reader.end_offsets([machine.journal]))[machine.journal]
         values = [record.value for record in await reader.read(machine.journal, 0, end)]
         machine.start(values[0])
-        accepted, skipped, sequence = [values[0]], 0, 0
+        accepted, skipped, sequence, releasing = [values[0]], 0, 0, 0
         for value in values[1:]:
             try:
                 if sequence_of(machine, value) != sequence + 1:
@@ -453,10 +455,11 @@ class Deployment:
                 continue
             sequence += 1
             accepted.append(value)
+            releasing = sequence if step.releases else releasing
             for output in (*step.releases, *step.dead_letters):
                 made = expected.setdefault((output.topic, output.partition), {})
                 made.setdefault(partition, []).append(output.value)
-        return machine, tuple(accepted), skipped
+        return machine, tuple(accepted), skipped, releasing
 
     async def _all_released(self) -> bool:
         """Whether each machine, replayed and then fed the rest of its input, has no more to journal or release."""
@@ -466,7 +469,7 @@ class Deployment:
                 return False
             made: dict[Place, dict[int, list[bytes]]] = {}
             for partition in range(self._partitions):
-                machine, _, _ = await self._replay(reader, partition, made)
+                machine, *_ = await self._replay(reader, partition, made)
                 places = [*machine.broadcasts, *machine.inputs]
                 ends = await reader.end_offsets(places)
                 rest = [
@@ -597,7 +600,7 @@ class Deployment:
         """Note every journal as far as its chain goes: nothing followed from records beside it."""
         async with LogReader(self.settings) as reader:
             for partition in range(self._partitions):
-                _, accepted, _ = await self._replay(reader, partition, {})
+                _, accepted, *_ = await self._replay(reader, partition, {})
                 await self.note(partition, accepted[0], len(accepted) - 1)
 
     async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:

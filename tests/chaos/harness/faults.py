@@ -10,13 +10,13 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.harness.losses import without
-from tests.chaos.harness.schedule import FOREIGN, LAST, MOST_LOST, Fault, Lane
+from tests.chaos.harness.schedule import FOREIGN, LAST, MARKS, MOST_LOST, Fault, Lane
 
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
@@ -165,9 +165,10 @@ class Disturbed:
             TooFewLeft: there is none.
         """
         found = await self._reached()
-        left = {home: len(chain) - 1 - found[home] for home, chain in self._undisturbed.journals.items()}
-        homes = [home for home, number in sorted(left.items()) if number >= fault.ahead + 4]
-        if not homes:
+        last = self._undisturbed.releasing
+        if fault.step not in MARKS:
+            last = {home: len(chain) - 1 for home, chain in self._undisturbed.journals.items()}
+        if not (homes := [home for home, end in sorted(last.items()) if end - found[home] >= fault.ahead + 4]):
             raise TooFewLeft
         home = homes[fault.home % len(homes)]
         return home, found[home] + fault.ahead
@@ -502,26 +503,20 @@ class Disturbed:
         store = SnapshotStore(settings, self._run.make_machine)
         found = {}
         for home in self._undisturbed.journals:
-            users = None
-            if self._subject.role == "learner" and self._subject.frozen.system.kind == "p2b":
-                if not store.path(home).with_suffix(".users").exists():
-                    continue
-                users = store.users(home)
-            snapshot = store.load(home)
-            if users is not None:
-                users.close()
-            if snapshot is not None:
-                found[home] = snapshot.sequence
+            spills = self._run.make_machine(home).spills_users
+            if spills and not store.path(home).with_suffix(".users").exists():
+                continue
+            with closing(store.users(home)) if spills else nullcontext():
+                if (snapshot := store.load(home)) is not None:
+                    found[home] = snapshot.sequence
         return found
 
     def _folded(self, home: int) -> tuple[int, Mapping[tuple[str, int], int]]:
         """The last journal record in the state on disk of one home partition, and how far it has folded each input."""
         settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
         store, machine = SnapshotStore(settings, self._run.make_machine), self._run.make_machine(home)
-        with ExitStack() as stack:
-            if machine.spills_users:
-                users = store.users(home)
-                stack.callback(users.close)
+        with closing(store.users(home)) if machine.spills_users else nullcontext() as users:
+            if users is not None:
                 machine.keep_users(users, settings.resident_users)
             snapshot = store.load(home)
             assert snapshot is not None, f"{self._name}: a worker that ends saves its state"
