@@ -109,6 +109,8 @@ def test_nothing_gives_empty_columns():
         (event(context=np.array([1, np.nan, 0], "<f4")), Reason.NOT_FINITE),
         (event(event_id=""), Reason.EMPTY_ID),
         (event(user=""), Reason.EMPTY_ID),
+        (event(user="  "), Reason.EMPTY_ID),
+        (event(user="a\u2066b"), Reason.ID_OF_LINES),
         (event(event_id="x" * 129), Reason.ID_TOO_LONG),
         (event(user="é" * 65), Reason.ID_TOO_LONG),
         (event(user="a\u2028b"), Reason.ID_OF_LINES),
@@ -217,6 +219,8 @@ def test_both_forms_of_contexts_give_the_same_rows_and_the_same_rejects(rows, sp
     ("change", "reason"),
     [
         ({"event_id": ""}, Reason.EMPTY_ID),
+        ({"user": "\u2003 "}, Reason.EMPTY_ID),
+        ({"user": " "}, Reason.EMPTY_ID),
         ({"user": "u" * 129}, Reason.ID_TOO_LONG),
         ({"user": "u\n"}, Reason.ID_OF_LINES),
         ({"arm": -1}, Reason.UNKNOWN_ARM),

@@ -72,7 +72,8 @@ def require_id(name: str, text: str) -> None:
     if fault is Reason.ID_OF_LINES:
         raise HushstreamError(f"{name}: expected text in one line, got a control character")
     if fault is not None:
-        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
+        came = f"{len(text.encode())}{' of blanks' * text.isspace()}"
+        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {came}")
 
 
 def mask_of(eligible: Sequence[int] | None) -> bytes:

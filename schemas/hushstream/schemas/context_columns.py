@@ -175,6 +175,7 @@ class _ContextGatherer:
             and len(names) <= MAX_ID_BYTES
             and names.isascii()
             and names.isprintable()
+            and " " not in names
         )
         if not good:
             fault = self._event_fault(fields)

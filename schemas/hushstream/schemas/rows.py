@@ -88,11 +88,11 @@ class Reason(StrEnum):
     NOT_FINITE = "not_finite"
     """A context with NaN or infinity."""
     EMPTY_ID = "empty_id"
-    """An event id or a user of no characters."""
+    """An event id or a user of no characters, or of blanks alone: many users would be one."""
     ID_TOO_LONG = "id_too_long"
     """An event id or a user of more than `columns.MAX_ID_BYTES` bytes."""
     ID_OF_LINES = "id_of_lines"
-    """An event id or a user with a control character or the end of a line."""
+    """An event id or a user with a character of `CONTROLS`."""
     BAD_TRACK = "bad_line"
     """The name of a model track is empty, of several lines or longer than `columns.MAX_ID_BYTES` bytes."""
     UNKNOWN_ARM = "unknown_arm"
@@ -113,8 +113,8 @@ MAX_ID_BYTES = 128
 """The longest event id, user or track, in bytes of UTF-8."""
 
 
-CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters of no name: they end a line, or steer whatever shows it."""
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
+"""Characters of no name: they end a line, steer whatever shows it, or have no width and stand in no word."""
 
 
 LogRecord = tuple[int, int, bytes]
@@ -134,12 +134,12 @@ def all_plain(texts: list[str]) -> bool:
     """Whether a cheap test shows that every id is valid; `id_fault` checks them one by one."""
     joined = "".join(texts)
     short = all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES
-    return short and joined.isascii() and joined.isprintable()
+    return short and joined.isascii() and joined.isprintable() and " " not in joined
 
 
 def id_fault(text: str) -> Reason | None:
     """Why an event id or a user is refused, if it is."""
-    if not text:
+    if not text or text.isspace():
         return Reason.EMPTY_ID
     if len(text) > MAX_ID_BYTES or (not text.isascii() and len(text.encode()) > MAX_ID_BYTES):
         return Reason.ID_TOO_LONG

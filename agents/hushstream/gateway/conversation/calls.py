@@ -34,7 +34,7 @@ class Answered(BaseModel):
 
 def _short(text: str) -> str:
     if id_fault(text) is not None:
-        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8 in one line")
+        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8 in one line, and not only blanks")
     return text
 
 
