@@ -17,7 +17,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
 
-from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicMissing, TopicsReplaced
+from hushstream.agents.errors import InputsDeleted, PartitionError, TopicMissing
 from hushstream.agents.recovery.marks import HighWater, ReleaseMarks
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import SnapshotStore
@@ -79,13 +79,15 @@ class Deployed:
         topics = verified_topics(self.system, roles, From.CHECKPOINT)
         return await copy_async(self.connection, self.system.partitions, topics, QUICK)
 
-    async def recovered(self, name: str, home: int, folder: Path, published: bool = True) -> Any:
-        """A home partition as a worker takes it up whose disk is empty, from its published state or without."""
-        role = role_of(self.system, name)
-        settings = WorkerSettings(
+    def settings(self, name: str, folder: Path) -> WorkerSettings:
+        return WorkerSettings(
             bootstrap=self.connection.bootstrap, role=name, group="g", deployment=self.system.config.deployment,
             topic_prefix=self.connection.prefix, datadir=folder,
         )  # fmt: skip
+
+    async def recovered(self, name: str, home: int, folder: Path, published: bool = True) -> Any:
+        """A home partition as a worker takes it up whose disk is empty, from its published state or without."""
+        role, settings = role_of(self.system, name), self.settings(name, folder)
         work = role_work(name, self.system, self.played.keys)
         topics, snapshots = role_topics(role, self.system), SnapshotStore(settings, work.make_machine)
         marks = topics.marks and ReleaseMarks(
@@ -258,11 +260,15 @@ async def test_models_that_were_emptied_are_computed_again_with_the_same_bytes_a
     async with connection.admin("empty models") as admin:
         if deleted == "topic":
             await admin.delete_topics([name])
+            for role in ("learner", "aggregator"):
+                with pytest.raises(TopicMissing, match=r"topics apply.* then.*`hushstream logs repair models --write"):
+                    await check_topics(run.settings(role, tmp_path), role_topics(role_of(system, role), system))
             await apply_async(connection, system)
         else:
             await admin.delete_records({TopicPartition(name, home): RecordsToDelete(-1) for home, _ in before})
-    with pytest.raises((TopicsReplaced, JournalTruncated), match=r"`hushstream logs repair models --write"):
-        await run.recovered("aggregator", 0, tmp_path / "refused")
+    for role in ("aggregator", "learner"):
+        with pytest.raises(PartitionError, match=r"models/0.*`hushstream logs repair models --write"):
+            await run.recovered(role, 0, tmp_path / "refused")
 
     planned = await plan_models(connection, system, keys)
     assert [(one.topic, one.partition, one.low) for one in planned.rows] == [("models", home, 0) for home, _ in before]
@@ -346,11 +352,7 @@ async def test_a_state_topic_that_was_deleted_is_told_with_the_command_and_fille
 ) -> None:
     run = await deployed.put()
     connection, system = run.connection, run.system
-    settings = WorkerSettings(
-        bootstrap=connection.bootstrap, role="shuffler", group="g", deployment=system.config.deployment,
-        topic_prefix=connection.prefix, datadir=tmp_path,
-    )  # fmt: skip
-    topics = role_topics(role_of(system, "shuffler"), system)
+    settings, topics = run.settings("shuffler", tmp_path), role_topics(role_of(system, "shuffler"), system)
     held = await run.recovered("shuffler", 0, tmp_path / "before")
     async with connection.admin("delete a topic") as admin:
         await admin.delete_topics([f"{connection.prefix}state-shuffler"])

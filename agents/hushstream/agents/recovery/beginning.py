@@ -296,9 +296,8 @@ class Beginning:
         )
 
     def _again(self) -> str:
-        """The command that computes a lost journal again, if it is of published models: their role has no marks."""
-        command = self.settings.command("logs repair models --write")
-        return "" if self.marks is not None else f"; published models are computed again by `{command}`"
+        """What computes a lost journal again, if it is of published models: their role has no marks."""
+        return again(self.settings) if self.marks is None else ""
 
     @staticmethod
     def _lost(journal: tuple[str, int]) -> str:
@@ -307,3 +306,8 @@ class Beginning:
     @property
     def _topic(self) -> str:
         return "" if self.states is None else self.states.name
+
+
+def again(settings: WorkerSettings) -> str:
+    """The command that computes published models again, as the end of a message."""
+    return f"; published models are computed again by `{settings.command('logs repair models --write')}`"

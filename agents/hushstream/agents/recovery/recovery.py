@@ -16,10 +16,10 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from hushstream.agents.errors import DiskRefused, InputsDeleted, ends_at, replaced
+from hushstream.agents.errors import DiskRefused, InputsDeleted, TopicsReplaced, ends_at, replaced
 from hushstream.agents.kafka.administration import read_mark
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.beginning import Beginning
+from hushstream.agents.recovery.beginning import Beginning, again
 from hushstream.agents.recovery.journal import Sender, journaled, newest, published_ms, sequence_of
 from hushstream.agents.recovery.losses import Losses, NeededWords
 from hushstream.agents.recovery.marks import ForeignRecords, ReleaseMarks
@@ -28,6 +28,7 @@ from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import OtherRelease
 from hushstream.engine.journal.marks import ReleaseEvidence
+from hushstream.engine.machine import Machine
 from hushstream.engine.noise.epoch_budget import EPOCH_NONCE_BYTES
 from hushstream.engine.records import (
     InputRange,
@@ -237,7 +238,7 @@ class Recovery:
         raise InputsDeleted(
             f"{needed}; those records were folded up to journal record {last}, but the newest state found ends with "
             f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
-            f"directory of the last owner"
+            f"directory of the last owner{self._again(machine, source)}"
         )
 
     async def _publish(self, recovered: RecoveredMachine) -> None:
@@ -280,7 +281,7 @@ class Recovery:
             self.foreign.in_journal(machine.journal, record.offset, record.value)
         if found != recovered.sequence + 1:
             return None
-        slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
+        slices = [await self._slice(machine, reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:
             step = machine.replay(record.value, slices)
         except OffChain:
@@ -299,10 +300,18 @@ class Recovery:
         recovered.record = record_digest(record.value)
         return step
 
-    async def _slice(self, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]) -> InputSlice:
+    async def _slice(
+        self, machine: Machine, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]
+    ) -> InputSlice:
         source = (part.topic, part.partition)
         low = max(part.low, firsts.get(source, part.low))
-        return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
+        try:
+            return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
+        except TopicsReplaced as error:
+            raise TopicsReplaced(f"{error}{self._again(machine, source)}") from None
+
+    def _again(self, machine: Machine, source: TopicPartition) -> str:
+        return again(self.settings) if source in [models.topic for models in machine.readers] else ""
 
     async def _send(self, recovered: RecoveredMachine, unsent: list[Output]) -> None:
         """Raise the mark, then send the unsent outputs again."""

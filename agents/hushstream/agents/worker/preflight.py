@@ -108,6 +108,7 @@ class RoleTopics:
         marks: the topic of its release marks; None for a role that adds no noise and spends no allowance.
         state: the topic of its published states; None if it has none.
         counts: the declared number of partitions of each topic that it uses.
+        computed: those of its topics that `hushstream.ops.logs.remake` computes again: journals of published models.
         evidence: those of ``writes`` that leave the zone and that no other role writes. They are evidence of earlier
             releases: when a new journal begins they must be empty.
     """
@@ -122,6 +123,7 @@ class RoleTopics:
     evidence: tuple[str, ...] = ()
     state: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    computed: frozenset[str] = frozenset()
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -207,8 +209,9 @@ def way_back(settings: WorkerSettings, topics: RoleTopics, name: str) -> str:
         return f"{made}; then start this worker, which publishes its state there from its data directory or its journal"
     if name == topics.marks:
         return f"{made}; then start this worker, which names what to give to --accept-loss"
-    if name == topics.journal and topics.marks is None:
-        return f"{made}; then `{settings.command('logs repair models --write')}` if it held published models"
+    if name in topics.computed:
+        again = settings.command("logs repair models --write")
+        return f"{made}; then, with no worker that publishes models running, `{again}` computes those that it held"
     return f"{made}; records that it held do not come back: see the runbook, `ExitReason`"
 
 

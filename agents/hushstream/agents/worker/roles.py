@@ -127,10 +127,10 @@ def role_topics(role: Role, system: System) -> RoleTopics:
     inputs, writes = inputs_of(role, system), writes_of(role, system)
     every = {*inputs, *writes, *role.broadcasts, *role.own}
     declared = {topic.name: topic for topic in system.topics if topic.name in every}
-    evidence = _evidence(role, system)
+    evidence, models = _evidence(role, system), (one.journal for one in system.roles if one.key_zone is None)
     return RoleTopics(
         inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence,
-        role.state.name, {name: system.partitions[name] for name in declared},
+        role.state.name, {name: system.partitions[name] for name in declared}, frozenset(models) & every,
     )  # fmt: skip
 
 
