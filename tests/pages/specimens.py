@@ -19,7 +19,7 @@ from hushstream.replay.experiments.catalogue import page as experiment_page
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings
 from hushstream.replay.experiments.rows import at_least, at_most
 from hushstream.replay.logged.evaluate import Interval
-from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains
+from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains, Halves
 from hushstream.replay.report.models import model_page
 from hushstream.replay.report.parts import Comparison, RoleCheck, statement_page
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, page
@@ -185,6 +185,7 @@ def evaluation() -> str:
             23_000,
             rewards,
             {**differences, SINGLE: None},
+            {LOGGING: Halves((0.007, Interval(0.001, 0.013)), (-0.002, Interval(-0.012, 0.008)))},
             Comparison(0.762, 0.601, 0.94),
             (0.001, Interval(-0.002, 0.004)),
             {"popular": (12.0, 3)},

@@ -4,13 +4,17 @@ Each row of the log gives a doubly robust estimate of the reward of each policy.
 so the variance that both share does not widen their interval. Rows of one user depend on one another, so the users are
 the sample. All baselines are compared at once, so each of k intervals has level 1 - 0.05 / k (Bonferroni): where no
 policy is better than any other, a gain is claimed in 5 of 100 logs at most.
+
+Effects may change within a log, while a policy learned from other users over the whole span of it. What goes on is the
+gain of the later half, so *deploy* is said only if its 90 % interval there is above 0, too: a gain that ended passes in
+5 of 100 logs at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +40,8 @@ NEEDED = (LOGGING, SINGLE)
 """The baselines that a policy has to beat."""
 
 _ALPHA = 0.05
+_LATER_LEVEL = 0.9
+"""Two-sided, so that a gain above 0 in the later half is claimed wrongly in 5 of 100 logs at most."""
 
 Finding = Literal["significantly better", "significantly worse", "no significant difference", "not known"]
 Advice = Literal["deploy", "measure first", "do not deploy", "no gain shown", "no verdict"]
@@ -64,6 +70,16 @@ def advice(intervals: Mapping[str, Interval | None]) -> Advice:
     return "no gain shown" if "no significant difference" in findings else "deploy"
 
 
+class Halves(NamedTuple):
+    """A difference in the later half of a log's rows, with its 90 % interval, and how it changed from the earlier half.
+
+    The interval of the change holds with that of the other baseline with 95 % confidence.
+    """
+
+    later: tuple[float, Interval]
+    change: tuple[float, Interval]
+
+
 @dataclass(frozen=True, slots=True)
 class Gains:
     """A policy compared with its baselines.
@@ -75,6 +91,7 @@ class Gains:
             the log as that of `LOGGING`.
         differences: the policy's reward minus that of each baseline, with intervals that hold together with 95 %
             confidence; None where one of both rewards is not known.
+        halves: the differences to the baselines `NEEDED` that are known, by halves of the log.
         kept: the share of the gain over `OWN` that is kept of the gain without privacy; None where that is not known,
             or not significantly above 0.
         left: what a nonlinear policy earns beyond the one without privacy, with its 95 % interval; None where that is
@@ -88,6 +105,7 @@ class Gains:
     rows: int
     rewards: Mapping[str, float]
     differences: Mapping[str, tuple[float, Interval] | None]
+    halves: Mapping[str, Halves]
     kept: Comparison | None
     left: tuple[float, Interval] | None
     left_out: Mapping[str, tuple[float, int]]
@@ -97,7 +115,12 @@ class Gains:
     def advice(self) -> Advice:
         """Whether to deploy the policy."""
         found = advice({name: None if one is None else one[1] for name, one in self.differences.items()})
-        return "measure first" if found == "deploy" and self.estimated else found
+        return "measure first" if found == "deploy" and (self.estimated or self.ended) else found
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """The baselines than which the policy is not significantly better in the later half of the log."""
+        return tuple(name for name, one in self.halves.items() if finding(one.later[1]) != "significantly better")
 
 
 def gains(
@@ -112,7 +135,7 @@ def gains(
     """Compare a policy with the one that wrote the log, and with others.
 
     Args:
-        log: the rows on which policies are evaluated; must have propensities.
+        log: the rows on which policies are evaluated, in the order of time; must have propensities.
         policies: probabilities (n, K) of each policy.
         expected: (n, K) estimated rewards of every arm, out of fold.
         policy: the policy that is compared.
@@ -144,10 +167,30 @@ def gains(
         rows=len(log),
         rewards={name: float(one.mean()) for name, one in terms.items()},
         differences={name: apart(policy, other, _ALPHA / len(others)) for name, other in others.items()},
+        halves={
+            name: _halves(terms[policy] - terms[others[name]], users)
+            for name in NEEDED
+            if {policy, others[name]} <= terms.keys()
+        },
         kept=kept,
         left=apart(nonlinear, exact, _ALPHA),
         left_out={name: rows for name, rows in effective.items() if name not in terms},
         estimated=log.estimated,
+    )
+
+
+def _halves(rows: Float64, users: npt.NDArray[np.int64]) -> Halves:
+    """A difference by halves, from its term of each row (n,) in the order of time.
+
+    The change is a mean of influences: of each row, what it is off the mean of its half, over the half's share of rows.
+    """
+    late = np.arange(len(rows)) >= len(rows) // 2
+    means = rows[~late].mean(), rows[late].mean()
+    change = float(means[1] - means[0])
+    influences = change + np.where(late, (rows - means[1]) / late.mean(), (means[0] - rows) / (1.0 - late.mean()))
+    return Halves(
+        (float(means[1]), likelihood_interval(rows * late, late.astype(np.float64), users, _LATER_LEVEL)),
+        (change, likelihood_interval(influences, np.ones_like(rows), users, 1.0 - _ALPHA / len(NEEDED))),
     )
 
 

@@ -505,6 +505,15 @@ def _gains_json(found: Gains) -> dict[str, Any]:
             else {"difference": one[0], "simultaneous_ci95": list(one[1]), "finding": finding(one[1])}
             for name, one in found.differences.items()
         },
+        "halves": {
+            name: {
+                "later": one.later[0],
+                "later_ci90": list(one.later[1]),
+                "change": one.change[0],
+                "change_simultaneous_ci95": list(one.change[1]),
+            }
+            for name, one in found.halves.items()
+        },
         "nonlinear_beyond_additive": None
         if found.left is None
         else {"difference": found.left[0], "ci95": list(found.left[1]), "finding": finding(found.left[1])},
@@ -524,15 +533,23 @@ ADDITIVE = "an additive model of the exact rewards, with the same features"
 
 _ADVICE = {
     "deploy": "Deploy: the shared private model is significantly better than {needed}",
-    "measure first": "Measure first: the shared private model looks significantly better than {needed}, on estimated "
-    "propensities. These feign a gain where what was shown followed more than the features. Log the true ones, or "
-    "measure it in shadow mode or by a control",
+    "measure first": "Measure first: the shared private model looks significantly better than {needed}, {but}",
     "do not deploy": "Do not deploy: the shared private model is significantly worse than {worse}",
     "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}",
     "no verdict": "No verdict: too few of the {rows:,} rows show what the shared private model earns against {unknown}"
     ". Needed are an effective sample size of {least}, {rewarded} rewarded rows, and several users. There are: "
     "{left_out}",
 }
+
+
+_ESTIMATED = (
+    "on estimated propensities. These feign a gain where what was shown followed more than the features. Log the true "
+    "ones, or measure it in shadow mode or by a control"
+)
+_ENDED = (
+    "but not in the later half of the log against {ended}: it may have ended. Judge a later log, or measure it in "
+    "shadow mode or by a control"
+)
 
 
 def verdict(found: Gains, privacy: Guarantee) -> str:
@@ -553,6 +570,7 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
         least=SMALL_SAMPLE,
         rewarded=FEW_REWARDS,
         left_out=_too_few_words(found),
+        but=_ENDED.format(ended=" and ".join(f"the {name}" for name in found.ended)) if found.ended else _ESTIMATED,
     )
     if found.policy not in found.rewards:
         return f"{first}."
@@ -560,7 +578,7 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
     known = {name: one for name, one in found.differences.items() if one is not None}
     apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
     own = "" if of.get(OWN) in (None, "significantly better") else f" That sharing helps is {_OWN[of[OWN]]}."
-    return f"{first}. {reward} That is {apart} (95 % intervals that hold together).{own}{_kept(found)}"
+    return f"{first}. {reward} That is {apart} (95 % intervals that hold together).{own}{_drift(found)}{_kept(found)}"
 
 
 _OWN = {
@@ -578,6 +596,15 @@ def _against(difference: float, interval: Interval) -> str:
 def _baseline(found: Gains, name: str) -> str:
     reward = found.rewards[_POLICIES.get(name, name)]
     return f"the {reward:.4f} of the {name}" if name != OWN else f"the {reward:.4f} of users' own learning"
+
+
+def _drift(found: Gains) -> str:
+    """How the gain changed within the log; a policy that learned over its whole span hides it."""
+    changed = " and ".join(
+        f"{one.change[0]:+.4f} ({one.change[1].low:+.4f} to {one.change[1].high:+.4f}) against the {name}"
+        for name, one in found.halves.items()
+    )
+    return changed and f" From the earlier to the later half of the log it changes by {changed}."
 
 
 def _kept(found: Gains) -> str:
