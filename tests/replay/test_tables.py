@@ -216,6 +216,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeyp
     [
         (MAPPING + "colour: red\n", "unknown key colour; known: context, arm, arms"),
         (MAPPING.replace("reward: liked\n", ""), "missing key reward"),
+        ("arm: a\narms: 2\nreward: r\n", r"missing key context \(columns of numbers, or --deployment with features"),
         (MAPPING.replace("[warm, wet]", "warm"), "context: expected a list of different names"),
         (MAPPING.replace("[warm, wet]", "[warm, warm]"), "context: expected a list of different names"),
         (MAPPING.replace("[tea, milk, water]", "many"), "arms: expected 2 to .*, as a number or as a list of names"),

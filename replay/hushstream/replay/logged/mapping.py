@@ -21,6 +21,7 @@ DATA_MEANING = (
     "`data: public`, if exact figures may be shown to everybody, or `data: internal`, for a log of your own "
     "users: every output is then marked INTERNAL, NOT PRIVATE"
 )
+_MEANINGS = {"data": DATA_MEANING, "context": "columns of numbers, or --deployment with features that it declares"}
 SWAPPED = "; are --mapping and --deployment swapped?"
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _REQUIRED = ("arm", "arms", "reward")
@@ -163,7 +164,7 @@ def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: It
         raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
     missing = [key for key in needed if key not in content]
     if missing:
-        said = f" ({DATA_MEANING})" if "data" in missing else ""
+        said = "".join(f" ({meaning})" for key, meaning in _MEANINGS.items() if key in missing)
         raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
 
 
