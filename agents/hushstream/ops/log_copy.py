@@ -30,6 +30,7 @@ from hushstream.agents.kafka.administration import READ, check_rights
 from hushstream.agents.kafka.logs import LogReader, as_records
 from hushstream.agents.kafka.logs import partition_counts as counts_on_broker
 from hushstream.agents.recovery.marks import MarkWalk, ReadMarks
+from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System, role_of
@@ -444,11 +445,26 @@ async def open_logs(
     """
     wanted = {topic: count for topic, count in counts.items() if topics is None or topic in topics}
     sources = [(topic, partition) for topic, count in wanted.items() for partition in range(count)]
+    async with client_errors(connection, _DOING), asyncio.timeout(connection.timeout_seconds):
+        await _require(connection, wanted)
+    async with reading(connection, wanted) as reader:
+        yield LiveLogs(reader, await _cut(reader, sources, pause or Pause()))
+
+
+@asynccontextmanager
+async def reading(
+    connection: Connection, topics: Collection[str], settings: WorkerSettings | None = None
+) -> AsyncIterator[LogReader]:
+    """Open a reader of some topics. Without a right to read, one that holds no record would look empty.
+
+    Raises:
+        AccessDenied: names the topic, the right, and how to allow it.
+        BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.client_errors`.
+    """
     async with client_errors(connection, _DOING):
-        async with asyncio.timeout(connection.timeout_seconds):
-            await _require(connection, wanted)
-        async with LogReader(connection.settings()) as reader:
-            yield LiveLogs(reader, await _cut(reader, sources, pause or Pause()))
+        await check_rights(connection.cluster, {physical(connection.prefix, topic): {READ} for topic in topics})
+        async with LogReader(settings or connection.settings()) as reader:
+            yield reader
 
 
 async def copy_async(
@@ -490,7 +506,7 @@ async def _require(connection: Connection, counts: Mapping[str, int]) -> None:
     for topic, count in counts.items():
         name = physical(connection.prefix, topic)
         if not found[topic]:
-            await check_rights(connection.cluster, {name: {READ}})
+            await check_rights(connection.cluster, {name: {READ}})  # without it, a topic cannot be described
             raise TopicMissing(f"{_DOING}: expected topic {name}, there is none; `hushstream topics apply` makes it")
         if found[topic] < count:  # nothing of ours is in partitions that somebody has added
             raise PartitionCountWrong(f"{_DOING}: topic {name}: expected {count} partitions, found {found[topic]}")

@@ -17,15 +17,19 @@ from aiokafka.protocol.admin import DeleteAclsRequest
 from hushstream.agents.errors import AccessDenied
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
-from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.preflight import check_topics
 from hushstream.agents.worker.roles import role_topics
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.ops import access as acls
 from hushstream.ops.access import Principals, Rule, rules_of
+from hushstream.ops.check.follow import Auditor
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import copy_async
+from hushstream.ops.logs import foreign
+from hushstream.ops.logs.inputs import look
+from hushstream.ops.logs.losses import accepted_losses
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.schemas.errors import HushstreamError
 
@@ -330,3 +334,30 @@ async def test_the_operator_may_check_topics_and_not_rules(kafka: Any, deployed:
     assert await check_async(operator, deployed.system) == ()
     with pytest.raises(AccessDenied, match="--no-acls"):
         await acls.check_async(operator, deployed.system, Principals.of())
+
+
+READINGS: dict[str, Callable[[Connection, System, KeySource], Awaitable[Any]]] = {
+    "budget": lambda at, system, _: copy_async(at, system.partitions, {"dead-letters-edge"}),
+    "logs check": lambda at, system, keys: foreign.check(at, system, keys, ["learner"]),
+    "accepted losses": lambda at, system, keys: accepted_losses(at, system, keys, ["learner"]),
+    "logs repair input": lambda at, _, __: look(at, ("contexts", 0), 1),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+async def test_who_may_describe_a_topic_and_not_read_it_is_not_told_that_it_is_empty(
+    kafka: Any, deployed: Deployed, reading: str
+) -> None:
+    """A topic without a record was never fetched: `budget` said "Entries: 0", exit 0, without its right."""
+    operator = kafka.connection("operator", f"{deployed.name}.")
+    with pytest.raises(AccessDenied, match=r"expected the right to Read for User:operator, got none; `hushstream"):
+        await READINGS[reading](operator, deployed.system, KeySource(seed=1))
+
+
+async def test_an_auditor_that_may_not_read_a_topic_does_not_say_that_nothing_differs(
+    kafka: Any, deployed: Deployed, tmp_path: Path
+) -> None:
+    settings = deployed.settings(kafka, "operator", datadir=tmp_path)
+    auditor = Auditor(settings, deployed.system, "learner", KeySource(seed=1))
+    with pytest.raises(AccessDenied, match="expected the right to Read for User:operator, got none"):
+        await asyncio.wait_for(auditor.run(asyncio.Event(), once=True), 30)

@@ -51,6 +51,7 @@ from prometheus_client import Gauge
 
 from hushstream.agents.datadir import check_datadir, locked_folder
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
+from hushstream.agents.kafka.administration import READ, check_rights
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.endpoints import ServedMetrics, ports_named
 from hushstream.agents.observe.metric_table import MetricSpec, specs
@@ -337,7 +338,10 @@ class Auditor:
         logger.info("auditor of %s: %s; %s", self._role.name, said, ports_named(ports))
 
     async def _check(self, reader: LogReader, stop: asyncio.Event, once: bool) -> None:
-        self._open(reader, await self._bounds(reader))
+        bounds, named = await self._bounds(reader), self._settings.physical
+        # Without a right to read, a topic that holds no record would look empty.
+        await check_rights(self._settings.cluster, {named(topic): {READ} for topic, _ in bounds.highs})
+        self._open(reader, bounds)
         until = await self._bounds(reader) if once else None
         kept = time.monotonic()
         while not stop.is_set():

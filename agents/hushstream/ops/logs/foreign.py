@@ -22,8 +22,8 @@ from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester
 from hushstream.engine.journal.notes import FOREIGN, Note, is_noted, notes_in
 from hushstream.engine.records import InputRecord
 from hushstream.engine.state.published import StateUnreadable
-from hushstream.ops.connection import Connection, client_errors
-from hushstream.ops.log_copy import RoleLogs, roles_asked
+from hushstream.ops.connection import Connection
+from hushstream.ops.log_copy import RoleLogs, reading, roles_asked
 from hushstream.ops.logs.losses import Appended, Plan, append
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError, fingerprint_of
@@ -111,8 +111,9 @@ async def check(
         HushstreamError: the topics cannot be read, a key was not given, or the deployment has no such role.
     """
     wanted = roles_asked(system, roles)
+    own = [topic for role in wanted for topic in role_topics(role, system).own]
     found: list[Found] = []
-    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
+    async with reading(connection, own) as reader:
         for role in wanted:
             of = RoleLogs(role, system, keys)
             for home in of.homes:
@@ -121,7 +122,6 @@ async def check(
                 found += _of_journal(role, home, others, notes)
                 found += await _of_marks(reader, of, home, notes.values())
                 found += await _of_states(reader, of, home)
-    own = [topic for role in wanted for topic in role_topics(role, system).own]
     written = [topic for role in wanted for topic in role_topics(role, system).writes if topic not in own]
     return Checked(tuple(found), tuple(dict.fromkeys(own)), tuple(dict.fromkeys(written)))
 

@@ -28,7 +28,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, client_errors
-from hushstream.ops.log_copy import RoleLogs
+from hushstream.ops.log_copy import RoleLogs, reading
 from hushstream.ops.logs.foreign import journal_walk
 from hushstream.ops.logs.losses import Appended, Plan, append
 from hushstream.privacy.amounts import count_text
@@ -104,11 +104,11 @@ async def plan(
             replaced, or was not folded up to this offset; or a key was not given.
     """
     planned = await look(connection, source, folded)
-    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
+    roles = [role for role in system.roles if source[0] in role.inputs]
+    async with reading(connection, (source[0], *(role.journal for role in roles))) as reader:
         there = [
             found
-            for role in system.roles
-            if source[0] in role.inputs
+            for role in roles
             for home in range(system.homes(role))
             if (found := await _folded_by(RoleLogs(role, system, keys), home, reader, planned)) is not None
         ]
@@ -160,7 +160,7 @@ async def look(connection: Connection, source: TopicPartition, folded: int) -> C
     Raises:
         HushstreamError: the topic cannot be read, or its offsets are advanced already.
     """
-    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
+    async with reading(connection, (source[0],)) as reader:
         first = (await reader.first_offsets([source]))[source]
         end = (await reader.end_offsets([source]))[source]
         if first > folded:

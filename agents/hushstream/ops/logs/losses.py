@@ -28,7 +28,7 @@ from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import MarkUnreadable
 from hushstream.engine.journal.notes import LOST, Note, read_without_key
 from hushstream.ops.connection import Connection, client_errors
-from hushstream.ops.log_copy import RoleLogs, lacking_zones, roles_asked
+from hushstream.ops.log_copy import RoleLogs, lacking_zones, reading, roles_asked
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
@@ -209,9 +209,10 @@ async def accepted_losses(
         HushstreamError: the topics cannot be read, or a key file cannot be used.
     """
     found: list[LostInput | LostJournal] = []
-    begun_later = []
-    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
-        for role in roles_asked(system, roles):
+    begun_later, wanted = [], roles_asked(system, roles)
+    logs = {topic for role in wanted for topic in (role.journal, role.marks) if topic is not None}
+    async with reading(connection, logs) as reader:
+        for role in wanted:
             for home in range(system.homes(role)):
                 journal = (role.journal, home)
                 begun_later += [f"{role.journal}/{home}"] if (await reader.first_offsets([journal]))[journal] else []

@@ -16,14 +16,13 @@ import os
 from dataclasses import dataclass
 
 from hushstream.agents.kafka.administration import committed_mark, committed_marks, journal_name
-from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.marks import mark_key, read_marks
 from hushstream.agents.settings import group_of
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.journal.marks import Mark, ReleaseEvidence
-from hushstream.ops.connection import Connection, client_errors
-from hushstream.ops.log_copy import RoleLogs
+from hushstream.ops.connection import Connection
+from hushstream.ops.log_copy import RoleLogs, reading
 from hushstream.ops.logs.foreign import journal_walk
 from hushstream.ops.logs.losses import Appended, Plan, append, require_stopped
 from hushstream.schemas.errors import HushstreamError
@@ -73,7 +72,7 @@ async def plan(
     ledgers = [topic for topic in of.topics.writes if topic in system.ledgers]
     settings = connection.settings().model_copy(update={"group": group})
     rows = []
-    async with client_errors(connection, "read logs"), LogReader(settings) as reader:
+    async with reading(connection, (role.journal, role.marks), settings) as reader:
         for home in of.homes:
             read = await read_marks((role.marks, home), reader, of.marks(home), name)
             if not read.missing:
