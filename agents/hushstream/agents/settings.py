@@ -32,14 +32,20 @@ def group_of(deployment: str, role: str) -> str:
 _COMMAND = re.compile(r"`hushstream ((?:topics|logs|dead-letters)(?:(?! --deployment)[^`])*)`")
 """A command that does not say yet which deployment it is for."""
 _AS_ROLE = ("logs check", "logs repair foreign", "logs repair marks")
-"""What a role's own account may do; for other commands operators name theirs."""
+"""What a role's own account may do; for other commands administrators name theirs."""
 
 
-def command_line(words: str, place: str, security: Security, duty: str) -> str:
-    """A whole command; access rules are made for the account of this role or duty."""
-    if words.startswith("topics apply") and security.protocol != "PLAINTEXT":
+def command_line(words: str, place: str, account: str, security: Security, duty: str = "") -> str:
+    """A whole command; access rules are made for the account of this role or duty.
+
+    The file ``account`` of a role, a duty or the operator gives no right to create, delete or trim a topic: where
+    accounts differ, a command for that names an administrator's file in its place.
+    """
+    plain = security.protocol == "PLAINTEXT"
+    if words.startswith("topics apply") and duty and not plain:
         words += f" --principals {shlex.quote(f'{duty}={security.account}')}"
-    return f"hushstream {words} {place}".rstrip()
+    who = account if plain or words.startswith(_AS_ROLE) else "--security ADMINISTRATOR.yaml"
+    return " ".join(filter(None, ("hushstream", words, place, who)))
 
 
 def located(text: str, command: Callable[[str], str], bootstrap: str) -> str:
@@ -57,8 +63,7 @@ class WorkerSettings(BaseModel):
             by default.
         place: the command-line options that locate this deployment, quoted for a shell; messages that name a command
             append them.
-        account: the option that names the worker's own account, for commands that it may run; others need an
-            administrator's.
+        account: the option that names the worker's own account, for commands that it may run.
         accept_loss: the refusals of a journal that the operator accepts (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
@@ -167,8 +172,7 @@ class WorkerSettings(BaseModel):
 
     def command(self, words: str) -> str:
         """A whole command line for this deployment, quoted for a shell."""
-        place = f"{self.place} {self.account}" if words.startswith(_AS_ROLE) else self.place
-        return command_line(words, place.rstrip(), self.security, self.role)
+        return command_line(words, self.place, self.account, self.security, self.role)
 
     def located(self, text: str) -> str:
         """A message whose commands are for this deployment, so that each works as it is printed."""

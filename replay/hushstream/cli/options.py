@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from itertools import chain
@@ -406,16 +406,18 @@ class Place(NamedTuple):
     options: str
     account: str
 
-    def located(self, told: object, account: str = "") -> str:
-        """A message whose commands are for this deployment, with the option that names an account."""
-        from hushstream.agents.settings import located
+    def located(self, told: object, principals: Sequence[str] | None = None) -> str:
+        """A message whose commands are for this deployment, and for these principals if this account administers it."""
+        from hushstream.agents.settings import command_line, located
 
-        options = f"{self.options} {account}".rstrip()
-        return located(str(told), lambda words: f"hushstream {words} {options}", self.connection.bootstrap)
+        def command(words: str) -> str:
+            if principals is None:
+                return command_line(words, self.options, self.account, self.connection.security)
+            named = principals if words.startswith("topics apply") else ()
+            rules = shlex.join(word for one in named for word in ("--principals", one))
+            return " ".join(filter(None, ("hushstream", words, rules, self.options, self.account)))
 
-    def told(self, differences: Iterable[object]) -> Iterable[str]:
-        """Lines whose commands this account may run, too."""
-        return (self.located(one, self.account) for one in differences)
+        return located(str(told), command, self.connection.bootstrap)
 
 
 def whereabouts(

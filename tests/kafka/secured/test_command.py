@@ -38,7 +38,9 @@ def topics(kafka: Any, folder: Path, capfd: pytest.CaptureFixture[str]) -> Calla
     return run
 
 
-def test_topics_and_rules_are_planned_made_once_and_checked(topics: Callable[..., tuple[int, str, str]]) -> None:
+def test_topics_and_rules_are_planned_made_once_and_checked(
+    kafka: Any, folder: Path, topics: Callable[..., tuple[int, str, str]]
+) -> None:
     named = ("--principals", "shuffler=User:CN=mixer")
     planned = json.loads(topics("plan", *named, "--json")[1])
     rules = [item for item in planned if "principal" in item]
@@ -49,7 +51,13 @@ def test_topics_and_rules_are_planned_made_once_and_checked(topics: Callable[...
     code, told, _ = topics("check", *named)
     assert code == 1
     assert told.count("expected topic to exist") == len(planned) - len(rules)
-    assert told.count("there is no such rule; `hushstream topics apply --deployment ") == len(rules)
+    mends = f"topics apply --principals shuffler=User:CN=mixer --deployment {folder} --bootstrap {kafka.passwords}"
+    mends += f" --security {kafka.file('admin')}"
+    assert told.count(f"there is no such rule; `hushstream {mends}` creates it") == len(rules)
+    told = topics("check", "--no-acls", who="operator")[1]
+    assert "`hushstream topics apply --deployment " in told
+    assert "operator.yaml" not in told, "the operator's account may not create a topic"
+    assert told.count(" --security ADMINISTRATOR.yaml` creates it") == len(planned) - len(rules)
     assert json.loads(topics("apply", *named, "--json")[1]) == planned
     assert json.loads(topics("apply", *named, "--json")[1]) == []
     assert topics("check", *named)[:2] == (0, "all topics are as declared\n")

@@ -226,9 +226,9 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     assert said == [
         f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
         f"DescribeConfigs for User:shuffler, got none; `hushstream topics apply --principals shuffler=User:shuffler "
-        f"--deployment {deployed.folder} --bootstrap {kafka.passwords}`, run by an administrator with a --security "
-        f"file of their own, creates the access rules of every role (--principals names whom they are for, and who "
-        f"has a duty: gateway=User:NAME)"
+        f"--deployment {deployed.folder} --bootstrap {kafka.passwords} --security ADMINISTRATOR.yaml`, run by an "
+        f"administrator, creates the access rules of every role (--principals names whom they are for, and who has a "
+        f"duty: gateway=User:NAME)"
     ]
     logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})
     assert not any(part.records for part in logs.parts.values())

@@ -61,8 +61,8 @@ _NAMES = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _RIGHTS_UNKNOWN = -(2**31)
 _RIGHTS_OF_MISSING = {UnknownTopicOrPartitionError.errno: _RIGHTS_UNKNOWN}
 RIGHTS_FIX = (
-    "`hushstream topics apply`, run by an administrator with a --security file of their own, creates the "
-    "access rules of every role (--principals names whom they are for, and who has a duty: gateway=User:NAME)"
+    "`hushstream topics apply`, run by an administrator, creates the access rules of every role (--principals names "
+    "whom they are for, and who has a duty: gateway=User:NAME)"
 )
 
 

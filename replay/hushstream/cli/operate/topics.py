@@ -122,7 +122,9 @@ def topics_check(
     found: list[Difference | AccessDifference] = [*asyncio.run(check_async(connection, system, one_in_sync))]
     _warn(asyncio.run(warnings_async(connection, system)))
     found += _rules_found(asyncio.run(check_rules(connection, system, who))) if acls else ()
-    show(list(map(asdict, found)), json, *(place.told(found) if found else ("all topics are as declared",)))
+    # Who may list access rules administers the cluster.
+    told = [place.located(one, principals or () if acls else None) for one in found]
+    show(list(map(asdict, found)), json, *(told or ("all topics are as declared",)))
     raise typer.Exit(1 if found else 0)
 
 
@@ -145,7 +147,7 @@ def _show_topics(
 ) -> None:  # fmt: skip
     found: list[Creation | Rule | Difference] = [*wanted, *rules, *differing]
     lines = [f"{verb} {one.name} with {count_text(one.partitions, 'partition')}" for one in wanted]
-    lines += [*(f"{verb} access rule: {rule}" for rule in rules), *place.told(differing)]
+    lines += [*(f"{verb} access rule: {rule}" for rule in rules), *(place.located(one, ()) for one in differing)]
     show(list(map(asdict, found)), json, *(lines or ("all topics are there",)))
 
 

@@ -188,7 +188,7 @@ def _run_gateway(
 
     def told(text: str) -> str:
         """A message with commands for this deployment, in which the gateway's account has its duty."""
-        return located(text, lambda words: command_line(words, place, security, duty), bootstrap)
+        return located(text, lambda words: command_line(words, place, "", security, duty), bootstrap)
 
     shared: dict[str, Any] = {"system": system, "settings": settings, "endpoints": Endpoints(*metrics)}
     # A system to which applications send no requests has devices as learners.
