@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from hushstream.replay.bench import gateway, vowpal
+from hushstream.replay.bench import baselines, gateway
 from hushstream.replay.bench.gateway import Row, Servers, highest_sustained, measure_rising
 from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import (
@@ -89,11 +89,11 @@ async def test_requests_to_nobody_are_refused_requests() -> None:
     assert (found.latencies, found.refused) == ([], 3)
 
 
-@pytest.mark.skipif(not vowpal.is_installed(), reason=f"the baseline is not installed: pip install {vowpal.PACKAGE}")
+@pytest.mark.skipif(not baselines.is_installed(), reason=f"no baseline here: pip install {baselines.PACKAGE}")
 async def test_the_baseline_decides_with_chances_and_learns() -> None:
-    policy = vowpal.Policy(3, 1)
+    policy = baselines.Policy(3, 1)
     shown: list[int] = []
-    async with TestClient(TestServer(vowpal.application(policy))) as client:
+    async with TestClient(TestServer(baselines.application(policy))) as client:
         for number in range(400):
             event = {"event_id": f"e{number}", "user": "ann", "context": [1.0, 0.0]}
             answer = await (await client.post("/v1/decide", json=event)).json()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
+from hushstream.features.checks import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.features import draft_features
 from hushstream.replay.logged.drafts.mapping import draft_mapping

@@ -14,7 +14,7 @@ import yaml
 
 from hushstream.agents.worker.deployment import load, prepare, read_config, read_draft
 from hushstream.engine.values import ConfigurationError
-from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.features.checks import FROM_ROWS, without_marks
 from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping

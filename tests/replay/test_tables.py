@@ -19,7 +19,7 @@ import yaml
 
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.values import ConfigurationError
-from hushstream.features.confirmation import without_marks
+from hushstream.features.checks import without_marks
 from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping

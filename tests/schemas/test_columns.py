@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.codec import CodecError, encode
-from hushstream.schemas.columns import (
-    REWARD,
-    SHOWN,
-    ContextColumns,
-    FeedbackColumns,
-    Reject,
-    gather_contexts,
-    gather_feedback,
-)
-from hushstream.schemas.rows import Reason
+from hushstream.schemas.context_columns import ContextColumns, gather_contexts
+from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
+from hushstream.schemas.rows import Reason, Reject
 
 D, K = 3, 10
 X = np.array([1.0, -2.0, 0.5], dtype="<f4")

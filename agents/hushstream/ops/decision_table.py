@@ -48,8 +48,8 @@ from hushstream.feedback.join import NOT_SHOWN
 from hushstream.learners.exploration import WHOLE
 from hushstream.ops.export import FILE_MODE
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.schemas.columns import REWARD, gather_feedback
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.feedback_columns import REWARD, gather_feedback
 
 TABLE, MAPPING = "decisions.csv", "mapping.yaml"
 NOTICE = (

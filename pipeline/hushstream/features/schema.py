@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.features import checks
 from hushstream.features.checks import BadDeclaration, BadRows, BadValue, require_name, type_name
-from hushstream.features.confirmation import require_confirmed, without_marks
 from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Number, Outcome, Shares
 
 MOST_FEATURES = 64
@@ -386,9 +386,9 @@ def declare(given: Mapping[Any, Any]) -> FeatureSchema:
             f"features: expected 1 to {MOST_FEATURES} names with declarations, got "
             + (f"{len(given)}" if isinstance(given, Mapping) else type_name(given))
         )
-    require_confirmed(given, "features")
+    checks.require_confirmed(given, "features")
     plain, crosses = dict[str, Feature](), dict[str, Cross]()
-    for key, content in without_marks(given).items():
+    for key, content in checks.without_marks(given).items():
         name, feature = require_name(key), _declared(str(key), content)
         if isinstance(feature, Cross):
             crosses[name] = feature

@@ -1,4 +1,8 @@
-"""Converts the contexts of one partition, as events or in batches, to columns; see `hushstream.schemas.columns`."""
+"""Converts the contexts of one partition, as events or in batches, to columns.
+
+Rows come out in log order, and a position is (offset, row). A refused record or row becomes a `Reject`, and all others
+are kept: no content of a record raises an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the feedback of one partition, as events or in batches, to columns; see `hushstream.schemas.columns`."""
+"""Converts the feedback of one partition, as events or in batches, to columns; refusals as in `gather_contexts`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.devices.published import AGREEMENT, PUBLIC_KEYS
 from hushstream.engine.system import DeploymentValues, require_named
 from hushstream.engine.values import ConfigurationError
-from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
+from hushstream.features.checks import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, key_path, seeded_key
 from hushstream.schemas import codec

@@ -20,8 +20,7 @@ import numpy as np
 
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
-from hushstream.schemas.columns import ContextColumns, gather_contexts
-from hushstream.schemas.context_columns import RowForm
+from hushstream.schemas.context_columns import ContextColumns, RowForm, gather_contexts
 
 MAX_ROWS = 4096
 """Largest number of contexts in one fold, so that its journal record stays within the broker's record size. A batch

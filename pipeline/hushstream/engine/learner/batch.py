@@ -36,14 +36,9 @@ from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
-from hushstream.schemas.columns import (
-    REWARD,
-    FeedbackColumns,
-    ForgetMark,
-    PhaseEndMark,
-    Reject,
-    gather_feedback,
-)
+from hushstream.schemas.context_columns import ForgetMark, PhaseEndMark
+from hushstream.schemas.feedback_columns import REWARD, FeedbackColumns, gather_feedback
+from hushstream.schemas.rows import Reject
 
 NEVER_MS = 1 << 63
 """Log time or offset of a record that does not exist; it is above all values in a log."""

@@ -5,7 +5,7 @@ process on this machine; then two learners and two gateways on the same broker. 
 of each process. On a shared machine this figure says what more cores would bring.
 
 If the package vowpalwabbit is installed, the same run measures a baseline, the server that a team would write without a
-log (`hushstream.replay.bench.vowpal`).
+log (`hushstream.replay.bench.baselines`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
-from hushstream.replay.bench import vowpal
+from hushstream.replay.bench import baselines
 from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import make_load
 from hushstream.replay.bench.processes import Running, broker_process, process_seconds, started
@@ -175,7 +175,7 @@ _SETTINGS = "port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight
 async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
     """Start the baseline server, and wait until it answers."""
     port = free_port()
-    arguments = ["-m", "hushstream.replay.bench.vowpal", "--port", str(port), "--arms", str(ARMS)]
+    arguments = ["-m", baselines.__name__, "vowpal", str(port), str(ARMS)]
     async with started("vowpal", arguments, folder) as baseline:
         servers = Servers([f"http://127.0.0.1:{port}"], {"vowpal": [baseline]})
         await _until_they_answer(servers)
@@ -219,8 +219,8 @@ async def run(rates: Sequence[float], seconds: float) -> None:
         print(f"one of each, {one}\ntwo of each, {two}")
         each, both = (row.a_cpu_second("gateway", "learner") for row in (one, two))
         print(f"requests a CPU second of gateways and learners: {both:.0f} of {each:.0f}, {both / each:.2f} of one")
-        if not vowpal.is_installed():
-            print(f"Vowpal Wabbit in one process: not measured; pip install {vowpal.PACKAGE}")
+        if not baselines.is_installed():
+            print(f"Vowpal Wabbit in one process: not measured; pip install {baselines.PACKAGE}")
             return
         print("Vowpal Wabbit in one process, without a log:", flush=True)
         async with vowpal_wabbit(Path(folder)) as servers:

@@ -159,14 +159,14 @@ def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int])
 async def passthrough_rate(
     bootstrap: str, prefix: str, producer: AIOKafkaProducer, values: Sequence[bytes], folder: Path
 ) -> float:
-    """Records per second through a bare Faust agent (`hushstream.replay.bench.passthrough`)."""
+    """Records per second through a bare Faust agent (`hushstream.replay.bench.baselines`)."""
     source, target = f"{prefix}passthrough.source", f"{prefix}passthrough.target"
     connection = Connection(bootstrap, "")
     async with connection.admin("create topics") as admin:
         settings = {LOG_TIME: "LogAppendTime"}
         await admin.create_topics([NewTopic(name, 1, 1, topic_configs=settings) for name in (source, target)])
     await append_all(producer, source, values)
-    arguments = ["-m", "hushstream.replay.bench.passthrough", bootstrap, source, target, str(folder)]
+    arguments = ["-m", "hushstream.replay.bench.baselines", "faust", bootstrap, source, target, str(folder)]
     async with started("passthrough", arguments, folder, kill=True) as agent:
         times = await log_times(connection, (target, 0), len(values), agent)
     seconds = (times[-1] - times[0]) / 1000

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from hushstream.features.checks import FeatureError
-from hushstream.features.confirmation import without_marks
+from hushstream.features.checks import FeatureError, without_marks
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.log import LogError
 from hushstream.schemas.errors import unreadable

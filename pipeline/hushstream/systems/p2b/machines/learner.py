@@ -51,7 +51,7 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
-from hushstream.schemas.columns import ContextColumns
+from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model

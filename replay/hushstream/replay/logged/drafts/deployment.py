@@ -1,7 +1,7 @@
 """Drafts a deployment: its items, the features of a visit, and sizes that suit the expected visits.
 
 Its facts are stated by its owner, or found in a log. Values that were computed from rows are marked as private
-(`hushstream.features.confirmation`), as in a draft of features alone. `hushstream prepare` refuses the draft until its
+(`hushstream.features.checks`), as in a draft of features alone. `hushstream prepare` refuses the draft until its
 owner has confirmed each mark. An evaluation on the same log accepts it.
 """
 
@@ -20,7 +20,7 @@ import yaml
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import DAYS, Audience
-from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.features.checks import FROM_ROWS, without_marks
 from hushstream.privacy.amounts import count_text
 from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml

@@ -1,7 +1,7 @@
 """Drafts the declaration of features for a user's own table: the kind of each column, and marks on private values.
 
 Ranges, vocabularies, limits of tags and the click rate are computed from rows of persons, so the draft marks them as
-private (`hushstream.features.confirmation`). No command prepares a deployment from it before its owner has confirmed
+private (`hushstream.features.checks`). No command prepares a deployment from it before its owner has confirmed
 each mark as public.
 """
 
@@ -17,8 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hushstream.features.checks import LONGEST_TEXT
-from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.features.checks import FROM_ROWS, LONGEST_TEXT, without_marks
 from hushstream.features.kinds import Outcome
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.drafts.mapping import (

@@ -1,15 +1,22 @@
-"""The baseline of the gateway benchmark: Vowpal Wabbit behind aiohttp in one process, as a team may write it in a day.
+"""The baselines of benchmarks, each in a process of its own, which does nothing else.
 
-It answers the same call as a gateway, ``POST /v1/decide``, with the same number of arms and features, and learns from
-``POST /v1/reward``. It has no log, no durability and no privacy, and forgets everything when it ends. The benchmark
-(``python -m hushstream.replay.bench.gateway``) runs it as a process of its own. It needs the package vowpalwabbit.
+    python -m hushstream.replay.bench.baselines vowpal PORT ARMS
+    python -m hushstream.replay.bench.baselines faust BOOTSTRAP SOURCE TARGET DATADIR
+
+*Of the gateway.* Vowpal Wabbit behind aiohttp in one process, as a team may write it in a day. It answers the same call
+as a gateway, ``POST /v1/decide``, with the same number of arms and features, and learns from ``POST /v1/reward``. It
+has no log, no durability and no privacy, and forgets everything when it ends. It needs the package vowpalwabbit.
+
+*Of streams.* A bare Faust agent that forwards every record, with the settings that make Faust fast (uvloop, a linger,
+no web server, no sensor).
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import random
 import sys
+from collections.abc import AsyncIterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -68,15 +75,48 @@ def application(policy: Policy) -> web.Application:
     return made
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve on loopback until the process is stopped; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Vowpal Wabbit behind aiohttp, the baseline of the gateway.")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--arms", type=int, required=True)
-    given = parser.parse_args(arguments)
-    web.run_app(application(Policy(given.arms, 1)), host="127.0.0.1", port=given.port, print=None, access_log=None)
-    return 0
+def forwarding(bootstrap: str, source: str, target: str, datadir: str) -> Any:
+    """Make an app of Faust that copies partition 0 of one topic to another."""
+    import faust
+
+    app = faust.App(
+        f"passthrough-{source}",
+        broker=f"kafka://{bootstrap}",
+        datadir=datadir,
+        store="memory://",
+        consumer_auto_offset_reset="earliest",
+        broker_commit_interval=0.5,
+        producer_linger=0.02,
+        stream_wait_empty=False,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+    )
+    topic = app.topic(source, key_serializer="raw", value_serializer="raw", value_type=bytes)
+
+    async def forward(stream: AsyncIterable[bytes]) -> None:
+        send = app.producer.send
+        async for value in stream:
+            await send(target, None, value, 0, None, None)
+
+    app.agent(topic)(forward)
+    return app
+
+
+def main(name: str, *given: str) -> None:
+    """Serve or forward on loopback until the process is stopped."""
+    if name == "vowpal":
+        port, arms = map(int, given)
+        web.run_app(application(Policy(arms, 1)), host="127.0.0.1", port=port, print=None, access_log=None)
+        return
+    import faust
+    import uvloop
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    app = forwarding(*given)
+    app.finalize()
+    faust.Worker(app, loglevel="info", override_logging=False).execute_from_commandline()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])
