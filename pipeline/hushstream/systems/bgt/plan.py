@@ -4,9 +4,12 @@
 eigenvalue is follows from the data; over FilmTrust, MovieLens-100K and a set of a million ratings it was about .0095 U
 at C = 1, so ratio = .0095 U / sqrt(M / rho_B): factors helped where it was .8 and above, and hurt at .4 and below.
 
-*Biases.* An item rated by N users has its bias within a variance v = 1 / (1/tau2 + N / (s2 + sigma^2 / N)), and a
-device alone has variance tau2. `ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with
-popularity 1 / (rank + 10): the expected variance is the mean of v over ratings, which popular items dominate.
+*Biases.* The server takes the share g = c / (c^2 + (sigma^2 + c s2) / tau0^2) of an item's noised sum, with c its
+noised count, and the rest from a fit of popularity; where users are few both are noise. So an estimate has the variance
+g^2 (N^2 tau^2 + sigma^2 + N s2), plus that of the fit, and the covariance g N tau^2 with the bias of an item that N
+users rated. A device, which has the variance tau^2 alone, takes the share of the estimate that is best on average.
+`ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with popularity 1 / (rank + 10): variances
+are means over ratings, which popular items dominate.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
 
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
 from hushstream.engine.values import whole
@@ -36,6 +40,9 @@ ITEM_SPREAD = 0.1
 """Standard deviation of item offsets over ratings; a device alone does not know them."""
 
 _RANKS = 10.0
+_NODES = 15
+"""Points of the Gauss-Hermite quadrature over the noise of a count."""
+
 LEAST_GAIN = 0.001
 """Least gain in RMSE that counts."""
 
@@ -100,7 +107,7 @@ def expected_errors(
     whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
     spread = item_spread**2
     own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
-    rest = _remaining_variance(config, users, ratings_per_user, spread)
+    rest = remaining_variance(config, users, ratings_per_user, spread)
     shared = RATING_SPREAD**2 + rest + (RATING_SPREAD**2 + rest) / (ratings_per_user + config.model.lone_ridge)
     return ExpectedErrors((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
 
@@ -153,8 +160,8 @@ def factor_ratio(config: BgtConfig, users: int) -> float:
     return float(PER_USER * users / (config.top / rho) ** 0.5)
 
 
-def _remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
-    """Mean remaining variance of item biases, over ratings."""
+def remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
+    """Mean variance of item biases that a device's mixture leaves, over ratings; see the module."""
     popularity = 1.0 / (np.arange(config.items) + _RANKS)
     popularity /= popularity.sum()
     sent = min(ratings_per_user, config.release.pairs)
@@ -162,9 +169,18 @@ def _remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, sp
     # Longer slots are scaled down to the clip.
     shrink = min(1.0, config.release.clip / (sent * weight) ** 0.5)
     counts = np.minimum(users, users * sent * popularity) * shrink
-    deviation = deviation_of(0, "items", config)
-    noise = deviation**2 + counts * RATING_SPREAD**2
-    return float((popularity * (1 / (1 / spread + counts**2 / noise))).sum())
+    deviation, model = deviation_of(0, "items", config), config.model
+    points, chances = hermegauss(_NODES)
+    noised = np.maximum(0.0, counts + deviation / config.release.count_weight * points[:, None])
+    noise = deviation**2 + noised * model.rating_variance
+    taken = noised / np.maximum(noised**2 + noise / model.bias_variance, 1e-9)
+    shares = chances[:, None] / chances.sum() * popularity
+    known = np.stack([np.ones_like(noised), np.log1p(noised)], axis=-1)
+    weights = chances[:, None] / chances.sum() * noised**2 / (noise + noised**2 * model.bias_variance)
+    fit = np.linalg.inv(np.einsum("ni,nij,nik->jk", weights, known, known) + np.eye(2))
+    guessed = (1 - taken * noised) ** 2 * np.einsum("nij,jk,nik->ni", known, fit, known)
+    size = taken**2 * (counts**2 * spread + deviation**2 + counts * RATING_SPREAD**2) + guessed
+    return spread - float((shares * taken * counts).sum() * spread) ** 2 / float((shares * size).sum())
 
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:
@@ -188,7 +204,9 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         return first_day(lambda day: users(day) > 0 and at(config, day, factor).pays)
 
     days = [first(factor) for factor in reversed(FACTORS)]
-    beats, verdict = _verdict(days)
+    differing = (percent / 100 for percent in range(1, 100))
+    least = next((one for one in differing if expected_errors(config, users(last), audience.visits, one).pays), 1.0)
+    beats, verdict = _verdict(days, least)
     return Plan(
         system=config.system,
         measure="RMSE of predictions on a scale from 0 to 1",
@@ -224,14 +242,15 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
     )
 
 
-def _verdict(days: list[int | None]) -> tuple[bool | None, str]:
+def _verdict(days: list[int | None], least: float) -> tuple[bool | None, str]:
     if days[0] is None:
         return False, (
             f"It will not beat own learning (each device alone) within a year: RMSE falls by less than {LEAST_GAIN:g}."
         )
+    where = f"where users agree about items, and these differ by {least:.2f} or more (of a scale from 0 to 1)"
     if days[2] is None:
-        return None, "It may or may not beat each device alone: that depends on how far items differ."
-    return True, "It will beat own learning (each device alone)."
+        return None, f"It may or may not beat each device alone; it is expected to {where}."
+    return True, f"It will beat own learning (each device alone) {where}."
 
 
 def _sizes(config: BgtConfig) -> Mapping[str, str]:
