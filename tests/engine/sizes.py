@@ -60,9 +60,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "engine": (("pipeline/hushstream/engine",), Part(6_065, 5_000, 45, 34)),
     "p2b": ((f"{SYSTEMS}/p2b",), Part(7_757, 4_600, 30, 24)),
     "pdol": ((f"{SYSTEMS}/pdol",), Part(2_731, 2_000, 17, 10)),
-    "colin": ((f"{SYSTEMS}/colin",), Part(2_385, 1_600, 14, 10)),
+    "colin": ((f"{SYSTEMS}/colin",), Part(2_386, 1_600, 14, 10)),
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_525, 1_600, 17, 10)),
-    "bgt": ((f"{SYSTEMS}/bgt",), Part(2_687, 1_600, 17, 10)),
+    "bgt": ((f"{SYSTEMS}/bgt",), Part(2_701, 1_600, 17, 10)),
     "agents": (("agents/hushstream/agents",), Part(6_167, 4_900, 39, 30)),
     "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_573, 2_000, 18, 0)),
     "gateway": (("agents/hushstream/gateway",), Part(3_303, 2_800, 27, 0)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_705, 56_000, 477, 430)
-TESTS = Part(72_676, 48_000, 423, 330)
+PRODUCT_SUM = Part(75_720, 56_000, 477, 430)
+TESTS = Part(72_714, 48_000, 423, 330)
 DEPLOY = Part(3_960, 3_000, 28, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 22, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_172, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 48_949, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 48_948, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)

@@ -8,10 +8,12 @@ is c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional t
 sqrt(c). A user alone, who learns from their own exact rewards, has c_0: V with s = 0. So sharing gains sqrt(c / c_0)
 times what users alone gain.
 
-k identical users with ties act as one user with k times the rewards and the noise of k sums: V is divided by k. Nobody
-knows beforehand how similar neighbours are. If they are not at all, sharing only adds noise: the lower bound and the
-expected value take k = 1, which is never better than a user alone. The upper bound assumes that all users of the graph
-are identical (for colin and goblin; linucb has no ties). So the forecast is "will not" or "may", and never "will".
+k identical users with ties act as one user with k times the rewards and the noise of k sums: V is divided by k. If
+their tastes are independent, what is learned of them is their mean, of which one's own taste is the k-th part: the mean
+correlates by 1/sqrt(k) with it, so sharing gains sqrt(c / c_0) / sqrt(k) times what users alone gain. Nobody knows
+beforehand how similar neighbours are. The upper bound assumes that all users of the graph are identical, the lower one
+that they are independent (for colin and goblin; linucb has no ties), and the expected value takes k = 1, which is never
+better than a user alone. So the forecast is "will not" or "may", and never "will".
 
 Where even the upper bound is below `LEAST_SHARE`, noise decides: in replays of 200 rewards a user, behind a trusted
 counter at epsilon 1, choices are no better than random ones (`hushstream experiment joining --system
@@ -84,6 +86,12 @@ def alike(config: CollaborativeConfig, users: int) -> int:
     return 1 if config.learner.algorithm == "linucb" else users
 
 
+def gained(config: CollaborativeConfig, rewards: int, rate: float, tied: int, factor: float) -> float:
+    """`share` with all spreads times a factor: ``tied`` users are alike above 1, each alone at 1, independent below."""
+    found = share(config, rewards, factor * ASSUMED_SPREAD, rate, tied if factor > 1 else 1) if rewards else 0.0
+    return found / math.sqrt(tied) if factor < 1 else found
+
+
 def noise_against_signal(config: CollaborativeConfig, rewards: int, spread: float) -> float:
     """Deviation of the noise over that of the signal, in an entry of a user's sum."""
     known = rewards * config.features.norm**2 / config.features.dimension
@@ -101,8 +109,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     tied = alike(config, nodes if nodes > 1 else audience.users)
 
     def at(day: float, factor: float) -> float:
-        together = tied if factor > 1 else 1
-        return share(config, rewards(day), factor * ASSUMED_SPREAD, rate, together) if rewards(day) else 0.0
+        return gained(config, rewards(day), rate, tied, factor)
 
     ends = ranged(lambda factor: at(DAYS[-1], factor), FACTORS)
     beats, verdict = _verdict(ends, config.learner.clean_share < 1)
@@ -133,8 +140,8 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         sizes=_sizes(config, audience),
         assumed=(
             f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range goes from a "
-            f"difference 1.41 times smaller, each user alone, to one 1.41 times larger, with "
-            f"{count_text(tied, 'user', ',')} of one taste tied together",
+            f"difference 1.41 times smaller to one 1.41 times larger, with {count_text(tied, 'user', ',')} tied "
+            "together, of independent tastes (what others like then misleads) to one taste",
             "features are spread evenly over their coordinates; a user alone learns from their own exact rewards",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
@@ -145,8 +152,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
 def warnings(config: CollaborativeConfig) -> tuple[Note, ...]:
     """Warnings of a plan, for all rewards of a user that ever count."""
     most = config.release.rewards_per_user
-    largest = FACTORS[2] * ASSUMED_SPREAD
-    found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))
+    found = ranged(partial(gained, config, most, ASSUMED_RATE, alike(config, MOST_USERS)), FACTORS)
     beats, verdict = _verdict(found, config.learner.clean_share < 1)
     useless = Note(f"with {count_text(most, 'reward', ',')} of a user, all that count: {verdict}", "useless")
     release, features = config.release, config.features
