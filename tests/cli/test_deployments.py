@@ -172,7 +172,7 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
         ),
         ([], "release: {mechanism: paper}\n", "release.sampling: expected below 1 for mechanism paper"),
         ([("codes: 4", "codes: 5000")], "", "encoder.codes: expected at most the 66 contexts of the grid, got 5000"),
-        ([("capacity: 4", "capacity: 60000")], "", "expected a crowd (16 * codes * arms) of at most"),
+        ([("capacity: 4", "capacity: 60000")], "", "expected the sums of a window (16 * codes * arms) of at most"),
         ([], "items: {capacity: 5}\n", "line 6: expected YAML with each key once, got a key twice"),
         ([], "x: [\n", "expected YAML"),
     ],

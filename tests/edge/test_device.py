@@ -253,7 +253,7 @@ def test_an_agreement_that_states_a_small_price_as_none_is_refused(devices, tmp_
     said = json.loads(agreement_of(devices.deployed(tmp_path / "small", privacy=privacy).core))
     assert Agreement.read(json.dumps(said)).promise.epsilon_micro == 1_000_000
     free = {**said["promise"], "epsilon_micro": 0, "exchange_epsilon_micro": 1_000_000}
-    with pytest.raises(BadAgreement, match="price of its settings"):
+    with pytest.raises(BadAgreement, match="privacy cost of its settings"):
         Agreement.read(json.dumps({**said, "promise": free}))
 
 

@@ -436,7 +436,7 @@ def test_an_agreement_states_the_price_of_its_settings(tmp_path: Path) -> None:
             ("exchange_delta_units", "1"),
         ):
             said["promise"][name], known = value, said["promise"][name]
-            with pytest.raises(BadAgreement, match="price of its settings"):
+            with pytest.raises(BadAgreement, match="privacy cost of its settings"):
                 Agreement.read(json.dumps(said))
             said["promise"][name] = known
 

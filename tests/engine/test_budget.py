@@ -262,7 +262,7 @@ def test_a_gaussian_price_has_a_rho_that_grows_with_the_square_of_a_users_events
 def test_a_price_of_epsilon_and_delta_together_is_not_converted():
     assert conversion_rows(tuples_guarantee(50, "0.5")) == ()
     assert conversion_lines(tuples_guarantee(50, "0.5"), ()) == [
-        "None: this mechanism is priced by epsilon and delta together."
+        "None: this mechanism is accounted for by epsilon and delta together."
     ]
 
 

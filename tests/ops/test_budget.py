@@ -91,8 +91,8 @@ def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deploym
     assert [(one.spent, one.price) for one in found.units] == [(slot, slot), (user, user)]
     spent = [line for line in found.as_text().splitlines() if line.startswith("Spent on ")]
     assert spent == [
-        f"Spent on one slot of one user: at most {slot} on a charge (price: {slot}).",
-        f"Spent on {of_lift.unit}: at most {user} on a charge (price: {user}).",
+        f"Spent on one slot of one user: at most {slot} on a charge (privacy cost: {slot}).",
+        f"Spent on {of_lift.unit}: at most {user} on a charge (privacy cost: {user}).",
     ]
 
 
@@ -258,7 +258,7 @@ def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rig
         assert deployed.limit.epsilon_micro == 50_000_000
         assert deployed.left == WIDE.limit - rig.system.guarantee().lifetime.cost
         assert found.as_json()["exhausted"] == (["epoch/0/0"] if code else [])
-        assert ("Exhausted: epoch/0/0: its price pays for no more than 3 releases." in found.as_text()) == bool(code)
+        assert ("Exhausted: epoch/0/0: its charge covers no more than 3 releases." in found.as_text()) == bool(code)
 
 
 def diverging(related: Any, rounds: int, **changes: Any) -> Any:

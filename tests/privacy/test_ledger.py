@@ -108,7 +108,7 @@ def test_a_charge_is_paid_once_and_pays_for_its_releases_and_no_more():
     assert ledger.try_debits([covered]) is None
     assert ledger.try_debits([covered]) is None
     refused = ledger.try_debits([covered])
-    assert str(refused) == "budget of epoch/0/0: asked one more release; the price that was paid covers no more"
+    assert str(refused) == "budget of epoch/0/0: asked one more release; what was charged covers no more"
     assert ledger.spent("epoch/0/0") == ONE
     endless = Ledger({"epoch": ChargeFilter(ONE, None)})
     assert all(endless.try_debits([_debit(Cost(0), "epoch")]) is None for _ in range(100))

@@ -98,7 +98,7 @@ class UnitSpending:
 
     def __str__(self) -> str:
         """One line."""
-        return f"Spent on {self.unit}: at most {self.spent} on a charge (price: {self.price})."
+        return f"Spent on {self.unit}: at most {self.spent} on a charge (privacy cost: {self.price})."
 
 
 def _grouped(charges: Iterable[Account]) -> list[Account]:
@@ -262,10 +262,10 @@ class LedgerBook:
         if charge.refused:
             following = 0 if charge.spent == Cost(0) else self._step(charge.spent) + 1
             asked = self._terms.price_up_to(following).cost - charge.spent
-            return f"its price of {asked} does not fit what is left"
+            return f"its cost of {asked} does not fit what is left"
         releases = self._terms.releases
         if self._terms.own != "window" and releases is not None and charge.entries >= releases:
-            return f"its price pays for no more than {count_text(releases, 'release')}"
+            return f"its charge covers no more than {count_text(releases, 'release')}"
         return ""
 
 

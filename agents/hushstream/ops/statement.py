@@ -406,7 +406,7 @@ def _content_facts(system: System, promise: Guarantee) -> list[_Fact]:
     ]
     held = {content.topic for content in contents}
     others = [spec.name for spec in system.topics if not spec.holds_state and common_name(spec.name) not in held]
-    reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
+    reason = "no content of persons: privacy costs, positions, keyed digests and reasons of refusal"
     return [*facts, (f"on {', '.join(others)}", reason)]
 
 
@@ -474,7 +474,7 @@ def verdict(promise: Guarantee) -> str:
     if promise.tainted:
         return f"Not private as stated: it is derived from {', '.join(promise.tainted)}, which is not private"
     if not promise.private_as_stated:
-        return f"Not private as stated: the claim that is reproduced does not hold; true price {promise.cost}"
+        return f"Not private as stated: the claim that is reproduced does not hold; true privacy cost {promise.cost}"
     if promise.reproducible:
         return "Not private: the noise comes from a seed, and whoever knows it can take the noise off"
     unit = f"{promise.unit}, {told(promise.unit_prices, UNIT)}"
@@ -521,7 +521,7 @@ def _how_to_read(promise: Guarantee) -> str:
     both = f"the odds of {subject.which} change {factor}, whatever is published"
     if promise.together.zero_out is None:
         return f"{both}; {subject.public}"
-    return f"{both}; those of {subject.zero_out} by the second, smaller price likewise"
+    return f"{both}; those of {subject.zero_out} by the second, smaller bound likewise"
 
 
 def _after(cost: Cost) -> str:

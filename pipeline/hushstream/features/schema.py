@@ -156,7 +156,7 @@ class FeatureSchema:
         digest = hashlib.blake2b(canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
         object.__setattr__(self, "digest", digest)
         if cell > MOST_CELLS:
-            raise BadDeclaration(f"features: expected at most {MOST_CELLS:,} cells in all blocks, got {cell:,}")
+            raise BadDeclaration(f"features: expected at most {MOST_CELLS:,} coordinates in all blocks, got {cell:,}")
         if self.row_bytes > MOST_ROW_BYTES:
             raise BadDeclaration(f"features: expected rows of at most {MOST_ROW_BYTES:,} bytes, got {self.row_bytes:,}")
 

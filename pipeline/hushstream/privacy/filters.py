@@ -184,7 +184,7 @@ class RenyiFilter:
 def _require_curve(debit: Debit) -> None:
     if len(debit.curve) not in (0, len(ORDERS) + 1):
         raise LedgerError(
-            f"debit of {debit.mechanism}: expected a curve of 0, 2 or {len(ORDERS) + 1} prices, got {len(debit.curve)}"
+            f"debit of {debit.mechanism}: expected a curve of 0, 2 or {len(ORDERS) + 1} costs, got {len(debit.curve)}"
         )
 
 

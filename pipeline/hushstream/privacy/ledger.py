@@ -58,7 +58,7 @@ class Exhausted:
     def __str__(self) -> str:
         """One line for people."""
         if self.asked == Cost(0):
-            return f"budget of {self.scope}: asked one more release; the price that was paid covers no more"
+            return f"budget of {self.scope}: asked one more release; what was charged covers no more"
         return f"budget of {self.scope}: asked {self.asked}; left {self.left}"
 
 

@@ -399,7 +399,7 @@ class ReleaseMarks:
             rebuild = self.settings.command(f"logs repair marks --role {role} --write")
             raise OlderThanPaid(
                 f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {role} and go on with "
-                f"what the journals say: `{rebuild}`, at the price of one more epoch"
+                f"what the journals say: `{rebuild}`, at the cost of one more epoch"
             )
         return read.marks
 

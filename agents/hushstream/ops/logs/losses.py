@@ -169,7 +169,7 @@ class LostJournal:
         return (
             f"{self.role} {self.home} went on with a journal that was refused, or whose marks were lost (word "
             f"{self.generation}). This changes the guarantee: releases from lost records remain, and the persons in "
-            f"them may be charged the stated price once more.{_unchecked(self.checked)}"
+            f"them may be charged the stated cost once more.{_unchecked(self.checked)}"
         )
 
 

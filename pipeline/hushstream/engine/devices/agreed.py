@@ -157,12 +157,12 @@ def require_stated_price(stated: Price, epsilons: tuple[int, int], deltas: tuple
         BadAgreement: they differ, or the settings give no price, so that slots under them would count as nothing.
     """
     if epsilons[0] < 1:
-        raise BadAgreement(f"agreement: expected settings by which slots cost something, got a price of {epsilons[0]}")
+        raise BadAgreement(f"agreement: expected settings by which slots cost something, got epsilon {epsilons[0]}")
     told = (stated.epsilon_micro, stated.exchange_epsilon_micro)
     near = all(abs(one - computed) <= slack for one, computed in zip(told, epsilons, strict=True))
     if not near or stated.delta_units < deltas[0] or stated.exchange_delta_units < deltas[1]:
         raise BadAgreement(
-            f"agreement: expected the price of its settings, {epsilons[0]} and {epsilons[1]}, got {told}"
+            f"agreement: expected the privacy cost of its settings, {epsilons[0]} and {epsilons[1]}, got {told}"
         )
 
 

@@ -61,7 +61,7 @@ OPEN_IN: dict[str, str] = {
 
 NOISE_ONCE = (
     "no node's noise is used for other leaves: a journal that was rolled back opens an epoch with noise of its "
-    "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook"
+    "own, at its privacy cost, if that is noticed (release marks); where nobody notices it, see the runbook"
 )
 """Condition of the guarantee of a counter that draws ahead of its leaves."""
 

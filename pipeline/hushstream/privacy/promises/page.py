@@ -290,7 +290,7 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
 def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
     """The rows as lines of a table, below a line that names their relation; one line if there are no rows."""
     if not rows:
-        return ["None: this mechanism is priced by epsilon and delta together."]
+        return ["None: this mechanism is accounted for by epsilon and delta together."]
     head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]
     lines = [head]
     for row in rows:

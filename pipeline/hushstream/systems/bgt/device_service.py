@@ -79,8 +79,8 @@ _TEXTS = {
     "and predictions stay on the device.",
     "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
     "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
-    "only what the aggregator signed for the device's own agreement, at no higher price, and never an older version "
-    "than it has seen. The model also says about which items a slot is asked for: alike for all, as the model is.",
+    "only what the aggregator signed for the device's own agreement, at no higher privacy cost, and never an older "
+    "version than it has seen. The model also says about which items a slot is asked for, alike for all.",
     "devices_cleared": "A device that was cleared counts as another user, and so does each further device of one "
     "person; nobody can know that. D such users of one person move every sum D times as far, at D^2 times the rho.",
     "devices_restored": "A device that is restored from an older copy may answer a round again, under the same id, "

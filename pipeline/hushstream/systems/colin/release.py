@@ -107,7 +107,7 @@ NOT_PROTECTED = (
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
 _LOST_LEARNERS = (
     "no operator accepts the loss of a learner's journal (`--accept-loss`): the next journal sends its rewards again in"
-    " other batches, and the counter counts them again; after k losses a reward may have cost k + 1 times its price"
+    " other batches, and the counter counts them again; after k losses a reward may have k + 1 times its cost"
 )
 
 

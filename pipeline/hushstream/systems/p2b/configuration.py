@@ -255,7 +255,7 @@ class ReleaseConfig:
         if self.mode == "slot-sums":
             keep(self, epsilon=1.0 if self.epsilon is None else price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
             return
-        expected = f"none for mechanism {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
+        expected = f"none for mechanism {self.mode} (its epsilon follows from release.sampling: -ln(1 - sampling))"
         require(self.epsilon is None, "privacy.epsilon", expected, self.epsilon)
 
     @property

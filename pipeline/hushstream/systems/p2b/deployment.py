@@ -752,7 +752,7 @@ def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     form = system.linear
     found = (fields["arms"], fields["cells"])
     if found != form.shape or fields["layout_digest"] != form.layout_digest:
-        raise HushstreamError(f"model: expected arms and cells {form.shape} of this deployment's layout, got {found}")
+        raise HushstreamError(f"model: expected arms and coordinates {form.shape} of this layout, got {found}")
     size = 8 * math.prod(form.shape)
     found_arrays = _arrays(fields, size) if form.parts > 1 else (fields["means"], fields["variances"])
     if tuple(map(len, found_arrays)) != (size, size):

@@ -157,7 +157,7 @@ class SummedFeatures:
     compares = False
     in_a_slot = "declared features, arm and reward of one interaction, or null"
     mechanism = "linear-sums"
-    crowds = ("sums of rewards by arm and cell of each declared feature over a window", Form.NOISED)
+    crowds = ("sums of rewards by arm and coordinate of each declared feature over a window", Form.NOISED)
 
     @property
     def sums(self) -> tuple[int, int]:
@@ -264,7 +264,7 @@ def require_code_sizes(config: P2BConfig, codes: int) -> None:
     square = codes if config.encoder.features == "onehot" else dimension * dimension
     model = 8 * config.arms * (square + max(codes, dimension))
     _require_sizes(
-        {"a crowd (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
+        {"the sums of a window (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
         WHOLE_BYTES,
         "use fewer arms, codes or dimensions",
     )
@@ -618,11 +618,11 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
         yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
     cells, form = summed.crowds
     yield _content("crowds", cells, form)
-    yield _content("models", "the model, made of crowds alone", form)
+    yield _content("models", "the model, made of noised sums alone", form)
     if summed.parts > 1:
-        yield _content("model-parts", "the model's arrays, which are larger than a record, made of crowds alone", form)
+        yield _content("model-parts", "arrays of the model, larger than a record, made of noised sums alone", form)
     if config.devices:
-        yield _content("statements", "the model as devices take it, made of crowds alone", form)
+        yield _content("statements", "the model as devices take it, made of noised sums alone", form)
     if compared:
         yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 

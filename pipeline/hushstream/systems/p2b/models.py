@@ -163,7 +163,7 @@ class ExportedModel(ABC):
             each = [paid[question] for question in _QUESTIONS]
             which, zero_out = (Cost(one["epsilon_micro"], int(one["delta_units"])) for one in each)
         except (TypeError, KeyError, ValueError) as error:
-            raise HushstreamError(f"model file: expected the price that a person has paid, got {error!r}") from None
+            raise HushstreamError(f"model file: expected what a person was charged, got {error!r}") from None
         return Prices(which, zero_out)
 
     @cached_property

@@ -392,7 +392,7 @@ def _verdict(
         )
     if ahead.withheld:
         return False, (
-            "It will not beat own learning: crowds of rewarded tuples stay below the threshold of "
+            "It will not beat own learning: counts of rewarded tuples stay below the threshold of "
             f"{resolve_threshold(config)}, so they are withheld, and the model learns from unrewarded visits alone."
         )
     if days[0] is None:
@@ -425,7 +425,7 @@ def _share(ahead: Forecaster, day: int, end: int) -> float | None:
 def _noise(ahead: Forecaster) -> tuple[str, ...]:
     config, sample = ahead.config, ahead.sample(DAYS[-1])
     if not ahead.sums:
-        return (f"tuples of crowds below {resolve_threshold(config)} are withheld; the others bear no noise",)
+        return (f"tuples that come less than {resolve_threshold(config)} are withheld; the others bear no noise",)
     if not sample.slots:
         return ("nothing is released within a year",)
     deviation = math.sqrt(sample.variance)

@@ -115,8 +115,8 @@ _TEXTS = {
     "that its user did.",
     "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
     "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
-    "only what the aggregator signed for the device's own agreement, at no higher price, and never an older version "
-    "than it has seen.",
+    "only what the aggregator signed for the device's own agreement, at no higher privacy cost, and never an older "
+    "version than it has seen.",
     "devices_cleared": "A device that was cleared counts as another user, and so does each further device of one "
     "person; nobody can know that. D such users of one person cost D times the epsilon of a life. In a browser a mark "
     "beside the state says what was spent: if the state alone is cleared, the device continues from the mark. "
@@ -195,7 +195,7 @@ def _forgetting(config: P2BConfig) -> Iterator[Fact]:
         config.half_life,
         f"The model halves a window's weight with every {config.half_life:g} later windows of a partition "
         f"(`model.half_life`), so it is worth at most {worth:.3g} windows. It costs nothing and refunds nothing: "
-        "released sums are weighed, what was released stays released, and every price here is as without it.",
+        "released sums are weighed, what was released stays released, and every cost here is as without it.",
     )
 
 
@@ -429,7 +429,7 @@ def _words(config: P2BConfig) -> Words:
 def _erasure(config: P2BConfig) -> Erasure:
     return Erasure(
         stays=(
-            "what was released with noise in it (crowds and the models made of them); the user's guarantee covers it",
+            "what was released with noise in it (sums and the models made of them); the user's guarantee covers it",
             "what is spent of their allowance and quota, under a keyed digest of their name: erasure refills neither",
             EVENTS_STAY,
         ),

@@ -180,7 +180,7 @@ def targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 PAPERS = Experiment(
     NAME,
-    "The papers: what is claimed, what truly holds, and what a sound form reaches at the same price",
+    "The papers: what is claimed, what truly holds, and what a sound form reaches at the same epsilon",
     "the five papers",
     run_papers,
     (Curve(title="What the sound form gains", values=("over_paper", "over_alone"), by=("system",)),),

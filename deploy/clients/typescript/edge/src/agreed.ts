@@ -75,7 +75,7 @@ export abstract class Agreed<Slot extends SlotSize = SlotSize> {
     const { epsilon_micro: one, exchange_epsilon_micro: other, delta_units: least, exchange_delta_units: more } = this.promise;
     expect(zeroOut >= 1, "settings by which slots cost something");
     const near = Math.abs(one - zeroOut) <= slack && Math.abs(other - which) <= slack;
-    expect(near && BigInt(least) >= delta && BigInt(more) >= exchanged, "the price of its settings");
+    expect(near && BigInt(least) >= delta && BigInt(more) >= exchanged, "the privacy cost of its settings");
   }
 
   /** Refuse slots whose content does not have this size. */

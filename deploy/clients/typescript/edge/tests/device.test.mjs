@@ -637,7 +637,7 @@ test("another agreement is refused unless it is requested, and a weaker one alwa
     if (name === "long") await assert.rejects(fresh.open(options), /at most 0 millionths/);
     // A stated price is not believed.
     const cheap = { ...costlier, promise: other.promise };
-    assert.throws(() => new Agreement(cheap), /price of its settings|figures of its settings/);
+    assert.throws(() => new Agreement(cheap), /privacy cost of its settings|figures of its settings/);
   }
   // Nor do settings count that cost nothing, or give back what was paid: another life would follow them.
   for (const epsilon of [0, -1]) {
@@ -645,7 +645,7 @@ test("another agreement is refused unless it is requested, and a weaker one alwa
     assert.throws(() => new Agreement(file), /cost something/);
   }
   for (const changes of [{ promise: { ...other.promise, delta_units: "1" } }, { promise: { ...other.promise, exchange_delta_units: "1" } }]) {
-    assert.throws(() => new Agreement({ ...other, ...changes }), /price of its settings/);
+    assert.throws(() => new Agreement({ ...other, ...changes }), /privacy cost of its settings/);
   }
   for (const changes of [{ slot: { ...other.slot, delay_ms: 0 } }, { terms: { ...other.terms, after_interactions: 1 } }]) {
     assert.throws(() => new Agreement({ ...other, ...changes }), /figures of its settings/);

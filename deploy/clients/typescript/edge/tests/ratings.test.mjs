@@ -295,7 +295,7 @@ test("another agreement is accepted when it is requested, and what was spent sta
   const moved = other("songs", { shares: [0.01, 0.01, 0.98] });
   await assert.rejects(open({ agreement: moved, agreeAnew: true }), /rest of the life agreed to/);
   const dear = other("songs", { epsilon: 20 });
-  assert.throws(() => new RatingAgreement(dear), /price of its settings/, "a stated price is not believed");
+  assert.throws(() => new RatingAgreement(dear), /privacy cost of its settings/, "a stated price is not believed");
   const free = other("songs", { epochs: 0 });
   const promise = { ...free.promise, epsilon_micro: 0, exchange_epsilon_micro: 0 };
   assert.throws(() => new RatingAgreement({ ...free, promise }), /1 to 1000 epochs/, "slots that cost nothing");

@@ -143,7 +143,7 @@ function requireAgreed({ deployment, configuration, promise }: Agreed, said: Sta
   expect(said.deployment === deployment && said.configuration === hex(configuration), "the configuration agreed to");
   const digits = typeof said.delta_units === "string" && /^(?:0|[1-9][0-9]{0,30})$/.test(said.delta_units);
   const agreed = digits && BigInt(said.delta_units) <= BigInt(promise.delta_units);
-  expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a price no higher than agreed");
+  expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a privacy cost no higher than agreed");
 }
 
 /** Whether a chain of keys begins with the known chain, whose first key is the agreement's. */
