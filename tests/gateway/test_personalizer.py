@@ -338,6 +338,14 @@ async def test_actions_become_items_while_there_is_room(gateways: Any, tmp_path:
             slots = {"slots": [{"id": LONGEST, "baselineAction": LONGEST}], "eventId": f"{LONGEST[1:]}p"}
             page = await caller.post(rank_path(0, True), {**ASKED, "actions": more[:1], **slots}, headers=HEADERS)
             assert page.json["slots"] == [{"id": LONGEST, "rewardActionId": LONGEST}]
+            # A short id that is the name of a longer one's item: both slots would show one item.
+            twice = {**ASKED, "actions": [*more[:1], {"id": added}], "eventId": "twice"}
+            both = [{"id": "top", "baselineAction": LONGEST}, {"id": "side", "baselineAction": added}]
+            for number, wrong in ((0, twice), (1, {**twice, "slots": both})):
+                refused = await caller.post(rank_path(0, number == 1), wrong, headers=HEADERS)
+                told = refused.json["error"]
+                assert (refused.status, told["innerError"]["code"]) == (400, "bad-item"), refused.json
+                assert f"actions: expected ids of different items, got {added} and" in json.dumps(told)
 
 
 def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> None:

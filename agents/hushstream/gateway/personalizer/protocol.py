@@ -269,7 +269,16 @@ class PersonalizerCalls:
     # For both forms.
 
     async def _offer(self, asked: bodies.Ranked) -> None:
-        """If the settings allow it, make each unknown action an item, with those of its features that are declared."""
+        """If the settings allow it, make each unknown action an item, with those of its features that are declared.
+
+        Raises:
+            Problem: two actions are one item, as one's id is the digest of the other's; or the item is refused.
+        """
+        ids = frozenset(asked.ids)
+        for name in asked.ids:
+            if (item := _item(name)) != name and item in ids:
+                long = f"an id of {len(name)} characters whose item has that name"
+                raise Problem("bad-item", f"actions: expected ids of different items, got {item} and {long}")
         if not self._settings.auto_items:
             return
         for action in asked.actions:
