@@ -217,7 +217,7 @@ def test_too_few_visits_are_told_with_a_number_that_would_do(cli, refused, tmp_p
 
 def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_path):
     """The first header is empty, as `to_csv` of a data frame writes it; other names are words of YAML."""
-    log = tmp_path / "log.csv"
+    log = tmp_path / "my log.csv"
     rows = (
         f"{row},u{row % 900},{'abcdef'[row % 6]},{('on', 'no')[row // 6 % 2]},{row * 13 % 59},{int(row % 11 == 0)}"
         for row in range(3600)
@@ -238,6 +238,7 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
         "30 users in its life, 1 model for them, no control groups. Read it through; then:"
     )
     assert "hushstream up" not in few.out, "no step leads to a deployment that is not forecast to help"
+    assert f"evaluate --log '{log}' --mapping" in few.out, "a printed command works as printed"
     mapping = public.with_suffix(".map.yaml")
     assert mapping.read_text(encoding="utf-8") == marked.with_suffix(".map.yaml").read_text(encoding="utf-8")
 

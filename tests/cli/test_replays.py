@@ -310,6 +310,15 @@ def test_datasets_are_listed_and_inspected_as_json(cli):
     assert cli("datasets", "inspect", "colin", "--json").json["users"] == 10
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "log.json", "log.ndjson", "log.txt", "log.tsv"])
+def test_a_file_of_ones_own_is_inspected_whatever_it_is_called(cli, refused, tmp_path, name):
+    rows = [{"item": "ab"[row % 2], "age": row % 7, "click": row % 2} for row in range(60)]
+    tabs = "\n".join(["item\tage\tclick", *("\t".join(map(str, row.values())) for row in rows)])
+    (tmp_path / name).write_text("\n".join(map(json.dumps, rows)) if "js" in name else tabs, encoding="utf-8")
+    assert set(cli("datasets", "inspect", tmp_path / name, "--json").json["features"]) == {"age"}
+    assert "expected a file, got none" in refused("datasets", "inspect", tmp_path / f"absent-{name}")
+
+
 def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_name(cli):
     played = {item["name"]: item["played_by"] for item in cli("datasets", "list", "--json").json}
     assert played == {

@@ -7,9 +7,10 @@ import gzip
 import json
 import math
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow
@@ -272,7 +273,13 @@ def drafted(log: Path, tmp_path: Path) -> tuple[dict[str, Any], LoggedDataset]:
     return features, concatenate(list(stream_table(log, read)))
 
 
-@pytest.mark.parametrize("marker", ["NA", "N/A", "n/a", "null", "NULL", "\\N", "?", "-", "inf", "NaN", "none", "#N/A"])
+@pytest.mark.parametrize(
+    "marker",
+    [
+        *("NA", "N/A", "n/a", "null", "NULL", "\\N", "?", "-", "inf", "NaN", "none", "#N/A"),
+        *("-nan", "-nan(ind)", "-1.#IND", "1.#QNAN", "#N/A N/A", "#NA", "(null)", "[NULL]", "<null>", "(not set)"),
+    ],
+)
 @pytest.mark.parametrize("every", [4, VISITS])
 def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker: str, every: int, tmp_path: Path) -> None:
     ages = [marker if row % every == 1 else 18 + row % 60 for row in range(VISITS)]
@@ -296,6 +303,15 @@ def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
         (["1.200 EUR", "90.5 EUR"], "comma, a unit or a currency"),
         (["12%", "7%", "<NA>", "#DIV/0!"], "comma, a unit or a currency"),
         (["12k", "8k", "(7.50)", "\N{MINUS SIGN}3"], "comma, a unit or a currency"),
+        (["1 200", "12\u202f000"], "comma, a unit or a currency"),
+        (["1'200", "900.50"], "comma, a unit or a currency"),
+        (["1.200.000", "90.000"], "comma, a unit or a currency"),
+        (["1,23,456", "78"], "comma, a unit or a currency"),
+        (["₹500", "₹90"], "comma, a unit or a currency"),
+        (["USD 12", "EUR 7.5"], "comma, a unit or a currency"),
+        (["Rs. 500", "Rs 90"], "comma, a unit or a currency"),
+        (["12 min", "7 min"], "comma, a unit or a currency"),
+        (["85kg", "12 zł"], "comma, a unit or a currency"),
         (["[1, 2]", "[3]"], "its cells hold JSON"),
         (["2026-03-01", "2026-03-02"], "points in time"),
         ([*range(20, 39), "forty"], "numbers but for a few texts"),
@@ -309,11 +325,68 @@ def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(
     assert reason in next(line for line in draft.splitlines() if line.startswith("# spend: left out"))
 
 
+@pytest.mark.parametrize(
+    "values", [["4.12.1", "4.9"], ["A1", "B2", "XL", "3D"], ["18-24", "25-34"], ["10.0.0.1", "::1"]]
+)
+def test_a_name_with_digits_in_it_is_a_category(values: Sequence[str], tmp_path: Path) -> None:
+    table = columns(seen=[values[row * 13 % len(values)] for row in range(VISITS)])
+    assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["seen"]["vocabulary"] == sorted(values)
+
+
 @pytest.mark.parametrize("name", ["", "index", "Unnamed: 0"])
-def test_the_index_of_a_data_frame_is_no_feature(name: str, tmp_path: Path) -> None:
-    table = {name: list(range(VISITS)), **columns()}
-    features, _ = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+@pytest.mark.parametrize(
+    "numbers",
+    [range(VISITS), [row * 2 + row % 2 for row in range(VISITS)], [row * 7 % VISITS for row in range(VISITS)]],
+)
+def test_the_index_of_a_data_frame_is_no_feature(name: str, numbers: Sequence[int], tmp_path: Path) -> None:
+    """Also of one whose rows were filtered, or shuffled."""
+    table = {name: list(numbers), **columns()}
+    features, _ = drafted(csv_of(tmp_path / "log.csv", table, delimiter="|"), tmp_path)
     assert list(features) == ["country"]
+
+
+@pytest.mark.parametrize("name", ["from_rows", "Bought\n(yes/no)", "null: [", "größe"])
+def test_a_column_with_a_name_that_no_feature_may_have_is_left_out_and_the_draft_can_be_read(
+    name: str, tmp_path: Path
+) -> None:
+    path = csv_of(tmp_path / "log.csv", columns(**{f'"{name}"': list("xyyx" * 100)}))
+    assert list(drafted(path, tmp_path)[0]) == ["country"]
+
+
+@pytest.mark.parametrize("name", ["place", "rank", "position"])
+def test_a_place_that_is_no_number_is_no_place_on_the_screen(name: str, tmp_path: Path) -> None:
+    features, log = drafted(csv_of(tmp_path / "log.csv", columns(**{name: ["Rom", "Bonn"] * 200})), tmp_path)
+    assert features[name]["vocabulary"] == ["Bonn", "Rom"]
+    assert log.positions is None
+
+
+def test_a_first_column_called_pk_makes_no_zip_archive(tmp_path: Path) -> None:
+    table = {"PK": list(range(VISITS)), **columns()}
+    assert list(drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]) == ["country"]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_blanks_around_fields_do_not_count(quote: str, tmp_path: Path) -> None:
+    table = {f" {name}": [f" {quote}{one}{quote}" for one in values] for name, values in columns().items()}
+    features, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+    assert (features["country"]["vocabulary"], log.arm_names) == (["de", "fr"], ITEMS)
+    assert log.visits is not None
+    assert {visit["country"] for visit in log.visits} == {"de", "fr"}
+
+
+def test_a_drafted_vocabulary_has_the_values_as_they_are_read(tmp_path: Path) -> None:
+    towns = ["Ko\N{COMBINING DIAERESIS}ln", "Köln", "Köln ", "Rom"]
+    features, _ = drafted(
+        csv_of(tmp_path / "log.csv", columns(town=[towns[row % 4] for row in range(VISITS)])), tmp_path
+    )
+    assert features["town"]["vocabulary"] == ["Köln", "Rom"]
+
+
+def test_items_that_come_late_in_a_log_are_in_the_draft(tmp_path: Path) -> None:
+    table = {name: values * 51 for name, values in columns().items()}
+    table["offer"][-1] = "lamp"
+    path = csv_of(tmp_path / "log.csv", table)
+    assert table_mapping({**yaml.safe_load(draft_mapping(path)), "context": ["bought"]}).arm_count == 4
 
 
 @pytest.mark.parametrize("name", ["null", "2027", "on", "no", "1e3", "2026-01-01", "~"])
@@ -414,12 +487,53 @@ def test_json_is_a_table_and_nested_objects_are_columns(suffix: str, tmp_path: P
         ("[1, 2", "expected JSON"),
         ("7", "expected a JSON object"),
         ("{", "expected one JSON object"),
+        ('{"bought": 1, "bought": 0}', "each key once"),
+        ('[{"bought": 1, "bought": 0}]', "each key of an object once"),
+        ("9" * 5_000, "expected one JSON object"),
     ],
 )
 def test_other_json_is_refused_by_what_it_is(line: str, wanted: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
     with pytest.raises(LogError, match=wanted):
         draft_mapping(tmp_path / "log.jsonl")
+
+
+def test_half_an_emoji_and_numbers_beyond_a_float_are_read_from_json_or_refused_by_their_line(tmp_path: Path) -> None:
+    rows = [dict(zip(columns(), row, strict=True)) for row in zip(*columns().values(), strict=True)]
+    rows[3]["country"] = "\ud83d"
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert drafted(path, tmp_path)[0]["country"]["vocabulary"] == ["\\ud83d", "de", "fr"]
+    path.write_text("\n".join(json.dumps({**row, "spend": 10**400}) for row in rows), encoding="utf-8")
+    assert "spend" not in drafted(path, tmp_path)[0]
+    path.write_text("\n".join(json.dumps({**row, "bought": 10**400}) for row in rows), encoding="utf-8")
+    with pytest.raises(LogError, match="line 1, column bought: expected a reward from 0 to 1"):
+        draft_mapping(path)
+
+
+@pytest.mark.parametrize("scale", [0, 2])
+def test_ids_and_numbers_of_a_warehouse_are_decimals(scale: int, tmp_path: Path) -> None:
+    table = columns(
+        offer=[(101, 205, 50871)[row * 7 % 3] for row in range(VISITS)], age=[row % 60 for row in range(VISITS)]
+    )
+    kind = pyarrow.decimal128(30, scale)
+    made = {name: pyarrow.array(values, kind if isinstance(values[0], int) else None) for name, values in table.items()}
+    pyarrow.parquet.write_table(pyarrow.table(made), tmp_path / "log.parquet")
+    features, log = drafted(tmp_path / "log.parquet", tmp_path)
+    assert (log.arm_names, features["age"]["kind"]) == (("101", "205", "50871"), "number")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_time_of_day_may_have_seconds(suffix: str, tmp_path: Path) -> None:
+    path, hours = tmp_path / f"log.{suffix}", [time(row % 24, 30, 36) for row in range(VISITS)]
+    if suffix == "csv":
+        csv_of(path, columns(opened=hours))
+    else:
+        pyarrow.parquet.write_table(pyarrow.table(columns(opened=hours)), path)
+    features, log = drafted(path, tmp_path)
+    assert features["opened"] == {"kind": "time_of_day"}
+    assert log.visits is not None
+    assert log.visits[1]["opened"] == pytest.approx(1.51)
 
 
 def test_times_to_the_nanosecond_and_texts_as_bytes_are_read_from_parquet(tmp_path: Path) -> None:
@@ -472,10 +586,14 @@ def test_an_item_has_one_name_however_it_is_written(items: list[str], names: lis
     assert list(log.arm_names) == names
 
 
-def test_visitors_without_an_id_are_not_one_user(tmp_path: Path) -> None:
-    table = columns(customer=["NULL" if row % 3 == 0 else f"c{row % 90}" for row in range(VISITS)])
-    _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
+@pytest.mark.parametrize("nobody", ["NULL", "(not set)", "Anonymous", "guest", "-1", str(UUID(int=0)), UUID(int=0).hex])
+def test_visitors_without_an_id_are_not_one_user(nobody: str, tmp_path: Path) -> None:
+    """Neither to the log nor to the size of the draft."""
+    table = columns(customer=[nobody if row % 3 == 0 else f"c{row % 90}" for row in range(VISITS)])
+    path = csv_of(tmp_path / "log.csv", table)
+    _, log = drafted(path, tmp_path)
     assert len(set(log.users)) == len(range(0, VISITS, 3)) + len({row % 90 for row in range(VISITS) if row % 3})
+    assert shop_of_log(path, "shop").users == len(set(log.users))
 
 
 def test_a_code_made_of_digits_is_no_number(tmp_path: Path) -> None:
@@ -511,6 +629,10 @@ def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:
         ({"bought": [1 + row % 5 for row in range(VISITS)]}, "take the lowest away, then divide by the largest"),
         ({"chance": ["33.3%"] * VISITS}, "column chance: .* without a decimal comma or a percent sign"),
         ({"offer": ["tent"] * VISITS}, "column offer: expected two items at least"),
+        ({"offer": ["tent", "book\x07"] * 200}, "line 3, column offer: expected an id .* got a control character"),
+        ({"offer": ["tent", "b" * 300] * 200}, "line 3, column offer: expected an id .* of at most"),
+        ({"customer": ["1.23457E+12"] * VISITS}, "line 2, column customer: .* got one that a spreadsheet has rounded"),
+        ({"position": ["1", "NA"] * 200}, "line 3, column position: expected an integer"),
     ],
 )
 def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]], message: str, tmp_path: Path) -> None:
@@ -524,6 +646,9 @@ def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]]
         ("log.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0), "a gzip archive: unpack it"),
         ("log.txt", b"3:0:0.3 | gb age:33\n1:1:0.3 | de age:20\n", "Vowpal Wabbit's text format"),
         ("log.csv", b'{"a": 1}\n', "got JSON: name the file .jsonl"),
+        ("log.csv", "a;b\n1;2\n".encode("utf-16-le"), "save it as `CSV UTF-8`"),
+        ("log.csv", b"PAR1\x15\x04\xff\xfe", "a Parquet file is named .parquet"),
+        ("log.txt", b"|user age:33 |item tent\n|user age:20 |item boots\n", "Vowpal Wabbit's text format"),
         (
             "log.json",
             b'{"a": {"0": 1, "1": 2}, "b": {"0": 3, "1": 4}}',
@@ -533,7 +658,7 @@ def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]]
         (
             "log.jsonl",
             b'{"offer": ["tent"], "bought": 1, "a": 2}\n' * 9,
-            "as a name, got list",
+            "or as a whole number, got list",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,8 @@ def _say_next(config: Path, log: Path | None, mapping: Path, shop: Shop) -> None
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
     typer.echo(f"{config}: {shop.users:,} users in its life, {settings}, {groups}. Read it through; then:")
     if log is not None:
-        typer.echo(f"  hushstream evaluate --log {log} --mapping {mapping} --deployment {config}")
+        files = ("--log", log, "--mapping", mapping, "--deployment", config)
+        typer.echo(f"  hushstream evaluate {shlex.join(map(str, files))}")
     if not shop.enough:
         return
     if shop.marks:

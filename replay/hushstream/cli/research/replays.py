@@ -249,7 +249,7 @@ def datasets_inspect(
     from hushstream.replay.datasets.store import inspect
     from hushstream.replay.logged.drafts.features import draft_features
 
-    if Path(name).suffix.lower() in (".csv", ".tsv", ".parquet", ".pq"):
+    if Path(name).suffix:
         drafted = draft_features(Path(name))
         show(drafted.as_json(), json, drafted.text().removesuffix("\n"))
         return

@@ -31,6 +31,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import time
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
@@ -102,7 +104,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
         with path.open(encoding="utf-8-sig") as stream:
             if next((one for one in iter(lambda: stream.read(1), "") if not one.isspace()), "") == "[":
                 stream.seek(0)
-                yield from ((f"row {place}", value) for place, value in enumerate(json.load(stream), 1))
+                rows = json.load(stream, object_pairs_hook=_object)
+                yield from ((f"row {place}", value) for place, value in enumerate(rows, 1))
                 return
             stream.seek(0)
             for number, line in enumerate(stream, 1):
@@ -112,13 +115,25 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
         raise LogError(f"{path}: expected JSON in UTF-8, got other bytes") from None
     except json.JSONDecodeError as error:
         raise LogError(f"{path}, line {error.lineno}: expected JSON, got something else") from None
+    except (ValueError, RecursionError):
+        raise LogError(f"{path}: expected JSON with each key of an object once, got something else") from None
 
 
 def _parsed(path: Path, number: int, line: str) -> Any:
     try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        raise LogError(f"{path}, line {number}: expected one JSON object, got something else") from None
+        return json.loads(line, object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        raise LogError(
+            f"{path}, line {number}: expected one JSON object with each key once, got something else"
+        ) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of two values of one key nobody can say which is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 def _flat(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
@@ -179,6 +194,11 @@ def _frame_values(column: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
+    """A value without the types of data frames; a warehouse's decimals are numbers, its times of day texts."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, time):
+        return value.isoformat()
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -288,18 +308,20 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
         return json_columns(path)
     try:
         with opened(path) as stream:
-            return [cell.strip() for cell in next(csv.reader(stream, delimiter=delimiter), [])]
+            return [cell.strip() for cell in next(_fields(stream, delimiter), [])]
     except (UnicodeError, csv.Error):
         raise LogError(f"{path}: {NOT_UTF8}") from None
 
 
-NOT_UTF8 = "expected CSV with a header in UTF-8; if Excel wrote it, save it as `CSV UTF-8`"
+NOT_UTF8 = (
+    "expected CSV with a header in UTF-8; if Excel wrote it, save it as `CSV UTF-8` (a Parquet file is named .parquet)"
+)
 _LONGEST_HEAD = 1 << 16
-_VOWPAL = re.compile(r"(?:shared|-?[\d.]+(?::-?[\d.]+){0,2})? *(?:-?[\d.]+ *)?\|")
-"""How a line of Vowpal Wabbit begins: a label, if there is one, and the first namespace."""
+_VOWPAL = re.compile(r"(?:shared|-?[\d.]+(?::-?[\d.]+){0,2}) (?:-?[\d.]+ *)?\|| *\|\w* (?:[^|]|(?<= )\|)*$")
+"""A line of Vowpal Wabbit: a label and the first namespace, or namespaces with a blank before each, unlike fields."""
 _PACKED = {
     b"\x1f\x8b": "a gzip archive: unpack it (gunzip)",
-    b"PK": "a workbook or a zip archive: save it as CSV UTF-8",
+    b"PK\3\4": "a workbook or a zip archive: save it as CSV UTF-8",
 }
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF_32 = b"\xff\xfe\0\0"
@@ -322,9 +344,17 @@ def opened(path: Path) -> Iterator[IO[str]]:
         if delimiter_line(stream) is None:
             stream.seek(0)
         begin = stream.tell()
-        _require_header(path, stream.readline(_LONGEST_HEAD))
+        head = stream.readline(_LONGEST_HEAD)
+        if "\0" in head:
+            raise UnicodeError("UTF-16 without its mark")
+        _require_header(path, head)
         stream.seek(begin)
         yield stream
+
+
+def _fields(stream: IO[str], delimiter: str) -> Any:
+    """A reader of rows; a blank behind a delimiter belongs to no field, so that quotes may follow it."""
+    return csv.reader(stream, delimiter=delimiter, skipinitialspace=delimiter != " ", strict=True)
 
 
 def delimiter_line(stream: IO[str]) -> str | None:
@@ -357,9 +387,10 @@ def _require_file(path: Path) -> None:
     if not path.is_file():
         raise LogError(f"{path}: expected a file, got {'a folder' if path.is_dir() else 'none'}")
     with path.open("rb") as raw:
-        start = raw.read(2)
-    if start in _PACKED:
-        raise LogError(f"{path}: expected CSV, Parquet or JSON lines, got {_PACKED[start]}")
+        start = raw.read(4)
+    for begin, found in _PACKED.items():
+        if start.startswith(begin):
+            raise LogError(f"{path}: expected CSV, Parquet or JSON lines, got {found}")
 
 
 def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
@@ -503,9 +534,7 @@ def propensities(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[
 def _read_csv(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
         with opened(path) as stream:
-            yield from _csv_chunks(
-                path, csv.reader(stream, delimiter=mapping.delimiter, strict=True), mapping, chunk_rows
-            )
+            yield from _csv_chunks(path, _fields(stream, mapping.delimiter), mapping, chunk_rows)
     except UnicodeError as error:
         raise LogError(f"{path}: {NOT_UTF8}") from error
 
@@ -625,6 +654,8 @@ def _values(path: Path, name: str, column: Any) -> list[Any]:
     kind = column.type
     if pyarrow.types.is_fixed_size_binary(kind):
         return [None if one is None else _text_of(one) for one in column.to_pylist()]
+    if pyarrow.types.is_decimal(kind) or pyarrow.types.is_time(kind):
+        return list(map(_plain, column.to_pylist()))
     if pyarrow.types.is_timestamp(kind):
         column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
     elif pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind):

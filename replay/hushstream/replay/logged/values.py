@@ -26,6 +26,7 @@ from hushstream.features.checks import LONGEST_TEXT, FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import TableMapping
+from hushstream.schemas.rows import CONTROLS
 
 Place = tuple[str, Sequence[str]]
 """The name of the file, and the name of each row of the current piece, for errors."""
@@ -47,7 +48,7 @@ def numbers(
         form = "a finite number" if np.isinf(most) else f"a number in [{least:g}, {most:g}]"
     try:
         result = np.array(values, dtype=np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         _refuse(values, name, place, form, float)
     wrong = np.flatnonzero(~(np.isfinite(result) & (result >= least) & (result <= most)))
     if wrong.size:
@@ -103,16 +104,26 @@ def users(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.str_
     """
     _, row_names = place
     named = _names(values, name, place)
-    return np.array(
-        [row if marks_nothing(one) else one for one, row in zip(named, row_names, strict=True)], dtype=np.str_
-    )
+    unknown = [marks_nothing(one) or _NOBODY.fullmatch(one) is not None for one in named]
+    return np.where(unknown, row_names, named)
 
 
 def _names(values: Sequence[Any], name: str, place: Place) -> list[str]:
     for index, value in enumerate(values):
-        if isinstance(value, bytes | bool) or not (absent(value) or isinstance(value, str | int | float | UUID)):
-            raise _error(place, index, name, "a text or a whole number as a name", _kind(value))
+        if not absent(value) and (got := _instead_of_id(value)):
+            form = f"an id as a text of at most {LONGEST_TEXT} bytes in one line, or as a whole number"
+            raise _error(place, index, name, form, got)
     return ["" if absent(value) else id_of(value) for value in values]
+
+
+def _instead_of_id(value: Any) -> str | None:
+    """What a value is that is no id; None where it is one."""
+    if not isinstance(value, str):
+        return None if isinstance(value, int | float | UUID) and not isinstance(value, bool) else _kind(value)
+    text = plain_text(value)
+    if _ROUNDED.fullmatch(text):
+        return "one that a spreadsheet has rounded: format its column as text"
+    return "a control character" if CONTROLS.search(text) else None if _cut(text) == text else "a longer text"
 
 
 def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> npt.NDArray[np.int64]:
@@ -127,7 +138,7 @@ def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> np
         return np.array([_instant(value, index, name, place) for index, value in enumerate(values)])
     if unit != "iso":
         most = _LATEST_MS / _MILLISECONDS[unit]
-        form = f"a time in {unit} since 1970, before the year 2100 (nanoseconds: divide them first)"
+        form = f"a time in {unit} since 1970, before the year 2100 (micro- and nanoseconds: divide them first)"
         count = numbers(values, name, place, least=-most, most=most, form=form)
         return np.round(count * _MILLISECONDS[unit]).astype(np.int64)
     parsed = np.empty(len(values), dtype=np.int64)
@@ -170,12 +181,13 @@ def id_of(value: Any) -> str:
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    text = _plain(str(value))
+    text = plain_text(str(value))
     return text[:-2] if _WHOLE.fullmatch(text) else text
 
 
-def _plain(text: str) -> str:
-    return normalize("NFC", text).strip()
+def plain_text(text: str) -> str:
+    """A text as it is compared: without blanks around it, in Unicode's form NFC, half a character as its escape."""
+    return normalize("NFC", text.encode(errors="backslashreplace").decode()).strip()
 
 
 def category_numbers(values: Sequence[Any], name: str, place: Place, known: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -222,14 +234,14 @@ def _refuse(values: Sequence[Any], name: str, place: Place, form: str, convert: 
     for index, value in enumerate(values):
         try:
             convert(value)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise _error(place, index, name, form, _kind(value)) from error
 
 
 def _kind(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
-    return "a text" if isinstance(value, str) else type(value).__name__
+    return "a text" if isinstance(value, str) else "another number" if type(value) is int else type(value).__name__
 
 
 def _error(place: Place, index: int, name: str, expected: str, got: str) -> LogError:
@@ -240,11 +252,15 @@ def _error(place: Place, index: int, name: str, expected: str, got: str) -> LogE
 TAG_SEPARATORS = ("|", ";")
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False, "y": True, "n": False, "t": True, "f": False}
 _MARKER = re.compile(
-    r'#?n/?a|<na>|nat|n\.a\.|nan|null|none|nil|missing|unknown|undefined|\\n|\?|--?|[–—]|\.|""|[-+]?inf(?:inity)?'
-    r"|#(?:n/v|div/0|value|ref|num|name)[!?]?",
+    r"[(\[<]?(?:na|null|none|nil|not set|missing|unknown|undefined)[)\]>]?|#?n/?a(?: n/a)?|nat|n\.a\.|-?nan(?:\(ind\))?"
+    r'|\\n|\?|--?|[–—]|\.|""|[-+]?inf(?:inity)?|-?1\.#(?:ind|inf|qnan)|#(?:n/v|div/0|value|ref|num|name)[!?]?',
     re.IGNORECASE,
 )
 """What tools write for a missing value."""
+_NOBODY = re.compile(r"anonymous|guest|-1|0{8}-?(?:0{4}-?){3}0{12}", re.IGNORECASE)
+"""What tools write for a visitor whom they do not know; the zeros are the advertising id of all who refuse one."""
+_ROUNDED = re.compile(r"\d(?:[.,]\d+)?E\+\d+", re.ASCII)
+_SECONDS = re.compile(r"\d{1,2}:[0-5]\d:[0-5]\d(?:\.\d+)?", re.ASCII)
 _WHOLE = re.compile(r"\d+\.0", re.ASCII)
 _TOO_LONG = "\x00"
 
@@ -318,7 +334,7 @@ def _number(value: Any) -> float | None:
         return None
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise WrongValue("a number such as 1234.5, without commas or a currency") from None
     if not math.isfinite(found):
         raise WrongValue("a finite number")
@@ -334,17 +350,24 @@ def _number_or_text(value: Any) -> float | str | None:
         raise
 
 
+def _time_of_day(value: Any) -> float | str | None:
+    if isinstance(value, str) and _SECONDS.fullmatch(value.strip()):
+        hours, minutes, seconds = map(float, value.split(":"))
+        return hours + minutes / 60 + seconds / 3600
+    return _number_or_text(value)
+
+
 def _text(value: Any) -> str | None:
-    return None if absent(value) else _cut(_plain(str(value))) or None
+    return None if absent(value) else _cut(plain_text(str(value))) or None
 
 
 def _tags(value: Any) -> list[str] | None:
     if absent(value):
         return None
     if not isinstance(value, str):
-        return [_cut(_plain(str(tag))) for tag in value]
+        return [_cut(plain_text(str(tag))) for tag in value]
     separator = next((one for one in TAG_SEPARATORS if one in value), TAG_SEPARATORS[0])
-    return [_cut(tag) for one in value.split(separator) if (tag := _plain(one))]
+    return [_cut(tag) for one in value.split(separator) if (tag := plain_text(one))]
 
 
 def _list(value: Any) -> list[Any] | None:
@@ -359,7 +382,7 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "category": _text,
     "number": _number,
     "boolean": _boolean,
-    "time_of_day": _number_or_text,
+    "time_of_day": _time_of_day,
     "day_of_week": _number_or_text,
     "tags": _tags,
     "embedding": _list,

@@ -26,7 +26,7 @@ from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_featu
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import columns_in, read_chunks
-from hushstream.replay.logged.values import absent, id_of
+from hushstream.replay.logged.values import id_of, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
@@ -285,13 +285,11 @@ def _size_of(path: Path) -> _Size:
     if arm is None:
         raise LogError(f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:5])}, got none")
     wanted = Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
-    rows_of, shown, rows = Counter[Any](), dict[Any, None](), 0
+    rows_of, shown = Counter[str](), set[str]()
     for chunk in read_chunks(path, wanted):
-        rows_of.update([] if user is None else map(str, chunk.columns[user]))
-        shown |= dict.fromkeys(id_of(item) for item in chunk.columns[arm] if not absent(item))
-        rows += len(chunk.row_names)
-    if user is None:
-        return _Size(rows, 1, arms_in(list(shown)))
+        names_of_rows = chunk.row_names
+        rows_of.update(names_of_rows if user is None else users(chunk.columns[user], user, (str(path), names_of_rows)))
+        shown.update(map(id_of, chunk.columns[arm]))
     counts = sorted(rows_of.values())
     return _Size(len(counts), counts[len(counts) // 4], arms_in(list(shown)))
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,15 @@ from hushstream.replay.logged.drafts.mapping import (
 )
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import columns_in, once, read_chunks
-from hushstream.replay.logged.values import READERS, TAG_SEPARATORS, WrongValue, absent, marks_nothing, truth_of
+from hushstream.replay.logged.values import (
+    READERS,
+    TAG_SEPARATORS,
+    WrongValue,
+    absent,
+    marks_nothing,
+    plain_text,
+    truth_of,
+)
 
 _HOURS, _DAYS = ("hour", "hour_of_day", "time_of_day"), ("day_of_week", "weekday", "dayofweek")
 _LEAST_KNOWN = 0.5
@@ -46,17 +54,22 @@ _IDS = (
 
 _ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CURRENCY = r"[$¢£¤¥\u20a0-\u20cf]"
 _MONEY = re.compile(
-    r"(?=.*(?:[,€$£%()−]|[A-Zk]$))[€$£(]? ?[-−]?\d[\d.,'’ \xa0\u202f]*(?: ?(?:€|\$|£|%|k|[A-Z]{1,3}))?\)?"
+    rf"(?:{_CURRENCY}|[A-Z]{{3}} |[Rr]s\.?|kr\.?)? ?\(?[-−]?"
+    r"\d+(?:(?:[.,'’ \xa0\u202f]\d{3})+|(?:,\d\d)+,\d{3})?(?:[.,]\d+)?"
+    rf"(?: ?(?:{_CURRENCY}|[%‰°]|[^\W\d_]{{1,4}}\.?))?\)?"
 )
-"""A number with a decimal comma, a separator of thousands, a currency, a unit or another sign."""
+"""A number, with a decimal comma, a separator of thousands, a currency, a unit or another sign."""
 _CODE = re.compile(r"0\d+", re.ASCII)
 """A postal code or another name made of digits: a number would lose its first one."""
 _JSON = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 _DATED = re.compile(r"\d{4}-\d\d-\d\d.*", re.ASCII)
 _LEAST_NUMBERS = 0.9
 """With such a share of numbers, a column of texts is a column of numbers with mistakes."""
-_CLOCK = re.compile(r"\d{1,2}:[0-5]\d", re.ASCII)
+_CLOCK = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?", re.ASCII)
+_LEAST_COUNTED = 10
+"""So many rows are in order by chance once in three million tables."""
 _ROWS_AN_ITEM = 10
 """Rows per item that are needed to see that a column depends on the item shown, and not by chance."""
 
@@ -129,7 +142,7 @@ class FeatureDraft:
             said = f"missing {one.missing:.1%}, unknown {one.unknown:.1%}, clipped {one.clipped:.1%}"
             yield f"  {flow_yaml(name)}:   # {said}"
             yield from (f"    {key}: {flow_yaml(value)}" for key, value in content.items())
-        yield from (f"# {name}: left out, {reason}" for name, reason in self.left_out.items())
+        yield from (f"# {' '.join(name.split())}: left out, {reason}" for name, reason in self.left_out.items())
 
     def _lines(self) -> Iterator[str]:
         if "click_rate" in self.declaration:
@@ -231,13 +244,13 @@ def _says(value: Any) -> bool:
 
 def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     """The declaration of a column as a feature, or the reason why it is none."""
-    known = [value for value in values if not absent(value)]
+    known = [plain_text(value) if isinstance(value, str) else value for value in values if not absent(value)]
     if not known:
         return "as all its values are missing"
     if _counts_rows(values):
         return "as it numbers the rows"
-    if not _NAME.fullmatch(name):
-        return "as its name does not consist of 1 to 64 letters, digits, '-' and '_': rename it"
+    if not _NAME.fullmatch(name) or name == FROM_ROWS:
+        return f"as its name is {FROM_ROWS}, or not of 1 to 64 letters, digits, '-' and '_': rename it"
     lists = [isinstance(value, Sequence) and not isinstance(value, str) for value in known]
     if any(lists):
         return _of_lists(known) if all(lists) else "as only some of its values are lists"
@@ -259,9 +272,12 @@ def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
 
 
 def _counts_rows(values: Sequence[Any]) -> bool:
-    """Whether a column counts the rows, as the index of a data frame does."""
+    """Whether a column counts the rows, as the index of a data frame does, of which rows were left out or shuffled."""
     numbers = numbers_in(values)
-    return len(numbers) > 2 and numbers == [numbers[0] + place for place in range(len(numbers))]
+    ordered = sorted(numbers)
+    if len(numbers) < _LEAST_COUNTED or not all(one < after and one.is_integer() for one, after in pairwise(ordered)):
+        return False
+    return numbers == ordered or ordered[-1] - ordered[0] == len(ordered) - 1
 
 
 def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
@@ -292,9 +308,9 @@ def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
     if all(_DATED.fullmatch(value) and is_iso(value) for value in known):
         return "as it holds points in time: declare hour, weekday or age"
     written = [value for value in known if not marks_nothing(value)]
-    if written and all(_MONEY.fullmatch(value.strip()) for value in written) and not all(map(_CODE.fullmatch, written)):
+    coded = any(map(_CODE.fullmatch, known))
+    if written and not coded and all(map(_MONEY.fullmatch, written)):
         return "as its numbers have a comma, a unit or a currency: write plain ones such as 1234.5"
-    coded = any(_CODE.fullmatch(value.strip()) for value in known)
     if not coded and sum(bool(numbers_in([value])) for value in known) / len(known) >= _LEAST_NUMBERS:
         return "as it holds numbers but for a few texts, which are no usual marker of a missing value: correct these"
     if any(separator in value for value in known for separator in TAG_SEPARATORS):

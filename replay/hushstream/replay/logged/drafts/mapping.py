@@ -30,7 +30,7 @@ from hushstream.replay.logged.table import (
     propensities,
     read_chunks,
 )
-from hushstream.replay.logged.values import Place, id_of, marks_nothing, rewards, texts, times_ms, users
+from hushstream.replay.logged.values import Place, id_of, integers, marks_nothing, rewards, texts, times_ms, users
 
 ROWS = 20_000
 """The number of rows from which a draft is made."""
@@ -90,9 +90,17 @@ def draft_mapping(path: Path) -> str:
     names = once(columns_in(path, delimiter))
     chunk = next(read_chunks(path, Columns(tuple(names), delimiter), ROWS))
     meant = meanings_of(names, chunk.columns)
-    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(chunk.columns, meant)]
+    arm = meant["arm"]
+    items = None if arm is None else arms_in(_all_of(path, Columns((arm,), delimiter)))
+    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(items, meant)]
     _require_readable(path, chunk, meant)
     return "\n".join(lines) + "\n"
+
+
+def _all_of(path: Path, column: Columns) -> list[str]:
+    """The different values of a column in the whole file: of a log in the order of time, new items come last."""
+    (name,) = column.columns
+    return list({id_of(value) for chunk in read_chunks(path, column) for value in chunk.columns[name]})
 
 
 def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | None]) -> None:
@@ -111,6 +119,7 @@ def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | Non
 
     readers: Mapping[str, Callable[[Sequence[Any], str, Place], object]] = {
         "user": users, "timestamp": times, "arm": texts, "reward": rewards, "propensity": propensities,
+        "position": integers,
     }  # fmt: skip
     for key, read in readers.items():
         column = meant[key]
@@ -124,9 +133,12 @@ def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | Non
 def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str | None]:
     """The column for each key of `MEANT`, found by its name.
 
-    If no name fits the time, the only column with times is used.
+    If no name fits the time, the only column with times is used. A place of other than numbers is a town, say.
     """
     meant = {key: first_of(names, among) for key, among in MEANT.items()}
+    position = meant["position"]
+    if position is not None and not numbers_in([one for one in columns[position] if not marks_nothing(one)]):
+        meant["position"] = None
     if meant["timestamp"] is None:
         others = [name for name in names if name not in meant.values() and _are_moments(columns[name])]
         meant["timestamp"] = others[0] if len(others) == 1 else None
@@ -213,11 +225,11 @@ def _unit(values: Sequence[Any], name: str) -> str:
     return "ms" if max(found) > 1e11 else "s"
 
 
-def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
+def _what(items: int | list[str] | None, meant: dict[str, str | None]) -> Iterator[str]:
     arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
     yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} (of the arm that was shown)"
-    if arm is not None:
-        yield f"arms: {flow_yaml(arms_in(columns[arm]))}   # their number (counted from 0), or all their names"
+    if items is not None:
+        yield f"arms: {flow_yaml(items)}   # their number (counted from 0), or all their names"
     yield (
         f"reward: {flow_yaml(reward)}          # from 0 to 1"
         if reward
@@ -246,7 +258,7 @@ def numbers_in(values: Sequence[Any]) -> list[float]:
     """The values as numbers; empty if one of them is no number."""
     try:
         found = [float(value) for value in values]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return []
     return found if all(map(math.isfinite, found)) else []
 
@@ -260,4 +272,5 @@ def bounds_of(values: Sequence[float]) -> tuple[float, float]:
 
 def flow_yaml(value: Any) -> str:
     """A value as YAML on one line."""
-    return str(yaml.safe_dump(value, default_flow_style=True, width=10**6)).removesuffix("\n").removesuffix("\n...")
+    text = str(yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True))
+    return text.removesuffix("\n").removesuffix("\n...")
