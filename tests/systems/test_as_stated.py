@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.system import Core
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import builtin
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.reports import export_model
 from hushstream.systems.p2b.slots import pack_null
 from hushstream.systems.pdol.configuration import GossipConfig
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
@@ -52,7 +55,7 @@ def _windows(small: Any, key: Key, **release: Any) -> Any:
     return rig.fold()
 
 
-def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
+def _system(*, named_items: bool = False) -> P2BSystem:
     config = P2BConfig(
         deployment="small",
         arms=3,
@@ -61,9 +64,13 @@ def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
         release=ReleaseConfig(form="features", sums="fresh", window_slots=4),
         named_items=named_items,
     )
-    system = P2BSystem.declared(config)
+    return P2BSystem.declared(config)
+
+
+def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
+    system = _system(named_items=named_items)
     rig = small.p2b.ShufflerRig(system, key)
-    period = rig.now_ms // round(config.slot.period_seconds * 1000)
+    period = rig.now_ms // round(system.config.slot.period_seconds * 1000)
     for number in range(4):
         fields = {
             "report_id": number.to_bytes(16, "big"),
@@ -163,6 +170,38 @@ def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name
         found = list(said(play(small, key)))
         assert {schema == "LedgerEntry" for schema, _ in found} == {True, False}
         assert {verdict for _, verdict in found} == {stated}
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_release_of_a_tainted_deployment_and_its_debit_say_so_under_a_secret_key(
+    small: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promised = Core.guarantee
+    monkeypatch.setattr(Core, "guarantee", lambda core: promised(core).derived_from(("start",)))
+    found = list(said(PLAYED[name][1](small, SECRET)))
+    assert {schema == "LedgerEntry" for schema, _ in found} == {True, False}
+    assert not any(verdict for _, verdict in found)
+
+
+@pytest.mark.parametrize("tainted", [True, False])
+@pytest.mark.parametrize("form", ["windows", "declared features"])
+def test_a_model_and_its_export_say_what_the_deployment_began_with(
+    small: Any, form: str, tainted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where every record of sums says that it is private."""
+    crowds = [one.value for one in PLAYED[form][1](small, SECRET).releases("crowds")]
+    if tainted:
+        promised = Core.guarantee
+        monkeypatch.setattr(Core, "guarantee", lambda core: promised(core).derived_from(("start",)))
+    system = (
+        _system()
+        if form == "declared features"
+        else small.p2b.make_system(release={"window_slots": 4, "sums": "fresh"})
+    )
+    seen = small.p2b.AggregatorRig(system).give(crowds)
+    assert {fields[FIELD] for fields in seen.journals if FIELD in fields} == {not tainted}
+    exported = export_model(system, [step.journal for step in seen.steps if step.journal is not None])
+    assert json.loads(exported.as_json())["about"][FIELD] is (not tainted)
 
 
 def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
