@@ -16,6 +16,8 @@ Endpoint = Literal["public", "zone"]
 DEPLOYMENT = "$deployment"
 """The dashboard's variable that names the deployments to show."""
 HERE = f'deployment=~"{DEPLOYMENT}"'
+FOLLOWS = 'role=~"(learner|node|rater)([.].+)?"'
+"""The roles that use models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,12 @@ _VERSIONS = Panel(
     "Model version",
     "released",
     "short",
-    "Version published by the aggregator, and the oldest in use by a learner or node.",
+    "Version published by the aggregator, and the oldest in use by a learner, node or rater.",
     (
         Query(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
         ),
-        Query(f'min by (deployment) (hushstream_model_version{{role=~"(learner|node)([.].+)?", {HERE}}})', "in use"),
+        Query(f"min by (deployment) (hushstream_model_version{{{FOLLOWS}, {HERE}}})", "in use"),
     ),
 )
 
@@ -266,7 +268,7 @@ OVERVIEW = Board(
             "Time since the newest model in use was published.",
             (
                 Query(
-                    f'min by (deployment) (hushstream_model_age_seconds{{role=~"(learner|node)([.].+)?", {HERE}}})',
+                    f"min by (deployment) (hushstream_model_age_seconds{{{FOLLOWS}, {HERE}}})",
                     "age",
                 ),
             ),

@@ -46,7 +46,8 @@ METRICS: tuple[MetricSpec, ...] = (
         "hushstream_events_total": "Events, by outcome.",
     }),
     *specs("slot-public", "counter", ("role",), {
-        "hushstream_slots_total": "Slots sent or received, whatever they hold.",
+        "hushstream_slots_total":
+            "Slots sent, received or counted, whatever they hold; a node counts one `label_slots` records later.",
         "hushstream_decisions_total": "Contexts and records that were answered, whatever was clicked or labelled.",
         "hushstream_windows_sealed_total": "Windows of slots closed.",
         "hushstream_journal_appends_total": "Journal records appended; not by a learner.",
