@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hushstream.privacy.audits.audit import FALSE_ALARM
+from hushstream.privacy.audits import FALSE_ALARM
 from hushstream.replay.audits.catalogue import Calibration, audit_names
 
 HERE = Path(__file__).parent

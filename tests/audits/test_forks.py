@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from every_audit import all_audits
-from hushstream.privacy.audits.audit import surprise_limit
+from hushstream.privacy.audits import surprise_limit
 from hushstream.replay.audits.catalogue import audit_names, make_audit
 from hushstream.replay.audits.recordings import AS_IT_WAS, BRANCHES, fresh_nonce
 from hushstream.replay.audits.row import PLACES_RUNS

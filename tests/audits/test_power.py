@@ -15,7 +15,7 @@ from scipy import stats
 
 from every_audit import all_audits, halve_all_noise
 from hushstream.privacy.amounts import Cost, epsilon_float
-from hushstream.privacy.audits.audit import AuditResult, epsilon_lower_bound, setting_of
+from hushstream.privacy.audits import AuditResult, epsilon_lower_bound, setting_of
 from hushstream.replay.audits.catalogue import audit_names, make_audit
 from hushstream.replay.audits.tests import ForkTest, NeighbourTest, PlacesTest, SizeTest, least_leak
 from hushstream.replay.studies.colin import audits as colin

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.counting import BufferedToeplitz, Concentrated
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audits.audit import AuditResult, Noises, audit_structure
+from hushstream.privacy.audits import AuditResult, Noises, audit_structure
 from hushstream.replay.audits import catalogue
 from hushstream.replay.audits.catalogue import Calibration
 from hushstream.replay.audits.readings import INNOVATION_STEPS, unmixed

@@ -19,7 +19,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.run import ClosedLoop, Plan
 from hushstream.schemas.codec import encode

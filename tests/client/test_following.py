@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.broker import EmbeddedBroker
+from hushstream.client import logs
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs import following
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.schemas.errors import HushstreamError
@@ -86,7 +86,7 @@ async def test_a_partition_whose_end_nobody_tells_holds_up_no_other(tmp_path, mo
             return await (silent.wait() if places[0].partition == 1 else tell(places))
 
         monkeypatch.setattr(log._consumer, "end_offsets", some)
-        monkeypatch.setattr(following, "END_SECONDS", 2.0)
+        monkeypatch.setattr(logs, "END_SECONDS", 2.0)
         try:
             without = log.append("contexts", 1, b"a question")
             for partition in (0, 2):

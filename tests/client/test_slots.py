@@ -18,7 +18,7 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
 from hushstream.client import decisions as journals
 from hushstream.client.decisions import DecisionReader
-from hushstream.client.logs.linger import Linger, Wait
+from hushstream.client.logs import Linger, Wait
 from hushstream.client.ratings import RatingClient
 from hushstream.client.slots import RoundOver, SlotClient
 from hushstream.client.waiting import Awaited

@@ -23,8 +23,7 @@ from hushstream.counting import (
     counter_rmse,
     fresh_rmse,
 )
-from hushstream.counting.buffered.blt import BltCounter
-from hushstream.counting.buffered.shapes import lower_bound, shape_for
+from hushstream.counting.buffered import BltCounter, lower_bound, shape_for
 from hushstream.privacy.amounts import delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.errors import BadNoise, PrivacyError

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from hushstream.agents.worker.deployment import prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.p2b.run import ClosedLoop, Plan, Played
 from hushstream.systems.p2b.configuration import (

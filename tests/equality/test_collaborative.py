@@ -25,7 +25,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import PartitionCopy
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.colin.run import (
     CollaborativeLoop,

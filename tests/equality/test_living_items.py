@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.client import Client, Item
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.replay.runners.playing import Place, play

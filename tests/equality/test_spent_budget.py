@@ -17,12 +17,12 @@ from two_runners import decoded
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.client.client import Client
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.check.verify import verify
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (

@@ -12,7 +12,7 @@ import pytest
 from hushstream.client.client import Client
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.studies.p2b.play import CONDITIONS, PopulationError, interval, run_population, run_systems
 from hushstream.systems.p2b.configuration import (

@@ -19,7 +19,7 @@ from hushstream.client.client import Client
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (

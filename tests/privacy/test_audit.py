@@ -3,7 +3,7 @@ from math import exp, log
 import pytest
 from scipy import stats
 
-from hushstream.privacy.audits.audit import (
+from hushstream.privacy.audits import (
     epsilon_lower_bound,
     lower_confidence,
     upper_confidence,

@@ -10,11 +10,12 @@ import pytest
 from scipy import stats
 
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audits.audit import audit_attack, audit_sizes
-from hushstream.privacy.audits.laws import (
+from hushstream.privacy.audits import (
     Family,
     Pair,
     Sizes,
+    audit_attack,
+    audit_sizes,
     gaussian_curve,
     gaussian_pair,
     laplace_pair,

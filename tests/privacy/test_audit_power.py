@@ -8,16 +8,20 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from hushstream.privacy.audits.audit import (
+from hushstream.privacy.audits import (
+    Family,
     attack_power,
     balanced_rates,
+    gamma_sizes,
+    gaussian_curve,
+    laplace_pair,
     lower_confidence,
+    pure,
     reaching,
     setting_of,
     size_power,
     upper_confidence,
 )
-from hushstream.privacy.audits.laws import Family, gamma_sizes, gaussian_curve, laplace_pair, pure
 
 FALSE_ALARM = 1e-6
 CLAIM = 1.0

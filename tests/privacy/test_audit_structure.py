@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audits.audit import Noises, audit_structure, shared_noise, smallest_place, surprise_limit
-from hushstream.privacy.audits.laws import Family, gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
+from hushstream.privacy.audits import (
+    Family,
+    Noises,
+    audit_structure,
+    gamma_sizes,
+    half_normal_sizes,
+    laplace_pair,
+    lattice_sizes,
+    shared_noise,
+    smallest_place,
+    surprise_limit,
+)
 from hushstream.privacy.errors import PrivacyError
 
 PLACES, RUNS = 60, 300

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushstream.replay.catalogue.worlds import known_worlds, make_world
+from hushstream.replay.catalogue import known_worlds, make_world
 from hushstream.replay.datasets.dataset import DatasetError
 from hushstream.replay.studies.colin.worlds import (
     CollaborativeWorld,

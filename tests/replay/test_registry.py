@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hushstream.replay import study
-from hushstream.replay.catalogue.worlds import WORLDS, find_world, known_worlds, played_by, system_of
+from hushstream.replay.catalogue import WORLDS, find_world, known_worlds, played_by, system_of
 from hushstream.replay.datasets.builtin import DATASETS, known_datasets
 from hushstream.replay.experiments.catalogue import known_experiments
 from hushstream.replay.experiments.findings import EXPERIMENTS

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hushstream.replay.catalogue.worlds import known_worlds, make_world, world_options
+from hushstream.replay.catalogue import known_worlds, make_world, world_options
 from hushstream.replay.checks import environment, throughput
 from hushstream.replay.run import option_names, options_of, run_with
 from hushstream.replay.study import studies

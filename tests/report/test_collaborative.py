@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hushstream.privacy.promises.page import groups_of
 from hushstream.privacy.promises.promise import REPRODUCIBLE
-from hushstream.replay.catalogue.worlds import seeded_world
+from hushstream.replay.catalogue import seeded_world
 from hushstream.replay.report.parts import RoleCheck
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, document, table, write
 from hushstream.replay.result import BadResult, Headline, ReportNotWritten

@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.studies.p2b.run import CONDITIONS, ClosedLoop, Plan
 from hushstream.replay.worlds.world import BLOCK_USERS, BlockedWorld

@@ -5,7 +5,7 @@ from hushstream.client.client import BaselineMissing, Client, DecisionTimeout
 from hushstream.client.decisions import Decision
 from hushstream.client.items import Item
 from hushstream.client.kafka import connect
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.records import RecordClient, connect_records
 from hushstream.client.sync import SyncClient
 from hushstream.engine.declare.requests import (

@@ -34,7 +34,7 @@ from hushstream.client.decisions import (
     require_id,
 )
 from hushstream.client.items import Items
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.waiting import Awaited, Circuit, UnansweredQuestions
 from hushstream.engine.declare.declaration import DECISIONS
 from hushstream.engine.declare.requests import (

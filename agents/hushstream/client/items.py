@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.decisions import vector_of
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.catalogue import (
     OF,
     BadItem,

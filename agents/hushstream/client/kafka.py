@@ -18,8 +18,7 @@ from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_war
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
-from hushstream.client.logs.following import AnswersFollowed
-from hushstream.client.logs.linger import Linger
+from hushstream.client.logs import AnswersFollowed, Linger
 from hushstream.engine.declare.declaration import DECISIONS, Conversation, System, conversation_of
 from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from hushstream.agents.security import Security
 from hushstream.client.decisions import JournalReader, require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.waiting import UnansweredQuestions
 from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.requests import RequestRefused

@@ -17,7 +17,7 @@ from hushstream.agents.security import Security
 from hushstream.client.awaited_predictions import AwaitedPredictions, Prediction, Question, RefusedRecord, outcome_of
 from hushstream.client.decisions import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
 from hushstream.features.schema import FeatureSchema

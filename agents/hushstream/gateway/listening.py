@@ -23,7 +23,7 @@ from aiohttp import web
 
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.process import collect_in_steps, use_uvloop
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord
 from hushstream.gateway.callers import server_context

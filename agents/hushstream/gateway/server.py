@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.features.checks import type_name
 from hushstream.gateway.callers import Callers, bearer_of

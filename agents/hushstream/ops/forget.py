@@ -23,7 +23,7 @@ from typing import Any
 
 from hushstream.agents.errors import AccessDenied
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of, reader_of_requests
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection

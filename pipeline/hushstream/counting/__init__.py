@@ -1,7 +1,7 @@
 """Continual-release counters: noised prefix sums of a stream of integer vectors."""
 
 from hushstream.counting.blocks import BlockCounters, BlockPlan
-from hushstream.counting.buffered.blt import BufferedToeplitz
+from hushstream.counting.buffered import BufferedToeplitz
 from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon, PureLength
 from hushstream.counting.counter import Counter, Factorisation, Plan, Release
 from hushstream.counting.digits import DEFAULT_HORIZON, Neighbours

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_origin, get_type_hints
 
 from hushstream.engine.configuration import meanings
-from hushstream.replay.catalogue.worlds import known_worlds
+from hushstream.replay.catalogue import known_worlds
 from hushstream.replay.checks import PlayOptions, nested
 from hushstream.replay.experiments import catalogue, findings
 from hushstream.replay.logged.table import Table, is_file

@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hushstream.replay.catalogue.worlds import world_options
+from hushstream.replay.catalogue import world_options
 from hushstream.replay.study import Progress, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 

@@ -20,7 +20,7 @@ from hushstream_test_accountant_settings import Found
 from scipy import stats
 
 from hushstream.counting import Concentrated, Plan
-from hushstream.counting.buffered.blt import BufferedToeplitz
+from hushstream.counting.buffered import BufferedToeplitz
 from hushstream.engine.configuration import FeedbackConfig
 from hushstream.engine.noise.budget import FILTER_NAMES, BudgetConfig, filter_of
 from hushstream.engine.system import DeploymentValues

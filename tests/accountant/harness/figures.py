@@ -40,7 +40,7 @@ from mpmath import mp, mpf
 
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.counting import BadPlan
-from hushstream.counting.buffered.blt import BufferedToeplitz
+from hushstream.counting.buffered import BufferedToeplitz
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError

@@ -33,7 +33,7 @@ from hushstream.ops.export import export_async
 from hushstream.ops.log_copy import LogCopy, copy_async
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.privacy.keys import generate_keys, key_path
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.stream import free_port
 from hushstream.replay.studies.p2b.run import ClosedLoop, Plan
 from hushstream.schemas import codec

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.privacy.audits.audit import audit_attack
+from hushstream.privacy.audits import audit_attack
 from hushstream.replay.audits.recordings import fresh_key
 from hushstream.replay.audits.tests import each_run
 from hushstream.replay.studies.pdap import audits

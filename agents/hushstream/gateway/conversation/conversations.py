@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hushstream.client import ratings as rating_client
 from hushstream.client import records
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import DECISIONS, Conversation, System, conversation_of
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.gateway.conversation.calls import Answers, Call

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from hushstream.client import Client
 from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
 from hushstream.client.items import Items as Catalogue
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules, RequestRefused

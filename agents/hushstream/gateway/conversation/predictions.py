@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from hushstream.client import BadContext, RecordClient
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event

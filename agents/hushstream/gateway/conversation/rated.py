@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.ratings import Predicted, RatingClient
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User

@@ -196,7 +196,7 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from rich import box
     from rich.table import Table
 
-    from hushstream.replay.catalogue.worlds import played_by
+    from hushstream.replay.catalogue import played_by
     from hushstream.replay.datasets.store import list_datasets
 
     found = list(list_datasets(data_dir))

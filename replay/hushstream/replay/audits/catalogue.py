@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from rich.table import Table
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.privacy.audits.audit import FALSE_ALARM, upper_confidence
+from hushstream.privacy.audits import FALSE_ALARM, upper_confidence
 from hushstream.privacy.mechanisms.tuples import at_least, working
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.configured import RUNS, AuditReport, require_runs

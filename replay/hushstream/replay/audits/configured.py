@@ -22,8 +22,7 @@ from typing import Any
 
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan, PureLength
 from hushstream.privacy.amounts import count_text, epsilon_float
-from hushstream.privacy.audits.audit import CHANCE, AuditResult
-from hushstream.privacy.audits.laws import Family, Sizes, gamma_sizes, half_normal_sizes, lattice_sizes
+from hushstream.privacy.audits import CHANCE, AuditResult, Family, Sizes, gamma_sizes, half_normal_sizes, lattice_sizes
 from hushstream.privacy.promises.promise import Guarantee, amounts
 from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.tests import NeighbourTest, SizeTest

@@ -21,8 +21,7 @@ from hushstream.counting import (
     Plan,
     PureEpsilon,
 )
-from hushstream.privacy.audits.audit import Attack
-from hushstream.privacy.audits.laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
+from hushstream.privacy.audits import Attack, Family, gaussian_curve, gaussian_pair, laplace_pair, pure
 from hushstream.replay.audits.readings import BUDGET, DELTA, EPSILON, of_rho
 from hushstream.replay.audits.recordings import fresh_address, fresh_key
 from hushstream.replay.audits.row import Audit

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audits.audit import Attack
-from hushstream.privacy.audits.laws import Family, Pair, Sizes, laplace_pair, lattice_sizes, plane_pair, pure
+from hushstream.privacy.audits import Attack, Family, Pair, Sizes, laplace_pair, lattice_sizes, plane_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_guarantee, exponential_weights
 from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_truncation, gaussian_variance_for

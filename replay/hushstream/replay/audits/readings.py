@@ -13,7 +13,7 @@ has independent entries with the variance of one draw, one for each release: wha
 (its innovation).
 
 Solving in floats has an error of about 1e-16 of the input, so a draw of exactly 0 comes out as a rounding error whose
-sign depends on the machine's linear algebra. `hushstream.privacy.audits.audit` tests signs, and the signs of
+sign depends on the machine's linear algebra. `hushstream.privacy.audits` tests signs, and the signs of
 rounding errors agree for reasons that have nothing to do with noise. So draws are rounded to the whole numbers that
 they are (`Unmixed.step`). Innovations are not whole numbers. They are rounded to a grid that is much coarser than any
 rounding error. It is so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0,
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, Plan, PureLength
 from hushstream.privacy.amounts import epsilon_float
-from hushstream.privacy.audits.laws import (
+from hushstream.privacy.audits import (
     LAPLACE_STEPS,
     Family,
     Sizes,

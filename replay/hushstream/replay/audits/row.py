@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.table import Table
 
 from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text
-from hushstream.privacy.audits.audit import AuditResult, epsilon_lower_bound
+from hushstream.privacy.audits import AuditResult, epsilon_lower_bound
 from hushstream.privacy.promises.promise import NOT_PRIVATE, amounts
 from hushstream.replay.audits.tests import Test
 

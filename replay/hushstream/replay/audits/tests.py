@@ -25,12 +25,15 @@ from scipy import stats
 
 from hushstream.engine.noise.epoch_budget import EPOCH_NONCE_BYTES
 from hushstream.privacy.amounts import Cost, delta_value, epsilon_float
-from hushstream.privacy.audits.audit import (
+from hushstream.privacy.audits import (
     CHANCE,
     Attack,
     AuditResult,
+    Family,
     Noises,
+    Pair,
     Rates,
+    Sizes,
     attack_power,
     audit_attack,
     audit_sizes,
@@ -39,7 +42,6 @@ from hushstream.privacy.audits.audit import (
     size_power,
     surprise_limit,
 )
-from hushstream.privacy.audits.laws import Family, Pair, Sizes
 from hushstream.replay.audits.readings import Unmixed
 from hushstream.replay.audits.recordings import AS_IT_WAS, BRANCHES, Branch, fresh_nonce
 

@@ -27,7 +27,7 @@ from scipy import stats
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audits.audit import AuditResult
+from hushstream.privacy.audits import AuditResult
 from hushstream.replay.audits.row import Audit
 
 SLOTS = 512

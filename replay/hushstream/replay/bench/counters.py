@@ -27,7 +27,7 @@ from hushstream.counting import (
     counter_rmse,
     fresh_rmse,
 )
-from hushstream.counting.buffered.shapes import lower_bound
+from hushstream.counting.buffered import lower_bound
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress

@@ -17,7 +17,7 @@ _MULAN = (
 _LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
 _UNVERIFIED = "The addresses come from public descriptions and were not tried; checksums decide."
 
-_SUMMARIES = "hushstream.replay.catalogue.summaries"
+_SUMMARIES = "hushstream.replay.catalogue"
 
 
 def _packed(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:

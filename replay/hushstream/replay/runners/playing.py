@@ -15,7 +15,7 @@ from typing import Generic, Literal, Self, TypeVar, get_args
 from hushstream.agents.security import Cluster, read_security
 from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.agents.worker.roles import all_machines
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of, request_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog

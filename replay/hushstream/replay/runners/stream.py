@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from hushstream.agents.security import Security, read_security
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy, copy_async

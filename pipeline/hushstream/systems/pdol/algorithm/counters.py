@@ -17,7 +17,7 @@ noise takes later slots.
   releases may have chosen the records), and leaf j differs by g with ||g||_2 <= 2^12 (`gradient`).
 * Given also that the releases from j on are the same, models, and with them all later gradients, stay the same. So of
   all leaves of all counters just this one differs, by at most 2^12, and the counter's own proof
-  (`hushstream.counting.buffered.blt`, `hushstream.counting.counter`) bounds the divergence of its releases,
+  (`hushstream.counting.buffered`, `hushstream.counting.counter`) bounds the divergence of its releases,
   adaptively, by alpha rho at every whole order alpha. Other counters have noise of their own, and equal leaves.
 * One record instead of another moves the leaf by at most 2^13: 4 rho. r_i records of one person at domain i: leaves of
   one counter move by at most 2^12 each, so the counter's draws move by at most r_i times its sensitivity (triangle

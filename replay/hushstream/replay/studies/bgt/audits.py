@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import Cost, count_text, delta_units, epsilon_micro
-from hushstream.privacy.audits.audit import Attack
-from hushstream.privacy.audits.laws import Family, gaussian_curve
+from hushstream.privacy.audits import Attack, Family, gaussian_curve
 from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.replay.audits.configured import AuditReport, gaussian_law, report_of

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from hushstream.agents.worker.deployment import parse_as, prepare, written
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.ratings import RatingClient
 from hushstream.engine.declare.declaration import System
-from hushstream.replay.catalogue import worlds as catalogue
-from hushstream.replay.catalogue.worlds import hint
+from hushstream.replay import catalogue
+from hushstream.replay.catalogue import hint
 from hushstream.replay.checks import PlayOptions, merged_values, run_fields
 from hushstream.replay.report.parts import Comparison, paired, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap

@@ -34,7 +34,7 @@ from hushstream.counting import NegativeDigitTree, Plan, PureLength
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, Pair, laplace_pair, lattice_sizes, pure
+from hushstream.privacy.audits import LAPLACE_STEPS, Family, Pair, laplace_pair, lattice_sizes, pure
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.replay.audits import mechanisms
 from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, report_of, seen, steps_for

@@ -72,7 +72,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.promises.promise import Claim, Guarantee
-from hushstream.replay.catalogue.worlds import make_world, world_options
+from hushstream.replay.catalogue import make_world, world_options
 from hushstream.replay.experiments.rows import Row, over_seeds
 from hushstream.replay.studies.colin.worlds import CollaborativeWorld
 from hushstream.replay.study import Progress

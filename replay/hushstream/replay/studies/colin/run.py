@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import parse_as, prepare
 from hushstream.client.client import Client
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.replay.catalogue.worlds import hint, seeded_world
+from hushstream.replay.catalogue import hint, seeded_world
 from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.report.parts import paired, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap

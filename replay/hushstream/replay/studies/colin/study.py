@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.worker.deployment import parse_config, prepare
-from hushstream.replay.catalogue.summaries import simulated
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world, simulated
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns

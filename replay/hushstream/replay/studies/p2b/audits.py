@@ -43,8 +43,17 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.features.schema import declare
 from hushstream.privacy.amounts import epsilon_float
-from hushstream.privacy.audits.audit import FALSE_ALARM, Attack
-from hushstream.privacy.audits.laws import Family, Pair, Sizes, laplace_pair, lattice_sizes, pure, sampled_pair
+from hushstream.privacy.audits import (
+    FALSE_ALARM,
+    Attack,
+    Family,
+    Pair,
+    Sizes,
+    laplace_pair,
+    lattice_sizes,
+    pure,
+    sampled_pair,
+)
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.mechanisms.noise import (

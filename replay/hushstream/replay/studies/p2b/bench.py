@@ -52,7 +52,7 @@ from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys, seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.bench.processes import started
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.runners.playing import DirectSession
 from hushstream.replay.studies.p2b.play import fitted_system, run_population

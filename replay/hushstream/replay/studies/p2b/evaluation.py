@@ -52,14 +52,14 @@ from hushstream.agents.worker.deployment import KeySource, load, make_folder, pa
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.client.client import Client
 from hushstream.client.items import Item
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
-from hushstream.replay.catalogue.worlds import hint
+from hushstream.replay.catalogue import hint
 from hushstream.replay.checks import NEVER_SECONDS, environment, merged_values, record_counts, role_checks
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.evaluate import (

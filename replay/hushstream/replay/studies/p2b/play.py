@@ -45,7 +45,7 @@ from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, bernoulli, probability_units
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.experiments.findings import Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.study import Progress

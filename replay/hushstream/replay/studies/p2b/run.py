@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as, parse_config, prepare
 from hushstream.client.client import Client
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import key_names
@@ -45,7 +45,7 @@ from hushstream.features.schema import FeatureSchema, Rows
 from hushstream.learners.population import NormalPrior, SparsePopulation
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
-from hushstream.replay.catalogue.worlds import hint, make_world, system_of, world_options
+from hushstream.replay.catalogue import hint, make_world, system_of, world_options
 from hushstream.replay.checks import (
     NEVER_SECONDS,
     PlayOptions,

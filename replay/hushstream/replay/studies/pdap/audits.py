@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.configuration import config_digest
 from hushstream.privacy.amounts import Cost, count_text, epsilon_micro
-from hushstream.privacy.audits.audit import Attack, reaching
-from hushstream.privacy.audits.laws import Family, laplace_pair, pure
+from hushstream.privacy.audits import Attack, Family, laplace_pair, pure, reaching
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.audits.configured import AuditReport, laplace_law, report_of

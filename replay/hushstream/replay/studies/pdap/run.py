@@ -14,10 +14,10 @@ import numpy as np
 
 from hushstream.agents.worker.deployment import parse_as, prepare
 from hushstream.client.client import Client
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.catalogue.worlds import hint, seeded_world
+from hushstream.replay.catalogue import hint, seeded_world
 from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.report.parts import paired, ratio

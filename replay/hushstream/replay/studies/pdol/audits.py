@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan
 from hushstream.engine.machine import Machine
 from hushstream.privacy.amounts import Cost, count_text, epsilon_micro
-from hushstream.privacy.audits.audit import Attack
-from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, Pair, gaussian_curve, laplace_pair, pure
+from hushstream.privacy.audits import LAPLACE_STEPS, Attack, Family, Pair, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, report_of
 from hushstream.replay.audits.readings import of_rho

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import parse_as, prepare, written
-from hushstream.client.logs.following import EventLog
+from hushstream.client.logs import EventLog
 from hushstream.client.records import RecordClient
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.declaration import System
-from hushstream.replay.catalogue.worlds import hint, seeded_world
+from hushstream.replay.catalogue import hint, seeded_world
 from hushstream.replay.checks import PlayOptions, merged_values, run_fields
 from hushstream.replay.report.parts import paired, ratio
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap

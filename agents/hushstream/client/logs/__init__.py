@@ -1,1 +1,0 @@
-"""Reads and writes a deployment's log for a client: appended events, journals of answers, batches of records."""

@@ -1,1 +1,0 @@
-"""The buffered linear Toeplitz counter and its shapes."""

@@ -1,1 +1,0 @@
-"""Attacks on mechanisms: distributions of noise, tests of structure, lower bounds on epsilon."""

@@ -1,1 +1,0 @@
-"""Finds worlds and logs by name, and the commands that play them."""
