@@ -153,6 +153,7 @@ def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds: int) ->
         (tmc(8.0), 447, 15.6, None, "may not pay where nodes differ"),
         (tmc(8.0), 447, 15.6, 0.05, "may or may not beat nodes alone"),
         (tmc(8.0), 447, 15.6, 0.2, "will beat nodes alone"),
+        (replace(tmc(8.0), prediction=PredictionConfig("released")), 447, 15.6, 0.2, "may or may not beat nodes alone"),
         (tmc(8.0), 447, 15.6, -0.01, "will not beat nodes alone"),
         (tmc(0.5), 447, 2432, 0.2, "will not beat nodes alone"),
         (tmc(1.0), 447, 663, 0.2, "may or may not beat nodes alone"),
@@ -165,6 +166,7 @@ def test_the_plan_names_the_crossing_and_says_so_plainly(
     assert ahead.crossing == pytest.approx(crossing, rel=0.01)
     assert ahead.verdict == verdict
     assert verdict in "\n".join(ahead.sentences)
+    assert "of the information in others' records is left" in ahead.sentences[2], "of a lead in accuracy less is left"
 
 
 def test_sharing_does_not_help_with_what_no_other_node_has() -> None:

@@ -172,7 +172,7 @@ def _facts(config: PdolConfig, artefacts: Artefacts) -> Sequence[Fact]:
     return (
         Fact("crossing_records", crossing, "\n".join(found.sentences)),
         Fact(
-            "share_of_central_gain",
+            "share_of_information",
             found.gain,
             "Both figures suppose that all nodes hold records of one kind; the number from which sharing pays is right"
             " within a factor of four.",
