@@ -100,7 +100,7 @@ def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged)
     """In a world without any gain, whose policy followed users' unobserved readiness to click, 26 of 60 logs of 2,500
     users advised to deploy: no interval holds what an estimate of propensities from features cannot know."""
     better = {name: (0.2, Interval(0.1, 0.3)) for name in (LOGGING, SINGLE)}
-    known = replace(judged.gains, differences=better)
+    known = replace(judged.gains, differences=better, halves={})
     assert known.advice == "deploy"
     said = replace(judged, estimated=True, gains=replace(known, estimated=True))
     assert said.gains.advice == "measure first"
