@@ -294,7 +294,7 @@ def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
     log.unlink()
     assert "expected a file, got none" in refused("evaluate", "--log", log, "--mapping", mapping())
     assert "expected a file, got a folder" in refused("evaluate", "--log", tmp_path, "--mapping", mapping())
-    assert "expected a readable UTF-8 mapping file" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
+    assert "expected a configuration file, got none" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
     assert "got both or neither" in refused("evaluate")
     assert "unknown log 'nothing'; known: obd" in refused("evaluate", "--dataset", "nothing")
     assert "'tmc2007' is played by `hushstream replay p2b --dataset tmc2007`" in refused(

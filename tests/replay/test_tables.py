@@ -223,9 +223,14 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeyp
         (MAPPING.replace("[tea, milk, water]", "many"), "arms: expected 2 to .*, as a number or as a list of names"),
         (MAPPING.replace("[tea, milk, water]", "1"), "arms: expected 2 to"),
         (MAPPING.replace("user: who", "user: 7"), "user: expected a text, got int"),
+        (MAPPING.replace("[tea,", "[no, on,"), "arms: expected a list of different names, in quotes where YAML reads"),
+        (MAPPING.replace("[tea,", "[2026-01-01,"), "in quotes where YAML reads another value"),
+        (MAPPING.replace("[tea,", "[null, 1.50,"), "in quotes where YAML reads another value"),
+        (MAPPING + "arm: wanted\n", "expected YAML with each key once"),
+        (MAPPING + "no: wanted\n", "line 11: expected keys that are texts, got one that YAML reads as bool"),
         (MAPPING + "timestamp_unit: fortnight\n", "timestamp_unit: expected one of iso, s, ms"),
         (MAPPING + "delimiter: '::'\n", "delimiter: expected one character, got 2"),
-        ("- a\n- b\n", "expected keys with values, got list"),
+        ("- a\n- b\n", "expected keys and values, got a list"),
         ("user: [", "line 1: expected YAML"),
     ],
 )
@@ -237,7 +242,7 @@ def test_a_wrong_mapping_is_refused(tmp_path, text, message):
 
 
 def test_a_missing_mapping_is_refused(tmp_path):
-    with pytest.raises(LogError, match="expected a readable UTF-8 mapping file, got No such file or directory"):
+    with pytest.raises(LogError, match="expected a configuration file, got none"):
         table_mapping(tmp_path / "absent.yaml")
 
 
@@ -289,6 +294,25 @@ def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker: str,
     assert [visit["age"] is None for visit in log.visits] == [row % every == 1 for row in range(VISITS)]
 
 
+@pytest.mark.parametrize("key", ["customer", "at", "propensity", "position"])
+@pytest.mark.parametrize("nothing", ["", "NULL"])
+def test_a_column_without_any_value_means_nothing(key: str, nothing: str, tmp_path: Path) -> None:
+    _, log = drafted(csv_of(tmp_path / "log.csv", columns(**{key: [nothing] * VISITS})), tmp_path)
+    assert (log.positions, log.propensities, int(log.timestamps_ms[5])) == (None, None, 5)
+
+
+def test_a_draft_has_as_many_features_as_a_deployment_may_have(tmp_path: Path) -> None:
+    table = columns(**{f"f{place}": [row * place % 11 for row in range(VISITS)] for place in range(1, 80)})
+    path = csv_of(tmp_path / "log.csv", table)
+    assert len(drafted(path, tmp_path)[0]) == 64
+    assert "# f79: left out, as a deployment has 64 features at most" in shop_of_log(path, "shop").text()
+
+
+def test_a_tag_that_is_too_long_is_in_no_draft(tmp_path: Path) -> None:
+    path = csv_of(tmp_path / "log.csv", columns(seen=["a;b" if row % 2 else "a;" + "x" * 200 for row in range(VISITS)]))
+    assert drafted(path, tmp_path)[0]["seen"]["vocabulary"] == ["a", "b"]
+
+
 def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
     table = columns(country=[("de", "NA")[row % 2] for row in range(VISITS)])
     assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["country"]["vocabulary"] == ["NA", "de"]
@@ -311,6 +335,17 @@ def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
         (["USD 12", "EUR 7.5"], "comma, a unit or a currency"),
         (["Rs. 500", "Rs 90"], "comma, a unit or a currency"),
         (["12 min", "7 min"], "comma, a unit or a currency"),
+        (["0x1f", "0xB"], "comma, a unit or a currency"),
+        (["1/2", "3/4"], "comma, a unit or a currency"),
+        (["1:30 PM", "10:45 a.m."], "comma, a unit or a currency"),
+        (["PT10M", "P1DT2H"], "comma, a unit or a currency"),
+        (["28.03.2026", "1.4.2026 10:00"], "points in time"),
+        (["03/28/2026", "4/1/2026 1:30 PM"], "points in time"),
+        (["2026/03/28 10:00", "2026/04/01 10:00"], "points in time"),
+        (["2026-03", "2026-04"], "points in time"),
+        (["Sat, 28 Mar 2026 10:00:00 GMT", "Wed Apr 1 10:00:00 2026"], "points in time"),
+        (["NO", ""], "the same"),
+        (["TRUE", "TRUE"], "the same"),
         (["85kg", "12 zł"], "comma, a unit or a currency"),
         (["[1, 2]", "[3]"], "its cells hold JSON"),
         (["2026-03-01", "2026-03-02"], "points in time"),
@@ -425,6 +460,7 @@ def test_rows_in_which_nothing_was_shown_are_left_out_and_counted(suffix: str, n
         csv_of(path, table)
     else:
         pyarrow.parquet.write_table(pyarrow.table(table), path)
+    assert shop_of_log(path, "shop").users == 81, "the other 9 were shown nothing"
     _, log = drafted(path, tmp_path)
     assert (log.arm_names, len(log), log.left_out) == (
         ITEMS,
@@ -440,7 +476,7 @@ def test_a_propensity_that_no_decision_could_state_is_refused_with_its_row(tmp_p
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("first", ["", "sep=;\n", '"sep=;"\n'])
+@pytest.mark.parametrize("first", ["", "sep=;\n", '"sep=;"\n', "\n", "sep=;\n\r\n"])
 def test_encodings_and_the_first_line_of_excel_are_read(encoding: str, first: str, tmp_path: Path) -> None:
     table = columns(city=["Köln", "Zürich"] * (VISITS // 2))
     path = csv_of(tmp_path / "log.csv", table, ";", encoding, first)
@@ -599,6 +635,19 @@ def test_visitors_without_an_id_are_not_one_user(nobody: str, tmp_path: Path) ->
 def test_a_code_made_of_digits_is_no_number(tmp_path: Path) -> None:
     table = columns(zip=[("01067", "80331")[row % 2] for row in range(VISITS)])
     assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["zip"]["vocabulary"] == ["01067", "80331"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_two_columns_of_one_name_are_refused_in_parquet_as_in_json(nested: bool, tmp_path: Path) -> None:
+    table = columns()
+    names = [*table, "customer" if nested else "offer"]
+    twice = pyarrow.array([{"id": 7}] * VISITS) if nested else pyarrow.array(ITEMS[:1] * VISITS)
+    made = pyarrow.Table.from_arrays([*map(pyarrow.array, table.values()), twice], names=names)
+    if nested:
+        made = made.rename_columns(["customer_id", *names[1:]])
+    pyarrow.parquet.write_table(made, tmp_path / "log.parquet")
+    with pytest.raises(LogError, match=f"got {'customer_id' if nested else 'offer'} twice: rename one"):
+        draft_mapping(tmp_path / "log.parquet")
 
 
 def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:

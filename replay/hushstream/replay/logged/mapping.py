@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.engine.values import ConfigurationError
 from hushstream.features.checks import FeatureError, without_marks
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.log import LogError
-from hushstream.schemas.errors import unreadable
 
 PUBLIC, INTERNAL = DATA = ("public", "internal")
 DATA_MEANING = (
@@ -129,15 +128,9 @@ def read_keys(path: str | Path) -> dict[Any, Any]:
             configuration.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path}: expected a readable UTF-8 mapping file, got {unreadable(error)}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        raise LogError(f"{path}{where}: expected YAML") from error
-    if not isinstance(content, dict):
-        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
+        content: dict[Any, Any] = read_yaml(Path(path))
+    except ConfigurationError as error:
+        raise LogError(str(error)) from None
     if "deployment" in content or "system" in content:
         raise LogError(
             f"{path}: expected a mapping of the log's columns, got what looks like the configuration of a deployment"
@@ -263,9 +256,13 @@ def _check_features(source: str, mapping: TableMapping) -> None:
 
 def names(source: str, key: str, value: object) -> tuple[str, ...]:
     """A value that must be a list of different names; YAML reads some as whole numbers."""
-    found = tuple(str(name) for name in value) if isinstance(value, list) else ()
+    given = value if isinstance(value, list) and all(type(name) in (str, int) for name in value) else ()
+    found = tuple(map(str, given))
     if not found or "" in found or len(set(found)) != len(found):
-        raise LogError(f"{source}: {key}: expected a list of different names")
+        raise LogError(
+            f"{source}: {key}: expected a list of different names, in quotes where YAML reads another value (no, on, "
+            "null, 1.50 and dates)"
+        )
     return found
 
 

@@ -303,12 +303,12 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
     _require_file(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         with _parquet_file(path) as file:
-            return list(_leaves(file.schema_arrow))
+            return list(_leaves(path, file.schema_arrow))
     if path.suffix.lower() in JSON_SUFFIXES:
         return json_columns(path)
     try:
         with opened(path) as stream:
-            return [cell.strip() for cell in next(_fields(stream, delimiter), [])]
+            return _header(_fields(stream, delimiter))
     except (UnicodeError, csv.Error):
         raise LogError(f"{path}: {NOT_UTF8}") from None
 
@@ -355,6 +355,10 @@ def opened(path: Path) -> Iterator[IO[str]]:
 def _fields(stream: IO[str], delimiter: str) -> Any:
     """A reader of rows; a blank behind a delimiter belongs to no field, so that quotes may follow it."""
     return csv.reader(stream, delimiter=delimiter, skipinitialspace=delimiter != " ", strict=True)
+
+
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    return [cell.strip() for cell in next(filter(None, reader), [])]
 
 
 def delimiter_line(stream: IO[str]) -> str | None:
@@ -541,7 +545,7 @@ def _read_csv(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[Ra
 
 def _csv_chunks(path: Path, reader: Any, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
-        header = [cell.strip() for cell in next(reader, [])]
+        header = _header(reader)
         if not header:
             return
         places = _places(path, header, mapping)
@@ -593,7 +597,7 @@ def _parquet_file(path: Path) -> Any:
 
 def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     with _parquet_file(path) as file:
-        leaves = _leaves(file.schema_arrow)
+        leaves = _leaves(path, file.schema_arrow)
         _places(path, list(leaves), mapping)
         first_row, wanted = 0, list(dict.fromkeys(leaves[name][0] for name in mapping.columns))
         for batch in file.iter_batches(batch_size=chunk_rows, columns=wanted):
@@ -607,8 +611,12 @@ def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterato
             first_row += batch.num_rows
 
 
-def _leaves(schema: Any) -> dict[str, tuple[str, ...]]:
-    """The columns of a Parquet file with their paths: a struct is flattened as an object of JSON is."""
+def _leaves(path: Path, schema: Any) -> dict[str, tuple[str, ...]]:
+    """The columns of a Parquet file with their paths: a struct is flattened as an object of JSON is.
+
+    Raises:
+        LogError: two have one name then.
+    """
     import pyarrow
 
     found: dict[str, tuple[str, ...]] = {}
@@ -619,7 +627,9 @@ def _leaves(schema: Any) -> dict[str, tuple[str, ...]]:
             if pyarrow.types.is_struct(one.type):
                 walk([one.type.field(number) for number in range(one.type.num_fields)], place)
             else:
-                found["_".join(place)] = place
+                if (name := "_".join(place)) in found:
+                    raise LogError(f"{path}: expected columns that differ when flattened, got {name} twice: rename one")
+                found[name] = place
 
     walk(schema, ())
     return found

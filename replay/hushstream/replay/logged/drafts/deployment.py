@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_featu
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import columns_in, read_chunks
-from hushstream.replay.logged.values import id_of, users
+from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
@@ -280,17 +281,17 @@ class _Size(NamedTuple):
 
 def _size_of(path: Path) -> _Size:
     delimiter = delimiter_of(path)
-    names = columns_in(path, delimiter)
-    user, arm = first_of(names, MEANT["user"]), first_of(names, MEANT["arm"])
+    user, arm = (first_of(columns_in(path, delimiter), MEANT[key]) for key in ("user", "arm"))
     if arm is None:
         raise LogError(f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:5])}, got none")
     wanted = Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
     rows_of, shown = Counter[str](), set[str]()
     for chunk in read_chunks(path, wanted):
-        names_of_rows = chunk.row_names
-        rows_of.update(names_of_rows if user is None else users(chunk.columns[user], user, (str(path), names_of_rows)))
+        names = chunk.row_names
+        who = names if user is None else users(chunk.columns[user], user, (str(path), names))
+        rows_of.update(compress(who, [not marks_nothing(item) for item in chunk.columns[arm]]))
         shown.update(map(id_of, chunk.columns[arm]))
-    counts = sorted(rows_of.values())
+    counts = sorted(rows_of.values()) or [0]
     return _Size(len(counts), counts[len(counts) // 4], arms_in(list(shown)))
 
 

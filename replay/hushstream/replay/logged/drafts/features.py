@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hushstream.features.checks import FROM_ROWS, LONGEST_TEXT, without_marks
 from hushstream.features.kinds import Outcome
-from hushstream.features.schema import FeatureSchema, declare
+from hushstream.features.schema import MOST_FEATURES, FeatureSchema, declare
 from hushstream.replay.logged.drafts.mapping import (
     MOST_CATEGORIES,
     ROWS,
@@ -59,12 +59,15 @@ _MONEY = re.compile(
     rf"(?:{_CURRENCY}|[A-Z]{{3}} |[Rr]s\.?|kr\.?)? ?\(?[-−]?"
     r"\d+(?:(?:[.,'’ \xa0\u202f]\d{3})+|(?:,\d\d)+,\d{3})?(?:[.,]\d+)?"
     rf"(?: ?(?:{_CURRENCY}|[%‰°]|[^\W\d_]{{1,4}}\.?))?\)?"
+    r"|0x[\dA-Fa-f]+|\d+/\d+|\d?\d:\d\d(?::\d\d)? ?[AaPp]\.?[Mm]\.?|P(?:\d+D)?T?(?:\d+[HMS])*"
 )
-"""A number, with a decimal comma, a separator of thousands, a currency, a unit or another sign."""
+"""A number, with a decimal comma, a separator of thousands, a currency, a unit or in another form."""
 _CODE = re.compile(r"0\d+", re.ASCII)
 """A postal code or another name made of digits: a number would lose its first one."""
 _JSON = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
-_DATED = re.compile(r"\d{4}-\d\d-\d\d.*", re.ASCII)
+_DATED = re.compile(
+    r"\d{4}[-/]\d\d(?:[-/]\d\d.*)?|\d?\d[./-]\d?\d[./-]\d{4}.*|[A-Z][a-z]{2},? (?=.*\d:\d\d).*\b\d{4}\b.*"
+)
 _LEAST_NUMBERS = 0.9
 """With such a share of numbers, a column of texts is a column of numbers with mistakes."""
 _CLOCK = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:\.\d+)?)?", re.ASCII)
@@ -172,6 +175,8 @@ def draft_features(path: Path) -> FeatureDraft:
             continue
         values = head.columns[name]
         column = _known_too_late(values, head.columns, meant) or _drafted(name, values)
+        if len(drafted) == MOST_FEATURES and not isinstance(column, str):
+            column = f"as a deployment has {MOST_FEATURES} features at most"
         if isinstance(column, str):
             left_out[name] = column
         else:
@@ -255,8 +260,8 @@ def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     if any(lists):
         return _of_lists(known) if all(lists) else "as only some of its values are lists"
     said = [value for value in known if not marks_nothing(value)]
-    if said and all(truth_of(value) is not None for value in said):
-        return {"kind": "boolean"}
+    if said and None not in (truths := {truth_of(value) for value in said}):
+        return {"kind": "boolean"} if len(truths) > 1 else "as its values are all the same"
     numbers = numbers_in([value for value in said if not isinstance(value, bool)])
     if numbers and _ID.search(name) and all(value.is_integer() for value in numbers):
         return _IDS
@@ -305,7 +310,7 @@ def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
         return {"kind": "time_of_day"}
     if all(map(_JSON.fullmatch, known)):
         return "as its cells hold JSON: write a log with lists as JSON lines or Parquet, or join tags by |"
-    if all(_DATED.fullmatch(value) and is_iso(value) for value in known):
+    if all(map(_DATED.fullmatch, known)):
         return "as it holds points in time: declare hour, weekday or age"
     written = [value for value in known if not marks_nothing(value)]
     coded = any(map(_CODE.fullmatch, known))
@@ -332,7 +337,8 @@ def _of_lists(known: list[Sequence[Any]]) -> dict[str, Any] | str:
 
 
 def _tags(known: Sequence[Sequence[str]]) -> dict[str, Any] | str:
-    counts = Counter(tag for value in known for tag in set(value) if tag and len(tag.encode()) <= LONGEST_TEXT)
+    tags = (tag for value in known for tag in set(value))
+    counts = Counter(tag for tag in tags if tag.strip("\0") and len(tag.encode()) <= LONGEST_TEXT)
     if not counts:
         return "as it holds no tags"
     vocabulary = _frequent(counts)

@@ -133,12 +133,14 @@ def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | Non
 def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str | None]:
     """The column for each key of `MEANT`, found by its name.
 
-    If no name fits the time, the only column with times is used. A place of other than numbers is a town, say.
+    If no name fits the time, the only column with times is used. A place of other than numbers is a town, say; and of
+    a column without any value only the items and rewards would be missed.
     """
     meant = {key: first_of(names, among) for key, among in MEANT.items()}
-    position = meant["position"]
-    if position is not None and not numbers_in([one for one in columns[position] if not marks_nothing(one)]):
-        meant["position"] = None
+    for key, name in meant.items():
+        said = [] if name is None else [one for one in columns[name] if not marks_nothing(one)]
+        if key not in ("arm", "reward") and not (numbers_in(said) if key == "position" else said):
+            meant[key] = None
     if meant["timestamp"] is None:
         others = [name for name in names if name not in meant.values() and _are_moments(columns[name])]
         meant["timestamp"] = others[0] if len(others) == 1 else None
