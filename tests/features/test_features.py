@@ -412,7 +412,7 @@ def test_the_digest_of_a_known_declaration_stays():
         ),
         (
             {f"t{n}": {"kind": "category", "vocabulary": [str(m) for m in range(4096)]} for n in range(16)},
-            "at most 65,535 cells",
+            "at most 65,535 coordinates",
         ),
     ],
 )
