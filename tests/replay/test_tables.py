@@ -13,6 +13,8 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pandas
+import polars
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -648,6 +650,30 @@ def test_two_columns_of_one_name_are_refused_in_parquet_as_in_json(nested: bool,
     pyarrow.parquet.write_table(made, tmp_path / "log.parquet")
     with pytest.raises(LogError, match=f"got {'customer_id' if nested else 'offer'} twice: rename one"):
         draft_mapping(tmp_path / "log.parquet")
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (
+            pandas.DataFrame([["tent", 1, 2]], columns=["offer", 2027, "age"]),
+            "missing column bought; .* offer, 2027, age",
+        ),
+        (pandas.DataFrame([["tent", 1, 1]], columns=["offer", "bought", "bought"]), "different names, got one twice"),
+        (pandas.DataFrame([[1]], columns=pandas.MultiIndex.from_product([["a"], ["offer"]])), "missing column age"),
+        (polars.DataFrame({"offer": ["tent"], "bought": [1], "age": [b"7"]}), "row 1, column age: expected a text"),
+        (
+            polars.DataFrame({"offer": ["tent"], "bought": [1], "age": [{"years": 7}]}),
+            "row 1, column age: expected a text",
+        ),
+        (polars.DataFrame({"offer": ["tent"], "bought": [1], "age": [["7"]]}), "row 1, column age: expected a text"),
+    ],
+)
+def test_a_data_frame_that_cannot_be_read_is_refused_by_what_it_has(frame: Any, message: str) -> None:
+    schema = declare({"age": {"kind": "category", "vocabulary": ["7"]}})
+    mapping = table_mapping({"arm": "offer", "arms": list(ITEMS), "reward": "bought"}, schema)
+    with pytest.raises(LogError, match=message):
+        list(stream_table(frame, mapping))
 
 
 def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:

@@ -172,10 +172,17 @@ def name_of(table: Table) -> str:
 
 
 def columns_of(frame: Any) -> list[str]:
-    """The names of a data frame's columns."""
+    """The names of a data frame's columns.
+
+    Raises:
+        LogError: two have one name.
+    """
     import narwhals as frames
 
-    return list(frames.from_native(frame, eager_only=True).columns)
+    try:
+        return list(frames.from_native(frame, eager_only=True).columns)
+    except frames.exceptions.DuplicateError:
+        raise LogError(f"{FRAME}: expected columns of different names, got one twice: rename it") from None
 
 
 def pieces(frame: Any, columns: Sequence[str], rows: int) -> Iterator[dict[str, Sequence[Any]]]:
@@ -576,7 +583,7 @@ def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Seque
 def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
     missing = [column for column in mapping.columns if column not in header]
     if missing:
-        raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(header)}")
+        raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(map(str, header))}")
     twice = [column for column in mapping.columns if list(header).count(column) > 1]
     if twice:
         raise LogError(f"{path}: column {', '.join(map(repr, dict.fromkeys(twice)))} occurs more than once: rename one")

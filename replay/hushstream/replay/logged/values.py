@@ -358,6 +358,8 @@ def _time_of_day(value: Any) -> float | str | None:
 
 
 def _text(value: Any) -> str | None:
+    if isinstance(value, bytes | dict | list):
+        raise WrongValue("a text or a number")
     return None if absent(value) else _cut(plain_text(str(value))) or None
 
 
