@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
     "system": "p2b",
     "deployment": "named",
     "items": {"capacity": 3, "named": True},
-    "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
+    "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}, "hour": {"kind": "time_of_day"}},
     "expected_slots": 40,
     "release": {"form": "features"},
 }
@@ -123,7 +123,9 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
 
             async def change(expected: int, body: Any, token: str = OPERATOR) -> Any:
                 headers = {"Authorization": f"Bearer {token}"}
-                async with session.post("/v1/catalogue", json=body, headers=headers) as answer:
+                sent = {"data": body} if isinstance(body, bytes) else {"json": body}
+                headers["Content-Type"] = "application/json"
+                async with session.post("/v1/catalogue", **sent, headers=headers) as answer:
                     assert answer.status == expected
                     return await answer.json()
 
@@ -133,6 +135,8 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
             assert (await change(403, {"items": many}, "x" * 40))["code"] == "not-an-operator"
             assert await told({"items": many}) == [1, MANY, 0, 0, 0, 0]
             assert await told({"items": many}) == [1, 0, 0, 0, 0, MANY]
+            for twice in (b'{"retire": ["i3"], "retire": []}', b'{"items": [{"item": "i3", "item": "i4"}]}'):
+                assert (await change(400, twice))["code"] == "malformed-json"
             assert (await change(422, {"items": [{"item": "one more"}]}))["code"] == "catalogue-full"
             assert await told({"items": [{**many[0], "title": "New"}], "retire": ["i1", "i2"]}) == [2, 0, 1, 0, 2, 0]
             assert await told({"items": many[1:2], "retire": ["i2"]}) == [3, 0, 0, 1, 0, 1]
@@ -348,12 +352,14 @@ def test_ids_that_nobody_knows_share_a_reading_and_wait_no_longer_than_for_an_an
 @pytest.mark.parametrize(
     "context",
     [
-        {"other": "canary"},
-        {"country": "fr", "other": "canary"},
+        {"city": "canary"},
+        {"country": "fr", "city": "canary"},
         {"country": ["fr"]},
+        {"country": "fr", "hour": "25:00"},
+        {"hour": {"canary": 1}},
         {"country": {"canary": 1}},
         {"country": "canary" * 1000},
-        {f"other{number}": "canary" for number in range(60)},
+        {f"city{number}": "canary" for number in range(60)},
         [0.5],
     ],
 )
@@ -362,9 +368,10 @@ def test_values_of_no_declared_feature_are_refused_with_its_name_and_not_repeate
         with pytest.raises(HushstreamError) as refused:
             await answers.decide(DecisionAsked(event_id="a", user="ann", context=context))
         problem = problem_of(refused.value)
-        assert problem.kind.code == "bad-context"
+        assert (problem.kind.code, problem.kind.status) == ("bad-context", 422)
         assert b"canary" not in problem.body()
-        assert (b"other" in problem.body()) is ("other" in str(context))
+        assert (b"hour: expected" in problem.body()) is ("hour" in context)
+        assert (b"city" in problem.body()) is ("city" in str(context))
         assert (await answers.decide(asked("a"))).logged, "its event id is free"
 
     answered(tmp_path, play)

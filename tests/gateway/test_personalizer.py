@@ -30,6 +30,8 @@ from patience import patience
 HERE = Path(__file__).parent
 KEY = "k" * 32
 HEADERS = {"Ocp-Apim-Subscription-Key": KEY}
+BEARER = {"Authorization": f"Bearer {KEY}"}
+JSON = "application/json"
 FEATURES = {
     "country": {"kind": "category", "vocabulary": ["de", "fr"]},
     "age": {"kind": "number", "range": [16, 96]},
@@ -186,6 +188,18 @@ async def test_without_a_learner_the_first_action_comes_and_feedback_on_it_is_re
     metrics = await alone.zone_metrics()
     assert 'hushstream_edge_gateway_unlogged_total{call="multislot_rank",role="gateway"} 4.0' in metrics
     assert 'hushstream_edge_gateway_unknown_values_total{feature="country",role="gateway"} 3.0' in metrics
+    for call, more in (("decide", 1), ("rank", 2), ("decide/batch", 4)):
+        asked = {
+            "event_id": call,
+            "user": "ann",
+            "context": {"country": "utopia"},
+            "baseline": ["news"] if call == "rank" else "news",
+        }
+        batch = {"requests": [asked, {**asked, "event_id": "another"}]}
+        answer = await alone.post(f"/v1/{call}", batch if "batch" in call else asked, headers=BEARER)
+        assert answer.status == 200, answer.body
+        counted = f'gateway_unknown_values_total{{feature="country",role="gateway"}} {3 + more}.0'
+        assert counted in await alone.zone_metrics()
 
 
 @pytest.mark.slow
@@ -221,7 +235,7 @@ async def test_paths_and_keys_are_taken_as_the_retired_service_took_them(alone: 
     told = await alone.post("/personalizer/v1.0/Events/Events/Reward", {"value": 1}, headers=HEADERS)
     assert told.json["error"]["innerError"]["code"] == "not-logged", "an event may be called so"
     for path in ("//personalizer", "/personalizer//rank", "/personalizer/", "/personalizer/v3.0/rank"):
-        unknown = await alone.post(path, ASKED, headers={**HEADERS, "Authorization": f"Bearer {KEY}"})
+        unknown = await alone.post(path, ASKED, headers={**HEADERS, **BEARER})
         assert unknown.status == 404, path
 
 
@@ -255,13 +269,16 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
         "/personalizer/v1.0/configurations/service": (404, "ResourceNotFound"),
     }
     for path, (status, kind) in paths.items():
-        answer = await alone.post(path, {"value": 1}, headers={**HEADERS, "Authorization": f"Bearer {KEY}"})
+        answer = await alone.post(path, {"value": 1}, headers={**HEADERS, **BEARER})
         assert (answer.status, answer.json["error"]["code"]) == (status, kind), path
-    for headers in ({}, {"Ocp-Apim-Subscription-Key": "x" * 32}, {"Authorization": f"Bearer {KEY}"}):
+    for headers in ({}, {"Ocp-Apim-Subscription-Key": "x" * 32}, BEARER):
         answer = await alone.post(rank_path(1), ASKED, headers=headers)
         assert (answer.status, answer.json["error"]["code"]) == (401, "Unauthorized")
-    garbage = await alone.call("POST", rank_path(1), data=b"{", headers={**HEADERS, "Content-Type": "application/json"})
-    assert garbage.json["error"]["innerError"]["code"] == "malformed-json"
+    twice = json.dumps(ASKED).encode()[:-1] + b', "contextFeatures": [{"User": {"id": "bob"}}]}'
+    within = json.dumps(ASKED).replace('"id": "ann"', '"id": "ann", "id": "bob"').encode()
+    for body in (b"{", twice, within):
+        garbage = await alone.call("POST", rank_path(1), data=body, headers={**HEADERS, "Content-Type": JSON})
+        assert garbage.json["error"]["innerError"]["code"] == "malformed-json"
     assert (await alone.get(rank_path(1), headers=HEADERS)).status == 405
     beyond = await alone.post("/personalizer/v1.0/events/alone/reward", {"value": 2}, headers=HEADERS)
     assert beyond.json["error"]["details"][0]["target"] == "/value"

@@ -310,6 +310,21 @@ test("another agreement is accepted when it is requested, and what was spent sta
   assert.equal(gateway.slots.length, 1);
 });
 
+test("three agreements of one price, each with another large share, are paid as one life", async () => {
+  const shared = (shares) => restated(films.agreement, { release: { ...films.agreement.settings.release, shares } });
+  const [first, second, third] = [[0.98, 0.01, 0.01], [0.01, 0.98, 0.01], [0.01, 0.01, 0.98]].map(shared);
+  const { clock, open } = placed({ agreement: first });
+  const device = await open();
+  await device.rate([1], [5]);
+  await device.sync();
+  clock.now += HOUR;
+  await device.sync();
+  assert.equal(device.status.answered, 1);
+  for (const agreement of [second, third]) {
+    await assert.rejects(open({ agreement, agreeAnew: true }), /rest of the life agreed to/);
+  }
+});
+
 test("in Node a state is stored in files", async () => {
   const folder = await mkdtemp(join(tmpdir(), "ratings-"));
   try {
