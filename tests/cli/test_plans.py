@@ -72,11 +72,11 @@ def test_a_shop_with_enough_visitors_gets_ahead_once_its_first_window_has_closed
     path = written(SHOP)
     found = cli("plan", path, "--users", "20000", "--visits-per-user", "12", "--json").json
     assert found["beats_own_learning"] is True
-    # The tenth of twelve visits in thirty days is made after 25, and 5,000 of 667 a day come 7.5 days later.
-    assert found["first_day_better"]["expected"] == 33
+    # The tenth of twelve visits in thirty days is made after 22.5, and 5,000 of 667 a day come 7.5 days later.
+    assert found["first_day_better"]["expected"] == 30
     shares = {point["day"]: point["share"]["middle"] for point in found["points"]}
     assert list(shares) == list(DAYS)
-    assert shares[30] == 0
+    assert shares[21] == 0
     assert 0.5 < shares[45] < shares[90] == shares[365] < 1, "nobody comes after the stated users"
     assert found["values"]["own learning"]["middle"] < found["values"]["this deployment"]["middle"]
     assert found["lives"][0]["prices"] is None
@@ -92,6 +92,13 @@ def test_a_shop_with_enough_visitors_gets_ahead_once_its_first_window_has_closed
         (CODES + "release: {mechanism: tuples, sampling: 0.5}\n", 20_000, 12, "stay below the threshold of 50"),
         (MALL + "privacy: {epsilon: 0.00001}\n", 20, 12, "no block is ever released"),
         (CLINICS + "privacy: {epsilon: 0.1}\n", 500, 2, "keep apart, or take a larger epsilon"),
+        (
+            MALL + "privacy: {epsilon: 0.01}\n",
+            1_000,
+            6,
+            "in a block of all outcomes of a counter the noise is still larger",
+        ),
+        (MALL.replace(", {name: south, items: {capacity: 5}}", ""), 20_000, 12, "one vendor has nobody to share with"),
         (FILMS, 1, 2, "will not beat own learning (each device alone)"),
         (CLUB + "learner: {algorithm: linucb}\n", 50, 20, "perhaps no better than random"),
     ],

@@ -6,6 +6,7 @@ configuration and an `Audience`. It reads public numbers alone: the configuratio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,8 +26,8 @@ LIVES = (1, 30, 365)
 class Audience:
     """The expected audience, in public numbers.
 
-    New people arrive at a constant rate over ``days``. Each person's visits are spread evenly over as many days after
-    their first.
+    New people arrive at a constant rate over ``days``, each with their first visit; the others follow evenly within as
+    many days.
 
     Attributes:
         users: number of people who arrive within ``days``.
@@ -57,18 +58,18 @@ class Audience:
         """Number of people who have made their n-th visit (from 1) by the end of a day; 0 if n exceeds ``visits``."""
         if visit > self.visits:
             return 0.0
-        return self.users / self.days * max(0.0, day - visit * self.days / self.visits)
+        return self.users / self.days * max(0.0, day - (visit - 1) * self.days / self.visits)
 
     def visited(self, day: float) -> float:
         """Number of visits by the end of a day."""
-        # Visits k = 1..V of step s = days/V after coming: the sum of (day - k s)+ over k.
+        # Visits k = 0..V-1 of step s = days/V after the first: the sum of (day - k s)+ over k.
         step = self.days / self.visits
-        made = min(self.visits, int(day / step))
-        return self.users / self.days * (made * day - step * made * (made + 1) / 2)
+        made = min(self.visits, math.ceil(day / step))
+        return self.users / self.days * (made * day - step * made * (made - 1) / 2)
 
     def of_one(self, day: float) -> int:
         """Number of a person's visits in a number of days since their first."""
-        return min(self.visits, int(self.visits * day / self.days + 1e-9))
+        return min(self.visits, 1 + int(self.visits * day / self.days + 1e-9))
 
 
 class Range(NamedTuple):

@@ -52,14 +52,15 @@ class BlockFigures:
 def plan(config: PdapConfig, audience: Audience) -> Plan:
     """The plan for a number of decisions; see the module."""
     found = block_figures(config, max(1, int(audience.visited(DAYS[-1]))))
+    lost = _lost(config, found)
     return Plan(
         system=config.system,
         measure="",
         values={},
-        beats=False if found.hopeless else None,
+        beats=False if lost else None,
         verdict=(
-            "It will not beat vendors that keep apart, so keep the vendors apart: no block is ever released."
-            if found.hopeless
+            f"It will not beat vendors that keep apart, so keep the vendors apart: {lost}."
+            if lost
             else "Whether sharing beats vendors that keep apart depends on how they differ, which no public number "
             "tells: play it with hushstream replay pdap."
         ),
@@ -79,6 +80,17 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
         facts={"outcomes": found.outcomes, "windows": found.windows, "pool": found.pool},
         notes=_notes(found),
     )
+
+
+def _lost(config: PdapConfig, found: BlockFigures) -> str:
+    """Why sharing cannot pay, by public numbers alone; empty where it can."""
+    if found.hopeless:
+        return "no block is ever released"
+    if len(config.vendors) == 1:
+        return "one vendor has nobody to share with"
+    if found.outcomes / config.counters < found.noise_outcomes:
+        return "in a block of all outcomes of a counter the noise is still larger than the scatter of the rewards"
+    return ""
 
 
 def block_figures(config: PdapConfig, outcomes: int) -> BlockFigures:

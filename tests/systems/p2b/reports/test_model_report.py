@@ -373,17 +373,17 @@ def test_noise_of_windows_adds_up_as_the_release_says():
 
 def test_nothing_is_gained_before_a_window_has_closed():
     ahead = Forecaster(config(), Audience(20_000, 12), assumed_spreads(config()))
-    assert ahead.windows(25) == 0
-    assert ahead.at(25).gain == 0
-    assert ahead.windows(27) >= 1
-    # 667 users a day, whose tenth visit comes 25 days after they do.
-    assert ahead.slots(40) == pytest.approx(20_000 / 30 * 15)
+    assert ahead.windows(22) == 0
+    assert ahead.at(22).gain == 0
+    assert ahead.windows(25) >= 1
+    # 667 users a day, whose tenth visit comes 22.5 days after their first.
+    assert ahead.slots(40) == pytest.approx(20_000 / 30 * 17.5)
 
 
 def test_users_with_several_slots_in_their_life_give_as_many():
     several = config(slot=SlotConfig(5, 2))
     ahead = Forecaster(several, Audience(300, 10, 30), assumed_spreads(several))
-    assert ahead.slots(40) == pytest.approx(10 * (40 - 15) + 10 * (40 - 30))
+    assert ahead.slots(40) == pytest.approx(10 * (40 - 12) + 10 * (40 - 27))
     assert ahead.slots(365) == 2 * 300
 
 
