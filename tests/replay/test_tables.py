@@ -187,6 +187,15 @@ def test_a_wrong_table_is_refused(tmp_path, mapping, text, message):
         _whole(_csv(tmp_path, text), mapping)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_first_line_without_any_of_the_columns_is_not_shown(tmp_path, mapping, suffix):
+    path = tmp_path / f"log.{suffix}"
+    path.write_text(ROWS if suffix == "csv" else '{"ann": 1}\n{"ann": 2}\n', encoding="utf-8")
+    with pytest.raises(LogError, match=r"missing column warm, .*; is the first line a header") as caught:
+        _whole(path, mapping)
+    assert "ann" not in str(caught.value)
+
+
 def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
     with pytest.raises(LogError, match="save it as `CSV UTF-8`"):
         _whole(_csv(tmp_path, HEADER + ROWS.replace("ann", "änn"), "latin-1"), mapping)

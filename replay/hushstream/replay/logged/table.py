@@ -583,7 +583,10 @@ def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Seque
 def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
     missing = [column for column in mapping.columns if column not in header]
     if missing:
-        raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(map(str, header))}")
+        # A first line without any of the columns may be a row: its cells are values of somebody.
+        none = len(missing) == len(mapping.columns)
+        there = "is the first line a header?" if none else f"the file has {', '.join(map(str, header))}"
+        raise LogError(f"{path}: missing column {', '.join(missing)}; {there}")
     twice = [column for column in mapping.columns if list(header).count(column) > 1]
     if twice:
         raise LogError(f"{path}: column {', '.join(map(repr, dict.fromkeys(twice)))} occurs more than once: rename one")
