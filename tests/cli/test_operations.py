@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import NewPartitions
+from aiokafka.admin import NewPartitions, NewTopic
 
 from every_audit import halve_all_noise
 from hushstream.agents.worker.deployment import load
@@ -84,6 +84,19 @@ def test_each_command_that_a_check_prints_works_as_it_is_printed(cli, bootstrap,
     for command in printed:
         assert cli(*shlex.split(command)).code == 0, command
     assert cli("topics", "check", *place).code == 0
+
+
+def test_an_apply_leaves_settings_that_drifted_names_them_and_exits_1(cli, bootstrap, folder):
+    async def make():
+        async with Connection(bootstrap, "drifted.").admin("create a topic") as admin:
+            await admin.create_topics([NewTopic("drifted.ledger", 1, 1)])
+
+    asyncio.run(make())
+    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "drifted.")
+    for again in range(2):
+        applied = cli("topics", "apply", *place)
+        assert applied.code == 1, again
+        assert re.search(r"drifted\.ledger: .*retention\.ms", applied.out), applied.out
 
 
 def test_too_few_copies_are_warned_of_beside_the_answer(cli, bootstrap, folder, monkeypatch):
