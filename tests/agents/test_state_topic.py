@@ -441,13 +441,13 @@ async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(
 
 
 class Kept:
-    """Reads logs in memory, of which what lies before ``first`` was deleted."""
+    """Reads logs in memory, of which what lies before their offset in ``firsts`` was deleted."""
 
-    def __init__(self, records: Any, first: int) -> None:
-        self._records, self._first = records, first
+    def __init__(self, records: Any, firsts: Any) -> None:
+        self._records, self._firsts = records, firsts
 
     async def first_offsets(self, sources: Any) -> dict[Any, int]:
-        return {one: self._first if one[0] == "reports" else 0 for one in sources}
+        return {one: self._firsts.get(one, 0) for one in sources}
 
     async def end_offsets(self, sources: Any) -> dict[Any, int]:
         return {one: len(self._records[one]) for one in sources}
@@ -459,15 +459,20 @@ class Kept:
         return self._records[source][low:high]
 
 
-async def test_reports_of_an_open_window_may_come_long_after_the_last_journal_record() -> None:
-    """Nothing else covers them: a shuffler that was started for an hour before its first report was told that they
-    are of another topic. What a journal record covers and is younger than it is of another one."""
+@pytest.mark.parametrize(
+    ("role", "topic", "journaled"), [("shuffler", "reports", "journal-shuffler"), ("learner", "contexts", "decisions")]
+)
+async def test_what_no_journal_record_covers_may_come_long_after_the_last_one(
+    role: str, topic: str, journaled: str
+) -> None:
+    """A shuffler that was started for an hour before its first report was told that they are of another topic. What a
+    journal record covers and is younger than it is of another one."""
     variant = next(one for one in VARIANTS if one.name == "p2b-windows")
     log = await asyncio.to_thread(recorded, variant)
-    place, journal = ("reports", 0), log.records["journal-shuffler", 0]
-    machine = role_work("shuffler", log.system, KEYS).make_machine(0)
+    place, journal = (topic, 0), log.records[journaled, 0]
+    machine = role_work(role, log.system, KEYS).make_machine(0)
     machine.start(journal[0].value)
-    covered = next(part.high for part in machine.entry(journal[1].value).inputs)
+    covered = next(part.high for part in machine.entry(journal[1].value).inputs if part.topic == topic)
     hour = 3_600_000
 
     def later(count: int) -> Any:
@@ -476,7 +481,7 @@ async def test_reports_of_an_open_window_may_come_long_after_the_last_journal_re
 
     async def told(last: int, first: int, records: Any) -> Any:
         value = journal[last].value if last else None
-        return await losses.other_log(machine, value, last + 1, Kept(records, first), {place: first})
+        return await losses.other_log(machine, value, last + 1, Kept(records, {place: first}), {place: first})
 
     assert await told(0, 0, later(0)) is None
     assert await told(1, covered, later(covered)) is None

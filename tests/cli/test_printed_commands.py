@@ -36,11 +36,11 @@ VALUES |= {"expected_slots": 100}
 
 
 class Worker:
-    """The shuffler of a deployment, started until it runs."""
+    """A role of a deployment, started until it runs."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, bootstrap: str, role: str) -> None:
         self.folder, self.log = folder, folder / "worker.log"
-        self._start = ["hushstream", "worker", "shuffler", "--deployment", str(folder), "--bootstrap", bootstrap]
+        self._start = ["hushstream", "worker", role, "--deployment", str(folder), "--bootstrap", bootstrap]
 
     async def run(self, *words: str) -> str:
         """Start it until it runs or refuses; what it said if it refused."""
@@ -88,11 +88,12 @@ async def _widened(connection: Connection, topic: str) -> None:
         await admin.create_partitions({connection.prefix + topic: NewPartitions(3)})
 
 
-HARM: Mapping[str, tuple[Callable[[Connection, str], Awaitable[None]], str, str]] = {
-    "an input is gone": (_without, "reports", "topics apply"),
-    "marks are gone": (_without, "marks-shuffler", "--accept-loss 0:new:1"),
-    "a state is gone": (_without, "state-shuffler", "topics apply"),
-    "partitions were added": (_widened, "reports", "logs repair partitions"),
+HARM: Mapping[str, tuple[str, Callable[[Connection, str], Awaitable[None]], str, str]] = {
+    "an input is gone": ("shuffler", _without, "reports", "topics apply"),
+    "marks are gone": ("shuffler", _without, "marks-shuffler", "--accept-loss 0:new:1"),
+    "a state is gone": ("shuffler", _without, "state-shuffler", "topics apply"),
+    "partitions were added": ("shuffler", _widened, "reports", "logs repair partitions"),
+    "models are gone": ("aggregator", _without, "models", "logs repair models --write"),
 }
 
 
@@ -103,10 +104,10 @@ async def test_each_command_of_a_refusal_works_as_it_is_printed(tmp_path: Path, 
     system = prepare(folder, parse_config(VALUES))
     generate_keys(folder / "keys", key_names(system.roles))
     async with EmbeddedBroker() as broker:
-        worker, connection = Worker(folder, broker.bootstrap), Connection(broker.bootstrap, "shop.")
+        role, do, topic, expected = HARM[harm]
+        worker, connection = Worker(folder, broker.bootstrap, role), Connection(broker.bootstrap, "shop.")
         first = await worker.healed()
         assert [one.split(" --deployment")[0] for one in first] == ["hushstream topics apply"]
-        do, topic, expected = HARM[harm]
         await do(connection, topic)
         commands = await worker.healed()
         assert any(expected in one for one in commands), commands

@@ -262,6 +262,7 @@ def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
             kubernetes_validate.validate(one, VERSION, strict=True)
     (pods,) = of_kind(objects, "Deployment")
     assert pods["metadata"]["name"] == name
+    assert_spread(pods["spec"]["template"])
     (user,) = documents(tmp_path / "duties.yaml")
     pod = pods["spec"]["template"]["spec"]
     (main,), (copy,) = pod["containers"], pod["initContainers"]
@@ -351,8 +352,14 @@ def test_topics_are_checked_every_hour_as_the_operator_and_each_pod_is_spread_ov
         assert main["securityContext"]["readOnlyRootFilesystem"] is True
         for worker in of_kind(objects, "StatefulSet"):
             template = worker["spec"]["template"]
-            for rule in template["spec"]["topologySpreadConstraints"]:
-                assert rule["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+            assert_spread(template)
+
+
+def assert_spread(template: dict[str, Any]) -> None:
+    rules = template["spec"]["topologySpreadConstraints"]
+    assert [one["topologyKey"] for one in rules] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    for one in rules:
+        assert one["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
 
 
 def rendered(chart: Path, values: dict[str, Any]) -> list[Any]:

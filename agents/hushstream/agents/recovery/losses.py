@@ -82,7 +82,11 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = 256
 _CLOCKS_APART_MS = 60_000
-"""Log times of two topics come from their leaders' clocks. A difference up to this does not show a replaced log."""
+"""Log times of two topics come from their leaders' clocks. A difference up to this does not show a replaced log.
+
+However long a role waited for input, the log times of one log cannot show it: they are compared only with those of a
+journal record that covers the offset, and this record was appended later than what it covers. What stays is leaders
+whose clocks are further apart, and only where no digest can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +229,8 @@ async def other_log(
     Returns:
         The input, and what shows it, as the rest of a sentence; None if there is no such input.
     """
-    if machine.folds_ahead:
-        covered = {(part.topic, part.partition): part.high for part in machine.entry(last).inputs} if last else {}
-        firsts = {source: first for source, first in firsts.items() if first < covered.get(source, 0)}
+    covered = {(part.topic, part.partition): part.high for part in machine.entry(last).inputs} if last else {}
+    firsts = {source: first for source, first in firsts.items() if first < covered.get(source, 0)}
     found = None if last is None else await _last_inputs(machine, last, reader)
     told = set() if found is None else found.newest_ms.keys() & firsts.keys()
     times = {
