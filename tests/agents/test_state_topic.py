@@ -421,6 +421,27 @@ async def test_the_command_that_is_named_fits_the_journal_where_the_state_is_old
         TopicsReplaced, match=r"up to offset 15.* logs repair input events --partition 0 --at 15 --write"
     ):
         await partition.worker("a").take_up()
+    connection = Connection(partition.broker.bootstrap, partition.prefix)
+    await continue_offsets(connection, await look(connection, INPUT, 15))
+    with pytest.raises(InputsDeleted, match=r"newest state found .* bring the data directory of the last owner"):
+        await partition.worker("a").take_up()
+    first.save()
+    with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:15-16"):
+        await partition.worker("a").take_up()
+    resumed = await partition.worker("a", accept=("0:events/0:15-16",)).take_up()
+    await resumed.work(VALUES[:2])
+
+
+async def test_an_input_that_is_gone_before_any_state_was_saved_is_refused_with_what_helps(
+    partition: Partition,
+) -> None:
+    """The refusal said that the topic was wiped, and nothing else."""
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    await partition.make_again("events")
+    helps = r"the log ends at 0.*; the newest state .*; bring the data directory of the last owner, or the topic"
+    with pytest.raises(TopicsReplaced, match=helps):
+        await partition.worker("a").take_up()
 
 
 async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(

@@ -28,7 +28,6 @@ from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import OtherRelease
 from hushstream.engine.journal.marks import ReleaseEvidence
-from hushstream.engine.machine import Machine
 from hushstream.engine.noise.epoch_budget import EPOCH_NONCE_BYTES
 from hushstream.engine.records import (
     InputRange,
@@ -236,9 +235,7 @@ class Recovery:
             return
         needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
         raise InputsDeleted(
-            f"{needed}; those records were folded up to journal record {last}, but the newest state found ends with "
-            f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
-            f"directory of the last owner{self._again(machine, source)}"
+            f"{needed}; those records were folded up to journal record {last}, but {self._way_back(recovered, source)}"
         )
 
     async def _publish(self, recovered: RecoveredMachine) -> None:
@@ -281,7 +278,7 @@ class Recovery:
             self.foreign.in_journal(machine.journal, record.offset, record.value)
         if found != recovered.sequence + 1:
             return None
-        slices = [await self._slice(machine, reader, part, firsts) for part in machine.recovery_ranges(record.value)]
+        slices = [await self._slice(recovered, reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:
             step = machine.replay(record.value, slices)
         except OffChain:
@@ -301,17 +298,23 @@ class Recovery:
         return step
 
     async def _slice(
-        self, machine: Machine, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]
+        self, recovered: RecoveredMachine, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]
     ) -> InputSlice:
         source = (part.topic, part.partition)
         low = max(part.low, firsts.get(source, part.low))
         try:
             return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
         except TopicsReplaced as error:
-            raise TopicsReplaced(f"{error}{self._again(machine, source)}") from None
+            raise TopicsReplaced(f"{error}; {self._way_back(recovered, source)}, or the topic") from None
 
-    def _again(self, machine: Machine, source: TopicPartition) -> str:
-        return again(self.settings) if source in [models.topic for models in machine.readers] else ""
+    def _way_back(self, recovered: RecoveredMachine, source: TopicPartition) -> str:
+        """Say which state was found, and what brings back one that needs no lost input."""
+        machine = recovered.machine
+        models = again(self.settings) if source in [models.topic for models in machine.readers] else ""
+        return (
+            f"the newest state found ends with record {recovered.sequence}, and "
+            f"{self.beginning.unread(machine.journal[1])}; bring the data directory of the last owner{models}"
+        )
 
     async def _send(self, recovered: RecoveredMachine, unsent: list[Output]) -> None:
         """Raise the mark, then send the unsent outputs again."""
