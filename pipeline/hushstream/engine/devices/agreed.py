@@ -216,7 +216,11 @@ class TakesModels(ABC, Generic[StatementT]):
         """Use the content of an accepted model from now on; raises `BadModel` before anything has changed."""
 
     def _pay(self, slot: int) -> None:
-        """Charge a slot of this agreement, before it leaves."""
+        """Charge a slot of this agreement, before it leaves.
+
+        Deltas of agreements are not added up: rho has none, and what noise tables add to a slot (below 10^-15) is paid
+        at most once for each millionth of the life, as no slot costs less: 10^-9 for each unit of epsilon.
+        """
         self._paid += self.agreement.price_from(slot) - self.agreement.price_from(slot + 1)
 
     def _spent(self) -> Mapping[str, int]:
