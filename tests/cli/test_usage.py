@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from rich.table import Table
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -35,6 +37,8 @@ from hushstream.cli.operate import workers
 from hushstream.cli.options import LINE_EVERY_SECONDS, print_table, steps_on_a_bar
 from hushstream.gateway.metrics import GATEWAY_METRICS
 from hushstream.ops.check.follow import AUDIT_METRICS
+from hushstream.ops.check.matching import UNEXPLAINED
+from hushstream.ops.connection import Connection
 from patience import patience
 
 
@@ -483,3 +487,10 @@ def test_what_follows_a_role_keeps_its_place_apart_from_the_roles_workers(cli, m
 )
 def test_what_follow_takes_is_for_it_alone(refused, prepared, given, said):
     assert said in refused("verify", *given, "-d", prepared)
+
+
+def test_a_finding_names_whole_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    place = options.Place(Path(), SimpleNamespace(), Connection("127.0.0.1:9", "shop."), None, "--deployment shop", "")
+    with pytest.raises(typer.Exit):
+        options.print_and_exit(place, SimpleNamespace(as_text=lambda: f"changed: {UNEXPLAINED}", exit_code=1), False)
+    assert "(`hushstream topics check --deployment shop`)" in capsys.readouterr().out

@@ -208,14 +208,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
-def print_and_exit(found: Any, json: bool) -> NoReturn:
+def print_and_exit(place: Place, found: Any, json: bool) -> NoReturn:
     """Print what a check found, as text or as JSON, and end with its exit code."""
     if json:
         print_json(found.as_json())
     else:
         from hushstream.cli.options import print_text
 
-        print_text(found.as_text())
+        print_text(place.located(found.as_text()))
     raise typer.Exit(found.exit_code)
 
 

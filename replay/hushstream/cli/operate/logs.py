@@ -74,9 +74,9 @@ def check(place: Place, role: Roles = ALL, json: AsJson = False) -> None:
     show(
         {**plain(found), "accepted_losses": plain(losses)},
         json,
-        *map(str, found.records),
+        *map(place.located, found.records),
         f"Read {', '.join(found.read)}: {number}.",
-        unread if found.outputs else "",
+        place.located(unread) if found.outputs else "",
         *(f"Accepted losses: {line}" for line in losses.as_lines()),
     )
     if any(one.stops for one in found.records):

@@ -120,7 +120,7 @@ def verify_command(
             found = verify_export(log, place.system, place.keys, roles, start, progress)
         else:
             found = verify_live(place.connection, place.system, place.keys, roles, start, progress)
-    print_and_exit(found, json)
+    print_and_exit(place, found, json)
 
 
 def _follow(place: Place, role: str, state: Path | None, sample: float, once: bool, metrics: Served) -> int:
@@ -156,7 +156,7 @@ def budget(place: Place, json: AsJson = False) -> None:
     with working("reading the ledger", json):
         logs = copy(place.connection, system.partitions, budget_topics(system), keyed=mark_topics(system))
         found = read(logs, system)
-    print_and_exit(found, json)
+    print_and_exit(place, found, json)
 
 
 @at_place
@@ -178,7 +178,7 @@ def lift(place: Place, json: AsJson = False) -> None:
             f"is fixed, so set measurement: {{baseline: 0.1, own: 0.1}} for a new deployment of p2b"
         )
     logs = copy(place.connection, place.system.partitions, view.topics)
-    print_and_exit(view.read(record.value for record in logs.records(view.topics)), json)
+    print_and_exit(place, view.read(record.value for record in logs.records(view.topics)), json)
 
 
 @at_place

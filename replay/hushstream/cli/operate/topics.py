@@ -94,7 +94,7 @@ def topics_apply(
     who = Principals.of(principals or ())
     system, connection = place.system, place.connection
     created = asyncio.run(apply_async(connection, system, replication, min_in_sync))
-    _warn(asyncio.run(warnings_async(connection, system)))
+    _warn(place, asyncio.run(warnings_async(connection, system)), principals or ())
     rules = _rules_found(asyncio.run(apply_rules(connection, system, who))) if acls else ()
     differing = asyncio.run(check_async(connection, system, one_in_sync))
     _show_topics(place, created, rules, differing, "created", json)
@@ -120,18 +120,19 @@ def topics_check(
     who = Principals.of(principals or ())
     system, connection = place.system, place.connection
     found: list[Difference | AccessDifference] = [*asyncio.run(check_async(connection, system, one_in_sync))]
-    _warn(asyncio.run(warnings_async(connection, system)))
-    found += _rules_found(asyncio.run(check_rules(connection, system, who))) if acls else ()
     # Who may list access rules administers the cluster.
-    told = [place.located(one, principals or () if acls else None) for one in found]
+    named = principals or () if acls else None
+    _warn(place, asyncio.run(warnings_async(connection, system)), named)
+    found += _rules_found(asyncio.run(check_rules(connection, system, who))) if acls else ()
+    told = [place.located(one, named) for one in found]
     show(list(map(asdict, found)), json, *(told or ("all topics are as declared",)))
     raise typer.Exit(1 if found else 0)
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def _warn(place: Place, warnings: Sequence[str], principals: Sequence[str] | None) -> None:
     """Print warnings on standard error: they are not part of the result."""
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        typer.echo(f"warning: {place.located(warning, principals)}", err=True)
 
 
 def _rules_found(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
