@@ -83,3 +83,52 @@ def test_every_system_with_a_paper_has_a_line_with_figures(made):
     rows = {row["system"]: row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"]}
     assert set(rows) == {name for name, study in studies().items() if study.paper is not None}
     assert all({"claimed_epsilon", "true_epsilon", "paper", "sound", "alone"} <= row.keys() for row in rows.values())
+
+
+_BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")
+_FIGURE = re.compile(r"([+-]?\.?\d[\d.,]*) ± ([\d.]+)")
+
+
+def bold_without_a_difference(text: str) -> list[str]:
+    """Rows of tables with a bold figure that lacks an interval, or whose interval holds that of a rival or of nothing.
+
+    A rival is a figure of its row with an interval; under a heading "over ..." it is a difference and has none.
+    """
+    found, heads = [], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        heads = (heads or cells) if cells else []
+        over = [head.startswith("over ") for head in heads]
+        for place, cell in enumerate(cells):
+            if (bold := _BOLD.search(cell)) is None:
+                continue
+            value, half = float(bold[1].replace(",", "")), float(bold[2] or "nan")
+            others = [_FIGURE.search(one) for at, one in enumerate(cells) if at != place and not over[at]]
+            rivals = [0.0] if over[place] else [float(one[1].replace(",", "")) for one in others if one]
+            if not all(abs(value - rival) > half for rival in rivals or [0.0]):
+                found.append(line)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("| a | b |\n|---|---|\n| **.4787 ± .016** | .4656 ± .016 |", 1),
+        ("| a | b |\n|---|---|\n| **.4987 ± .016** | .4656 ± .016 |", 0),
+        ("| a | b |\n|---|---|\n| **.4987** | .4656 |", 1),
+        ("| a | over b |\n|---|---|\n| .4787 ± .016 | **.0131 ± .016** |", 1),
+        ("| a | over b |\n|---|---|\n| .4787 ± .016 | **.0131 ± .006** |", 0),
+    ],
+)
+def test_a_bold_figure_without_a_difference_is_found(table: str, wrong: int) -> None:
+    assert len(bold_without_a_difference(table)) == wrong
+
+
+def test_no_page_has_a_bold_figure_without_a_difference(made) -> None:
+    assert {
+        path.name: bad for path in PAGES if (bad := bold_without_a_difference(path.read_text(encoding="utf-8")))
+    } == {}
+    found = json.loads(made.RESULT.read_text(encoding="utf-8"))
+    for row in found["rows"]:
+        row |= {f"{name}_low": -abs(row[name]) for name in ("over_paper", "over_alone")}
+    assert "**" not in made.page(found)
