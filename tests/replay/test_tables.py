@@ -712,6 +712,7 @@ def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:
         ),
         ({"bought": [1 + row % 5 for row in range(VISITS)]}, "take the lowest away, then divide by the largest"),
         ({"chance": ["33.3%"] * VISITS}, "column chance: .* without a decimal comma or a percent sign"),
+        ({"date": [2020, 2026] * 200}, "column date: expected times, got years"),
         ({"offer": ["tent"] * VISITS}, "column offer: expected two items at least"),
         ({"offer": ["tent", "book\x07"] * 200}, "line 3, column offer: expected an id .* got a control character"),
         ({"offer": ["tent", "b" * 300] * 200}, "line 3, column offer: expected an id .* of at most"),

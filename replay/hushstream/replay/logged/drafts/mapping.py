@@ -49,7 +49,7 @@ MEANT = {
     "arm": (
         *("arm", "action", "item", "itemid", "itemname", "shown", "shownitem", "offer", "offerid", "variant"),
         *("product", "productid", "productname", "sku", "article", "articleid", "banner", "bannerid", "chosen"),
-        "recommended",
+        *("recommended", "actionid"),
     ),
     "reward": (
         *("reward", "click", "clicked", "isclick", "clicks", "bought", "purchase", "purchased", "converted"),
@@ -64,8 +64,11 @@ MEANT = {
 """Usual names of columns, reduced to letters and digits: ``visitor_id`` and ``VisitorId`` become ``visitorid``."""
 
 _CALENDAR = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])", re.ASCII)
-_DAYS_OF_SHEETS = (20_000, 80_000)
-"""Days since 1900 of the years 1954 to 2119."""
+_NO_SECONDS = {
+    (20_000, 80_000): "numbers as spreadsheets count days: save the column formatted as yyyy-mm-ddThh:mm:ss",
+    (1_900, 2_100): "years: write whole dates, or name the column otherwise",
+}
+"""What numbers of these sizes are; the first are days since 1900 of the years 1954 to 2119."""
 
 _ASK = "# ? no column seems to fit: write its name"
 
@@ -214,16 +217,14 @@ def _unit(values: Sequence[Any], name: str) -> str:
     """The unit of a column of times.
 
     Raises:
-        LogError: they are numbers of days, as spreadsheets count them.
+        LogError: they are numbers of days, as spreadsheets count them, or years.
     """
     found = numbers_in([value for value in values if not marks_nothing(value)])
     if not found or all(_CALENDAR.fullmatch(str(value)) for value in values):
         return "iso"
-    if min(found) >= _DAYS_OF_SHEETS[0] and max(found) <= _DAYS_OF_SHEETS[1]:
-        raise LogError(
-            f"column {name}: expected times, got numbers as spreadsheets count days: format the column as "
-            "yyyy-mm-ddThh:mm:ss before saving it as CSV"
-        )
+    for (low, high), got in _NO_SECONDS.items():
+        if low <= min(found) and max(found) <= high:
+            raise LogError(f"column {name}: expected times, got {got}")
     return "ms" if max(found) > 1e11 else "s"
 
 
