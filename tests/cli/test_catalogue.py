@@ -226,6 +226,17 @@ expected_slots: 100
 """
 
 
+def test_2000_items_are_one_change_of_the_catalogue(cli, bootstrap, tmp_path):
+    """They were 2,000 versions of a third of a second each."""
+    (tmp_path / "store.yaml").write_text(STORE.replace("capacity: 4", "capacity: 2000"), encoding="utf-8")
+    prepare(tmp_path / "store", read_config(tmp_path / "store.yaml"))
+    place = "-d", tmp_path / "store", "--bootstrap", bootstrap, "--prefix", "many."
+    assert cli("topics", "apply", *place).code == 0
+    (tmp_path / "stock.csv").write_text("item\n" + "".join(f"i{n}\n" for n in range(2000)), encoding="utf-8")
+    told = cli("items", "import", tmp_path / "stock.csv", *place, "--json").json
+    assert told == PUT | {"version": 1, "added": 2000}
+
+
 def test_a_csv_table_is_imported_with_titles_and_features_and_refused_by_line_and_column(
     cli, refused, bootstrap, tmp_path
 ):

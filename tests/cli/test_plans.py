@@ -133,6 +133,14 @@ def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_an
     assert (found.code, found.json["useless"]) == (0, [])
 
 
+@pytest.mark.parametrize(("added", "code"), [("", 0), ("privacy: {epsilon: 0.0001}\n", 2)])
+def test_a_warning_comes_before_what_follows_from_the_values(cli, written, added, code):
+    timed = SHOP.replace("window_units: 5000", "window_units: 5000, window_seconds: 60, sums: counter, horizon: 100")
+    found = cli("config", "check", written(timed + added))
+    kinds = [line.partition(" ")[0] for line in found.out.splitlines()]
+    assert (found.code, kinds[: 1 + bool(code)]) == (code, ["useless:", "warning:"][not code :])
+
+
 @pytest.mark.parametrize(
     ("changed", "least"), [("", 5_000), ("partitions: {shuffler: 2}\n", 10_000), ("slot: {}\n", 5_000)]
 )

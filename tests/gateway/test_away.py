@@ -9,6 +9,7 @@ import pytest
 
 from hushstream.gateway.http_server import REMEMBERED_CALLERS, Rate, UserRates
 from hushstream.gateway.problems import Problem
+from hushstream.gateway.settings import GatewaySettings
 from patience import patience
 
 pytestmark = pytest.mark.slow
@@ -120,6 +121,17 @@ async def test_a_user_may_ask_so_often_and_feedback_moves_no_refusal_of_a_reques
         assert b"ann" not in refused.body
         metrics = await caller.zone_metrics() + (await caller.get("/metrics")).body.decode()
         assert '"ann"' not in metrics
+
+
+def test_by_default_a_user_has_20_requests_a_second_after_a_burst() -> None:
+    settings, now = GatewaySettings(), [0.0]
+    rate = Rate(settings.user_requests_per_second, settings.user_burst, clock=lambda: now[0])
+    rate.take("ann", settings.user_burst)
+    now[0] = 1.0
+    rate.take("ann", 20)
+    with pytest.raises(Problem):
+        rate.take("ann", 1)
+    assert settings.user_burst <= 1000
 
 
 def test_no_more_users_are_remembered_than_fit() -> None:
