@@ -26,6 +26,9 @@ WORDS = {
     r"null-(slot|user)|replace one (reward|record|value)": "zero-out, replace-one",
     r"padded (slot|report)s?": "fixed-size report",
     r"beat no learning|private start|start cold|cold learners": "beats own learning, from the shared private model",
+    r"share of (the |its )?(total |mean )?rewards? (is |that is |)kept|of what a model without privacy earns": (
+        "share of the gain over own learning that is kept"
+    ),
     r"effective rows": "effective sample size",
     r"residues?": "truncation error",
     r"tombstones?": "deletion request",
@@ -62,6 +65,7 @@ def test_the_fields_words_are_used(paths: list[Path]) -> None:
 
 def test_the_list_finds_what_it_names() -> None:
     assert _WORDS.search("Nobody learns which of two things they did.")
+    assert _WORDS.search("92 % of what a model without privacy earns")
     assert _OF_PAGES.search("The ledger is asked for the price.")
 
 
