@@ -172,7 +172,7 @@ def test_the_share_that_is_kept_is_covered_in_95_of_100_draws_and_absent_where_t
     for seed in range(1_000):
         draw = np.random.default_rng(seed)
         users = np.repeat(np.arange(80), 5)
-        own, noise = draw.normal(0, 1, 400), draw.normal(0, 0.3, (2, 80))[:, users]
+        own, noise = draw.normal(1, 1, 400), draw.normal(0, 0.3, (2, 80))[:, users]
         found = gain_kept(own + 0.12 + noise[0], own + 0.2 + noise[1], own, users)
         held += found is None or found.low <= 0.6 <= found.high
         printed += gain_kept(own + noise[0], own + noise[1], own, users) is not None
