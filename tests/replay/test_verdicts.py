@@ -310,8 +310,11 @@ def test_the_intervals_of_the_later_half_and_of_the_change_hold_as_they_say():
 
 @pytest.mark.slow_statistics
 def test_of_200_logs_of_each_world_at_most_5_percent_claim_a_gain_that_is_not_there() -> None:
+    """False gains were 0, 0 and 1 (an additive model gains nothing from pairs); the power 193 of "large" and 5 of
+    "small", of which none may be advised against: at a true rate of 5 % 10 or fewer of 200 have a chance of .58."""
     found = {world: advised(world, 200, 300) for world in WORLDS}
-    print(found)
-    assert found["none"]["deploy"] <= 10
-    assert found["one for all"]["deploy"] <= 10
+    for world in ("none", "one for all", "nonlinear"):
+        assert found[world]["deploy"] <= 10, world
     assert found["large"]["deploy"] >= 180
+    assert found["small"]["do not deploy"] <= 10
+    assert found["small"]["deploy"] >= 1
