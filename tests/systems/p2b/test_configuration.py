@@ -277,7 +277,7 @@ def test_records_too_large_to_publish_are_refused_before_anything_runs():
     with pytest.raises(ConfigurationError, match="expected a model"):
         P2BSystem.of(make(arms=64, context=ContextConfig(64), encoder=EncoderConfig(codes=64)), wide)
     many = np.full((4096, 4), 16_384, np.int64)
-    with pytest.raises(ConfigurationError, match="expected a crowd"):
+    with pytest.raises(ConfigurationError, match="expected the sums of a window"):
         P2BSystem.of(make(arms=32, encoder=EncoderConfig(codes=4096)), many)
 
 
