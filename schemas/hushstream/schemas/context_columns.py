@@ -173,13 +173,12 @@ class _ContextGatherer:
             and not eligible
             and -1 <= baseline < self._arms
             and after_click >= -1
-            and event_id
-            and user
-            and track
+            and event_id.strip()
+            and user.strip()
+            and track.strip()
             and len(names) <= MAX_ID_BYTES
             and names.isascii()
             and names.isprintable()
-            and " " not in names
         )
         if not good:
             fault = self._event_fault(fields)

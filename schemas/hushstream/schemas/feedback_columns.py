@@ -61,8 +61,8 @@ def _feedback_event(columns: FeedbackColumns, offset: int, timestamp_ms: int, fi
     event_id, user, arm, reward = fields["event_id"], fields["user"], fields["arm"], fields["reward"]
     names = event_id + user
     # A cheap test, which nearly all good events pass: if both names together are short enough, each of them is.
-    short = event_id and user and len(names) <= MAX_ID_BYTES and names.isascii() and names.isprintable()
-    if not (short and " " not in names and arm >= 0 and 0.0 <= reward <= 1.0):
+    short = event_id.strip() and user.strip() and len(names) <= MAX_ID_BYTES and names.isascii() and names.isprintable()
+    if not (short and arm >= 0 and 0.0 <= reward <= 1.0):
         fault = feedback_fault(event_id, user, arm, reward)
         if fault is not None:
             columns.rejects.append(Reject(offset, 0, fault))

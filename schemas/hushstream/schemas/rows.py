@@ -133,8 +133,8 @@ class Reject(NamedTuple):
 def all_plain(texts: list[str]) -> bool:
     """Whether a cheap test shows that every id is valid; `id_fault` checks them one by one."""
     joined = "".join(texts)
-    short = all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES
-    return short and joined.isascii() and joined.isprintable() and " " not in joined
+    short = all(map(str.strip, texts)) and max(map(len, texts), default=0) <= MAX_ID_BYTES
+    return short and joined.isascii() and joined.isprintable()
 
 
 def id_fault(text: str) -> Reason | None:
