@@ -68,13 +68,13 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "gateway": (("agents/hushstream/gateway",), Part(3_308, 2_800, 27, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_105, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_279, 2_400, 18, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_868, 2_600, 25, 0)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_866, 2_600, 25, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(10_249, 7_000, 75, 0)),
     "studies": ((STUDIES,), Part(11_599, 6_000, 45, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_801, 56_000, 469, 430)
+PRODUCT_SUM = Part(75_799, 56_000, 469, 430)
 TESTS = Part(73_155, 48_000, 423, 330)
 DEPLOY = Part(3_961, 3_000, 28, 0)
 

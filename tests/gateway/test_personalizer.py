@@ -260,7 +260,7 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
     for wrong in slots:
         answer = await alone.post(rank_path(1, True), {**ASKED, "slots": wrong}, headers=HEADERS)
         assert (answer.status, (error := answer.json["error"])["innerError"]["code"]) == (400, "invalid-request"), wrong
-        assert "`details` names" in error["message"], wrong
+        assert "`errors`" not in error["message"], wrong
     paths = {
         "/personalizer/v1.0/events/nobody/reward": (404, "ResourceNotFound"),
         f"/personalizer/v1.0/events/{'e' * 200}/reward": (404, "ResourceNotFound"),

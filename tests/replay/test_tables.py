@@ -372,7 +372,7 @@ def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    "values", [["4.12.1", "4.9"], ["A1", "B2", "XL", "3D"], ["18-24", "25-34"], ["10.0.0.1", "::1"]]
+    "values", [["4.12.1", "4.9"], ["A1", "B2", "XL", "3D"], ["18-24", "25-34"], ["10.0.0.1", "::1"], ["P", "PT"]]
 )
 def test_a_name_with_digits_in_it_is_a_category(values: Sequence[str], tmp_path: Path) -> None:
     table = columns(seen=[values[row * 13 % len(values)] for row in range(VISITS)])

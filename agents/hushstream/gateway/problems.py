@@ -64,7 +64,7 @@ _TABLE = (
         "invalid-request",
         400,
         "The body does not fit this call",
-        "`errors` names each place as a JSON pointer and what was expected there.",
+        "Each place is named as a JSON pointer, with what was expected there.",
     ),
     ProblemKind(
         "bad-slot",

@@ -213,8 +213,6 @@ def print_and_exit(place: Place, found: Any, json: bool) -> NoReturn:
     if json:
         print_json(found.as_json())
     else:
-        from hushstream.cli.options import print_text
-
         print_text(place.located(found.as_text()))
     raise typer.Exit(found.exit_code)
 
@@ -230,8 +228,6 @@ def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
     if json:
         print_json(document)
         return
-    from hushstream.cli.options import print_table
-
     for part in shown:
         if not isinstance(part, str):
             print_table(part)

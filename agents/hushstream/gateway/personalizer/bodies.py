@@ -151,7 +151,7 @@ def refusal(problem: Problem) -> tuple[int, bytes]:
     code = _CODES.get(status, "BadRequest" if status < 500 else "InternalServerError")
     error: dict[str, Any] = {
         "code": code,
-        "message": f"{found['title']}. {found['detail']}".replace("`errors`", "`details`"),
+        "message": f"{found['title']}. {found['detail']}",
         "innerError": {"code": problem.kind.code},
     }
     if problem.errors:

@@ -425,7 +425,7 @@ def _share(ahead: Forecaster, day: int, end: int) -> float | None:
 def _noise(ahead: Forecaster) -> tuple[str, ...]:
     config, sample = ahead.config, ahead.sample(DAYS[-1])
     if not ahead.sums:
-        return (f"tuples that come less than {resolve_threshold(config)} are withheld; the others bear no noise",)
+        return (f"tuples of fewer than {resolve_threshold(config)} reports are withheld; the others bear no noise",)
     if not sample.slots:
         return ("nothing is released within a year",)
     deviation = math.sqrt(sample.variance)

@@ -59,7 +59,7 @@ _MONEY = re.compile(
     rf"(?:{_CURRENCY}|[A-Z]{{3}} |[Rr]s\.?|kr\.?)? ?\(?[-−]?"
     r"\d+(?:(?:[.,'’ \xa0\u202f]\d{3})+|(?:,\d\d)+,\d{3})?(?:[.,]\d+)?"
     rf"(?: ?(?:{_CURRENCY}|[%‰°]|[^\W\d_]{{1,4}}\.?))?\)?"
-    r"|0x[\dA-Fa-f]+|\d+/\d+|\d?\d:\d\d(?::\d\d)? ?[AaPp]\.?[Mm]\.?|P(?:\d+D)?T?(?:\d+[HMS])*"
+    r"|0x[\dA-Fa-f]+|\d+/\d+|\d?\d:\d\d(?::\d\d)? ?[AaPp]\.?[Mm]\.?|P(?=T?\d)(?:\d+D)?T?(?:\d+[HMS])*"
 )
 """A number, with a decimal comma, a separator of thousands, a currency, a unit or in another form."""
 _CODE = re.compile(r"0\d+", re.ASCII)
