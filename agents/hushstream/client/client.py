@@ -36,6 +36,7 @@ from hushstream.client.decisions import (
 from hushstream.client.items import Items
 from hushstream.client.logs import EventLog
 from hushstream.client.waiting import Awaited, Circuit, UnansweredQuestions
+from hushstream.engine.catalogue import UnknownItem
 from hushstream.engine.declare.declaration import DECISIONS
 from hushstream.engine.declare.requests import (
     BadContext,
@@ -620,13 +621,19 @@ class Client:
     async def _read_names(self, question: _Question, answer: Answer, position: int) -> None:
         try:
             await self.items.refresh_all()
-            self._give(question, answer, position)
         except HushstreamError as error:
             self._fail(answer.event_id, error)
+        else:
+            self._give(question, answer, position)
 
     def _give(self, question: _Question, answer: Answer, position: int) -> None:
+        try:
+            decision = answer.to(question.user, *self.items.of_decision(answer.arm, position))
+        except UnknownItem as error:
+            # Only this question fails: whoever delivers the answers of all others must go on.
+            self._fail(answer.event_id, error)
+            return
         self._drop(answer.event_id)
-        decision = answer.to(question.user, *self.items.of_decision(answer.arm, position))
         self._answers[answer.event_id] = decision
         if len(self._answers) > REMEMBERED_ANSWERS:
             self._answers.popitem(last=False)

@@ -127,15 +127,47 @@ def test_many_items_are_one_record_and_a_few_where_one_cannot_hold_them(
     assert [(one["version"], len(one["items"])) for one in changes] == [(1, 2), (2, 1), (3, 1), (4, 1)]
 
 
-def test_decisions_name_items_that_the_model_knew_beforehand(tmp_path: Path) -> None:
-    """Also in the table of decisions; versions begin behind those of the known items."""
+def started(folder: Path) -> Loop:
+    """A deployment that begins with a model which prefers socks to boots."""
     schema, paid = declare(VALUES["features"]), {"epsilon_micro": 1, "delta_units": "0"}
     about = {"deployment": "before", "private_as_stated": True, "version": 1, "slots": 9.0, "reward_variance": 0.2}
     about |= {"paid": {"which": paid, "zero_out": paid}}
     means = np.array([[0.9, *[0.0] * schema.cells], [0.1, *[0.0] * schema.cells]])
     start = ExportedFeatures(about, ("socks", "boots"), (), schema, means, np.full_like(means, 1e-6))
     inputs = {"start": ("model.json", start.as_json().decode())}
-    loop = Loop(prepare(tmp_path / "shop", parse_config(VALUES), inputs, KEYS))
+    return Loop(prepare(folder / "shop", parse_config(VALUES), inputs, KEYS))
+
+
+def test_users_who_ask_together_are_shown_what_is_offered_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their contexts are scored together, and the model prefers an item that is not offered."""
+
+    async def play(client: Client) -> None:
+        async def shown(turn: str) -> set[str | None]:
+            asked = [client.decide(f"{turn}{number}", f"u{number}", VISIT, timeout=None) for number in range(9)]
+            return {one.item for one in await asyncio.gather(*asked)}
+
+        await client.items.add("boots")
+        assert await shown("a") == {"boots"}
+        await client.items.add("socks")
+        assert await shown("b") == {"socks"}
+        await client.items.retire("socks")
+        assert await shown("c") == {"boots"}
+        # An answer that names no item fails alone, and the client goes on with those behind it.
+        unknown = UnknownItem("row: expected one that had an item")
+        with monkeypatch.context() as patch:
+            patch.setattr(client.items, "of_decision", lambda *_: (_ for _ in ()).throw(unknown))
+            with pytest.raises(UnknownItem):
+                await client.decide("d", "ann", VISIT, timeout=None)
+        assert await shown("e") == {"boots"}
+
+    played(started(tmp_path), play)
+
+
+def test_decisions_name_items_that_the_model_knew_beforehand(tmp_path: Path) -> None:
+    """Also in the table of decisions; versions begin behind those of the known items."""
+    loop = started(tmp_path)
 
     async def play(client: Client) -> None:
         assert await client.items.add("boots") == 3

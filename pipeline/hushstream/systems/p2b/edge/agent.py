@@ -500,7 +500,7 @@ class EdgeAgent:
     ) -> Choice:
         """See `decide`; the event must not be `known`, and the caller must have checked the context.
 
-        ``best`` is the only arm with the highest score, where the caller has computed it already (`LookAhead`).
+        ``best`` is the only arm with the highest score of those on offer, where it is known already (`LookAhead`).
         """
         self.open.forget_answers(log_time_ms)
         terms, policy = self.terms, self.terms.policy
@@ -512,7 +512,7 @@ class EdgeAgent:
             state, version = self.state, self.base_version
         if terms.exploration is not None:
             arm, propensity = self._explored(terms.exploration, state, event_id, context, eligible, best)
-        elif best != UNSCORED:
+        elif best != UNSCORED and (eligible is None or eligible[best]):
             arm, propensity = best, CERTAIN
         else:
             arm, ties = policy.highest.choose(policy.scores(state, context), self._pick, eligible)

@@ -435,12 +435,15 @@ class FeaturePolicy:
         return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._catalogue.version), np.uint8)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
-        """See `SharedPolicy.best`: a state that must drop what it learned of earlier items is not scored."""
+        """See `SharedPolicy.best`, of the items on offer; a state that must first drop earlier items is not scored."""
         found, version = [UNSCORED] * len(states), self._catalogue.version
         current = (row for row, state in enumerate(states) if state.own is None or state.own.catalogue == version)
         for model, rows in _by_model(states, current):
             owns, some = [states[row].own for row in rows], self._contexts(contexts[rows])
-            for row, arm in zip(rows, only_best(self._kernel.scores_of(model, owns, some)), strict=True):
+            scores = self._kernel.scores_of(model, owns, some)
+            if not self._catalogue.full:
+                scores[:, ~self._catalogue.offered] = -np.inf
+            for row, arm in zip(rows, only_best(scores), strict=True):
                 found[row] = arm
         return found
 
