@@ -90,3 +90,15 @@ def related(rigs: Any) -> Any:
 def pdol_rigs(rigs: Any) -> Any:
     """The module of the small PDOL deployment and its rigs, which needs that of ``rigs``."""
     return _module("hushstream_test_pdol_rigs", SYSTEMS / "pdol" / "rigs.py")
+
+
+@pytest.fixture(scope="session")
+def shops(rigs: Any) -> Any:
+    """The module of the small deployment of vendors and its rigs, which needs that of ``rigs``."""
+    return _module("hushstream_test_pdap_rigs", SYSTEMS / "pdap" / "rigs.py")
+
+
+@pytest.fixture(scope="session")
+def films(rigs: Any) -> Any:
+    """The module of the small deployment of films and its rigs, which needs that of ``rigs``."""
+    return _module("hushstream_test_bgt_rigs", SYSTEMS / "bgt" / "rigs.py")

@@ -9,10 +9,7 @@ who is right in 75 % of them is found with probability 0.9. Everything is seeded
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,20 +20,6 @@ from hushstream.systems.bgt.artefacts import BgtSystem
 
 USERS = 300
 FALSE_ALARM = 1e-6
-RIGS = Path(__file__).parents[1] / "systems" / "bgt" / "rigs.py"
-
-
-@pytest.fixture(scope="module")
-def films(rigs: Any) -> Any:
-    """The rigs of the small deployment of films, which need those of ``rigs``."""
-    name = "hushstream_test_bgt_rigs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, RIGS)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="module")

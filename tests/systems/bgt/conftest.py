@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -74,16 +69,3 @@ def run_rounds(config: BgtConfig, known: Ratings, seed: int = 1) -> tuple[Server
 @pytest.fixture
 def config() -> BgtConfig:
     return config_of()
-
-
-@pytest.fixture(scope="session")
-def films(rigs: Any) -> Any:
-    """The module of a small deployment's rigs, which needs that of ``rigs``."""
-    name = "hushstream_test_bgt_rigs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "rigs.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]

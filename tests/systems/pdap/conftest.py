@@ -24,9 +24,3 @@ def _module(name: str, file: str) -> Any:
 def pdap() -> Any:
     """The module of a small deployment of P-DAP, of stages alone."""
     return _module("hushstream_test_pdap", "harness.py")
-
-
-@pytest.fixture(scope="session")
-def shops(rigs: Any) -> Any:
-    """The module of a small deployment's rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_pdap_rigs", "rigs.py")
