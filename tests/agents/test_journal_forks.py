@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.kafka.administration import journal_label, pack_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import recovery as recovering
-from hushstream.agents.recovery.marks import HighWater, OlderThanPaid, ReleaseMarks
+from hushstream.agents.recovery.marks import NOTHING_MORE, HighWater, OlderThanPaid, ReleaseMarks
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -66,6 +66,7 @@ class Role:
         self.outputs = ("reports", "lift", "ledger-edge") if learner else ("crowds", "ledger")
         self.marks = f"marks-{self.zone}"
         self.tracks = 1 + system.track_count if learner else 1
+        self.spending_terms = system.ledgers[self.outputs[-1]]
 
     def __call__(self, partition: int) -> Any:
         if self.name == "learner":
@@ -498,18 +499,30 @@ async def test_the_price_of_a_lost_incarnation_is_charged_however_little_is_left
     assert again.recovered.machine.spending.dump() == spending.dump(), "and any replay charges the same"
 
 
-async def test_a_budget_of_one_life_releases_nothing_after_a_whole_journal_was_lost(
-    rigs: Any, producer: Any, tmp_path: Path
+@pytest.mark.parametrize("lives", [1, 2])
+@pytest.mark.parametrize("kept", ["nothing", "a window"])
+async def test_a_refusal_says_beforehand_whether_the_budget_pays_for_anything_behind_it(
+    rigs: Any, producer: Any, tmp_path: Path, lives: int, kept: str
 ) -> None:
-    system = rigs.make_system(release={"window_slots": 4, "epsilon": 1.0}, budget=BudgetConfig(1.0, 1e-6))
+    """Each loss of a journal costs a life; behind the last one nothing is released, and the operator was told so."""
+    system = rigs.make_system(release={"window_slots": 4, "epsilon": 1.0}, budget=BudgetConfig(lives, 1e-6))
     cluster = await Cluster(Role(rigs, "shuffler", system), producer, tmp_path).create()
-    first = await Worker(cluster).take_up()
-    assert await first.window(0, LOST)
-    older = await cluster.older({"reports": 0, "journal-shuffler": 0})
-    heir = await Worker(older, accept=(await word_of(older),)).take_up()
-    assert heir.recovered.machine.refused is not None
-    assert not await heir.window(0, FOUND)
-    assert (await Worker(older).take_up()).recovered.machine.refused is not None
+    worker = await Worker(cluster).take_up()
+    for loss in range(lives):
+        ends = {"reports": 0, "journal-shuffler": 0} if kept == "nothing" else None
+        assert await worker.window(1000 * loss, LOST)
+        ends = ends or cluster.ends()
+        assert await worker.window(1000 * loss + 100, LOST)
+        cluster = await cluster.older(ends)
+        with pytest.raises(OlderThanPaid) as refusal:
+            await Worker(cluster).take_up()
+        last = loss == lives - 1
+        assert (NOTHING_MORE in str(refusal.value)) == last
+        assert ("the next release pays for an epoch of its own" in str(refusal.value)) != last
+        worker = await Worker(cluster, accept=(await word_of(cluster),)).take_up()
+        assert (worker.recovered.machine.refused is not None) == last
+    assert not await worker.window(9000, FOUND)
+    assert (await Worker(cluster).take_up()).recovered.machine.refused is not None
 
 
 # Keys that turn where nothing is released.

@@ -539,7 +539,7 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
     await zone.delete()
     if left != "nothing":
         await owner.raise_to(0, "aa", 0, 8, a_release())
-    with pytest.raises(OlderThanPaid, match=r"marks were deleted.*logs repair marks --role counting.*one more epoch"):
+    with pytest.raises(OlderThanPaid, match=r"marks were deleted.*repair marks --role counting.*pays for an epoch"):
         await taken_up(zone.worker(), sequence=8)
     rebuilt = Mark("aa", 8, generation=1, accepted=True)
     await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))

@@ -53,6 +53,8 @@ class Maker:
     def state_keys(self) -> KeyRing:
         return self.mark_keys()
 
+    spending_terms = None
+
 
 Making = tuple[Maker, RoleTopics]
 

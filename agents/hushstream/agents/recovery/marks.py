@@ -60,6 +60,7 @@ from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.losses import ALL_AT_ONCE, NeededWords, journal_word
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.records import Output, TopicPartition
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.topics import PartitionRule, Topic
@@ -232,11 +233,26 @@ _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
 
+NOTHING_MORE = "the budget pays for no further epoch, so nothing is released here any more, in whatever epoch"
+"""What a lost incarnation costs where the budget has room for no other."""
+
+
 class HoldsMarkKeys(Protocol):
-    """A machine factory that can give the mark keys of its zone."""
+    """A machine factory that can give the mark keys of its zone, and knows what its role's releases cost."""
 
     def mark_keys(self) -> KeyRing:
         """The keys under which marks are sealed."""
+
+    @property
+    def spending_terms(self) -> SpendingTerms | None:
+        """Prices and limit of the role's releases; None if it charges nothing."""
+
+
+def price_of_going_on(terms: SpendingTerms | None, evidence: ReleaseEvidence) -> str:
+    """What the next release pays, in words, if an operator goes on with what is here."""
+    if terms is None or terms.pays_again(evidence.incarnations(before=evidence.next_generation)):
+        return "the next release pays for an epoch of its own"
+    return NOTHING_MORE
 
 
 @dataclass(slots=True)
@@ -314,12 +330,13 @@ class ReleaseMarks:
         word = journal_word(partition, name, evidence.next_generation)
         if self.words.accepts(word, self.settings.accept_loss):
             return True
+        price = price_of_going_on(self.keys.spending_terms, evidence)
         where = f"topic {self.settings.physical(self.topic)}, folder {self.settings.marks_folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
             f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
-            f"To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}). If other partitions "
-            f"are refused too, {ALL_AT_ONCE}"
+            f"To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}; {price}). "
+            f"If other partitions are refused too, {ALL_AT_ONCE}"
         )
 
     async def begin(
@@ -397,9 +414,10 @@ class ReleaseMarks:
         if read.missing:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
             rebuild = self.settings.command(f"logs repair marks --role {role} --write")
+            price = price_of_going_on(self.keys.spending_terms, ReleaseEvidence(read.marks))
             raise OlderThanPaid(
                 f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {role} and go on with "
-                f"what the journals say: `{rebuild}`, at the cost of one more epoch"
+                f"what the journals say: `{rebuild}` ({price})"
             )
         return read.marks
 

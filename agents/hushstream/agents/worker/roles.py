@@ -15,6 +15,7 @@ from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.engine.journal.chain import ChainedMachine
 from hushstream.engine.machine import Machine
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.state.published import PUBLIC_RING
 from hushstream.engine.system import require_private
 from hushstream.privacy.errors import RetiredKey
@@ -94,6 +95,12 @@ class MachineMaker:
         if self.role.key_zone is None:
             raise HushstreamError("release marks: expected a role with a key, got one without")
         return self.keys.ring(self.role.key_zone)
+
+    @property
+    def spending_terms(self) -> SpendingTerms | None:
+        """Prices and limit of the role's releases; None if it charges nothing."""
+        ledgers = self.system.ledgers
+        return next((ledgers[topic] for topic in writes_of(self.role, self.system) if topic in ledgers), None)
 
     def state_keys(self) -> KeyRing:
         """The keys under which the role's states are sealed, on disk and where they are published.

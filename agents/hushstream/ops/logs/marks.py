@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 
 from hushstream.agents.kafka.administration import committed_mark, committed_marks, journal_name
-from hushstream.agents.recovery.marks import mark_key, read_marks
+from hushstream.agents.recovery.marks import mark_key, price_of_going_on, read_marks
 from hushstream.agents.settings import group_of
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System, role_of
@@ -40,19 +40,20 @@ class NewMark:
         topic, partition: of the marks; the partition is the home partition.
         missing: why marks may be missing.
         mark: the new mark.
+        price: what the next release pays, in words.
     """
 
     topic: str
     partition: int
     missing: str
     mark: Mark
+    price: str
 
     def __str__(self) -> str:
         """One line."""
         return (
             f"mark on {self.topic}/{self.partition}: {self.missing}; its journal goes up to record "
-            f"{self.mark.sequence}, and continues as generation {self.mark.generation}: the next release pays for an "
-            f"epoch of its own"
+            f"{self.mark.sequence}, and continues as generation {self.mark.generation}: {self.price}"
         )
 
 
@@ -90,7 +91,8 @@ async def plan(
             journal = journal_name(chain.genesis)
             paid = evidence.paid(journal) or any(ends.values())
             mark = Mark(journal, chain.sequence, evidence.next_generation, True, paid)
-            rows.append(NewMark(role.marks, home, read.missing, mark))
+            price = price_of_going_on(of.make.spending_terms, evidence)
+            rows.append(NewMark(role.marks, home, read.missing, mark, price))
 
     async def act() -> None:
         writer = os.urandom(_WRITER_BYTES).hex()

@@ -131,6 +131,10 @@ class SpendingTerms:
         """Number of redraws within the limit; the first release is one."""
         return largest_that(lambda redraws: self.limit.admits(times(self.limit.price(self.life), redraws)))
 
+    def pays_again(self, incarnations: int) -> bool:
+        """Whether a release fits the limit in the epoch that an operator's word opens, after so many incarnations."""
+        return self.limit.admits(self.life_up_to(max(1, incarnations), 0))
+
     @property
     def begun(self) -> int:
         """Number of steps of one more redraw within the limit, after those that `fits` counts."""

@@ -125,6 +125,8 @@ def marks(
 ) -> None:
     """Write lost marks again, from the journals; the role's next release pays for one more epoch.
 
+    Where the budget has no room for another epoch, the plan says so: then nothing more is released.
+
     Only partitions with missing marks get one. Without marks nobody can tell a journal from an older copy of it, so
     make sure that the journals are the newest. Stop the workers of the role first.
     """
