@@ -14,6 +14,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions, NewTopic
 
 from every_audit import halve_all_noise
+from hushstream.agents.kafka.administration import lacking
+from hushstream.agents.security import Cluster
 from hushstream.agents.worker.deployment import load
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_copy
@@ -238,6 +240,41 @@ def test_an_absent_broker_is_one_line(refused, folder, tmp_path, monkeypatch, co
     line = refused(*command, "--deployment", folder, "--bootstrap", "127.0.0.1:1")
     assert "no broker at 127.0.0.1:1" in line
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "duty"),
+    [
+        (["budget"], "operator"),
+        (["model", "show"], "operator"),
+        (["items", "list"], "client"),
+        (["forget", "ann"], "client"),
+        (["dead-letters", "list", "edge"], "letters-edge"),
+        (["logs", "repair", "letter", "edge", "contexts", "0", "1"], "requeue-edge"),
+        (["logs", "repair", "marks", "--role", "learner"], "learner"),
+        (["logs", "check", "--role", "learner"], "verify-learner"),
+        (["verify", "--role", "shuffler"], "verify-shuffler"),
+        (["verify"], "export"),
+        (["topics", "export", "copy"], "export"),
+        (["topics", "check"], ""),
+    ],
+)
+def test_a_refusal_for_want_of_a_right_prints_the_rule_of_the_account_that_lacks_it(
+    cli, folder, tmp_path, monkeypatch, command, duty
+):
+    """On a secured Kafka each is run as printed (tests/kafka/secured/test_command.py)."""
+
+    def denied(cluster):
+        raise lacking(cluster, "topic x", "Read")
+
+    monkeypatch.setattr(Cluster, "client_options", denied)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "word").write_text("secret", encoding="utf-8")
+    security = tmp_path / "me.yaml"
+    security.write_text("{protocol: SASL_SSL, username: me, password_file: word}", encoding="utf-8")
+    told = cli(*command, "--deployment", folder, "--security", security).err
+    rule = f"--principals {duty}=User:me " if duty else ""
+    assert f"for User:me, got none; `hushstream topics apply {rule}--deployment {folder}" in told
 
 
 def test_missing_topics_a_missing_folder_and_wrong_security_are_one_line(refused, bootstrap, folder, tmp_path):

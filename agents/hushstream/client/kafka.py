@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError, KafkaError
 
 from hushstream.agents.errors import DENIED
 from hushstream.agents.kafka.administration import READ, WRITE, check_rights, check_version, lacking, why_unreachable
@@ -113,6 +113,11 @@ class KafkaEventLog:
             raise HushstreamError(
                 f"client: expected a Kafka broker at {self._cluster.bootstrap}, none answered{why}"
             ) from error
+        except ClusterAuthorizationFailedError:
+            # Whoever may write to no topic at all is refused already as an idempotent producer.
+            await self.stop()
+            requests = physical(self._prefix, self._topics.requests)
+            raise lacking(self._cluster, f"topic {requests}", "Write") from None
         except BaseException:
             await self.stop()
             raise

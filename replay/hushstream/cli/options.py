@@ -363,10 +363,15 @@ def options_of(opener: Callable[..., Any]) -> Mapping[str, Parameter]:
     return signature(opener, eval_str=True).parameters
 
 
-def with_options(**openers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(duty: str = "", **openers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of these functions, in place of its parameters of these names.
 
     Typer reads a command's options from its signature, so the new signature combines all of them.
+
+    Args:
+        duty: the role or duty of the account that runs it (`hushstream.ops.access`), by values of the command's
+            options; empty for an administrator.
+        openers: functions of options.
     """
     groups = {name: options_of(opener) for name, opener in openers.items()}
 
@@ -378,6 +383,10 @@ def with_options(**openers: Callable[..., Any]) -> Callable[[Callable[..., None]
         def run(**values: Any) -> None:
             for name, opener in openers.items():
                 values[name] = opener(**{option: values.pop(option) for option in groups[name]})
+            if "place" in values:
+                # Nobody verifies all roles but who may read everything.
+                whose = "export" if values.get("role") == ALL and "{role}" in duty else duty.format(**values)
+                values["place"] = values["place"]._replace(duty=whose)
             try:
                 command(**values)
             except HushstreamError as error:
@@ -393,7 +402,13 @@ def with_options(**openers: Callable[..., Any]) -> Callable[[Callable[..., None]
 
 
 class Place(NamedTuple):
-    """A running deployment: its folder, its system, the connection to its broker, and where its keys come from."""
+    """A running deployment: its folder, its system, the connection to its broker, and where its keys come from.
+
+    Attributes:
+        options: those that locate it.
+        account: the option that names the file of the account in use.
+        duty: the role or duty of that account; empty for an administrator.
+    """
 
     folder: Path
     system: System
@@ -401,6 +416,7 @@ class Place(NamedTuple):
     keys: KeySource
     options: str
     account: str
+    duty: str = ""
 
     def located(self, told: object, principals: Sequence[str] | None = None) -> str:
         """A message whose commands are for this deployment, and for these principals if this account administers it."""
@@ -408,7 +424,7 @@ class Place(NamedTuple):
 
         def command(words: str) -> str:
             if principals is None:
-                return command_line(words, self.options, self.account, self.connection.security)
+                return command_line(words, self.options, self.account, self.connection.security, self.duty)
             named = principals if words.startswith("topics apply") else ()
             rules = shlex.join(word for one in named for word in ("--principals", one))
             return " ".join(filter(None, ("hushstream", words, rules, self.options, self.account)))
@@ -464,9 +480,17 @@ def open_place(
 
 
 at_place = with_options(place=open_place)
-"""Gives a command the options that locate a running deployment, in place of ``place``."""
+"""Gives an administrator's command the options that locate a running deployment, in place of ``place``."""
+as_client = with_options("client", place=open_place)
+"""As `at_place`, for an application's account."""
+as_operator = with_options("operator", place=open_place)
+"""As `at_place`, for the operator's account."""
+of_letters = with_options("letters-{zone}", place=open_place)
+"""As `at_place`, for the account that reads a zone's dead letters."""
 with_keys = with_options(place=open_with_keys)
 """As `at_place`, with the options of keys."""
+as_verifier = with_options("verify-{role}", place=open_with_keys)
+"""As `with_keys`, for an account that reads all that a role reads and writes."""
 
 
 class _Rate(ProgressColumn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.cli.main import main
+from patience import Patience
 
 pytestmark = pytest.mark.kafka
+
+VALUES = {"items": {"capacity": 3}, "features": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
 
 
 @pytest.fixture(scope="module")
 def folder(fresh_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("command")
-    values = {"deployment": fresh_name(), "items": {"capacity": 3}, "features": {"dimension": 3}, "expected_slots": 20}
-    prepare(folder, parse_config({**values, "encoder": {"codes": 2}}))
+    prepare(folder, parse_config({**VALUES, "deployment": fresh_name()}))
     return folder
 
 
@@ -92,3 +95,46 @@ def test_a_replay_runs_on_it_with_client_and_workers_behind_a_password(
     assert not ended.value.code
     checks = json.loads(capfd.readouterr().out)["verify"]
     assert {check["status"] for check in checks.values()} == {"equal"}
+
+
+RUN = {
+    "budget": ["budget"],
+    "model": ["model", "show"],
+    "items": ["items", "list"],
+    "forget": ["forget", "ann", "--wait", "0"],
+    "dead letters": ["dead-letters", "list", "edge"],
+    "verify of a role": ["verify", "--role", "aggregator"],
+    "verify": ["verify", "--seed", "1"],
+    "export": ["topics", "export", "copy"],
+    "check of logs": ["logs", "check", "--role", "shuffler", "--seed", "1"],
+}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_command_without_a_right_prints_the_one_that_gives_it_and_works_as_printed(
+    kafka: Any, fresh_name: Callable[[], str], tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, name: str,
+) -> None:  # fmt: skip
+    """Under an account that has no right yet; only the administrator's file is put in by hand."""
+    prepare(tmp_path / "shop", parse_config({**VALUES, "deployment": fresh_name()}))
+    monkeypatch.chdir(tmp_path)
+    place = ["-d", str(tmp_path / "shop"), "-b", kafka.passwords, "--security"]
+
+    def run(*words: str) -> tuple[int, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), captured.out + captured.err
+
+    assert run("topics", "apply", "--no-acls", *place, str(kafka.file("admin")))[0] == 0
+    code, told = run(*RUN[name], *place, str(kafka.file("stranger")))
+    assert code
+    command = told.split("`hushstream ")[1].split("`")[0].replace("ADMINISTRATOR.yaml", str(kafka.file("admin")))
+    assert "=User:stranger" in command, told
+    code, said = run(*shlex.split(command))
+    assert code == 0, said
+    waiting = Patience(30.0)
+    while "expected the right to" in (told := run(*RUN[name], *place, str(kafka.file("stranger")))[1]):
+        assert not waiting.over, told
+    assert "access rules forbid" not in told

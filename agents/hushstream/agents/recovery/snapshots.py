@@ -36,6 +36,7 @@ from hushstream.agents.kafka.administration import journal_label, journal_name
 from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.machine import Machine, StoredUser
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.state.published import padded
@@ -113,6 +114,10 @@ class MachineFactory(HoldsStateKeys, Protocol):
 
     def mark_keys(self) -> KeyRing:
         """The keys under which marks are sealed; not called for a role without marks."""
+
+    @property
+    def spending_terms(self) -> SpendingTerms | None:
+        """Prices and limit of the role's releases; None if it charges nothing."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushstream.cli.options import AsJson, Place, at_place, show
+from hushstream.cli.options import AsJson, Place, as_client, show
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="items")
 
 
-@at_place
+@as_client
 def list_items(place: Place, party: Party = "", json: AsJson = False) -> None:
     """List the offered items, and the retired ones whose rows have no other item yet.
 
@@ -67,7 +67,7 @@ def list_items(place: Place, party: Party = "", json: AsJson = False) -> None:
     show(said, json, "\n".join(printable(line) for line in lines))
 
 
-@at_place
+@as_client
 def add(
     place: Place,
     items: Annotated[list[str], typer.Argument(help="Ids as the application names them; 1 to 128 bytes each.")],
@@ -92,14 +92,14 @@ def add(
     show({"items": items, "version": version}, json, *lines)
 
 
-@at_place
+@as_client
 def retire(place: Place, item: ItemId, party: Party = "", json: AsJson = False) -> None:
     """Stop showing an item; feedback on earlier decisions still counts."""
     version = _with(place, party, lambda items: items.retire(item))
     show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
 
 
-@at_place
+@as_client
 def import_items(
     place: Place,
     file: Annotated[
@@ -125,7 +125,7 @@ def import_items(
     show(found._asdict(), json, f"Items: {counts or 'none'}; version {found.version} of the catalogue")
 
 
-@at_place
+@as_client
 def export(place: Place, party: Party = "") -> None:
     """Print the offered items, one JSON object on each line."""
     for one in _with(place, party, lambda items: items.list()):

@@ -14,14 +14,17 @@ from hushstream.cli.options import (
     ALL,
     AsJson,
     Place,
+    as_verifier,
     at_place,
     letter_zones,
     one_of,
     one_or_all,
+    open_with_keys,
     role_names,
     roles_or_all,
     show,
     with_keys,
+    with_options,
     working,
 )
 from hushstream.privacy.amounts import count_text
@@ -50,7 +53,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(logs_app, name="logs")
 
 
-@with_keys
+@as_verifier
 def check(place: Place, role: Roles = ALL, json: AsJson = False) -> None:
     """List foreign records in journals, marks and states, and the losses that operators accepted.
 
@@ -115,7 +118,7 @@ def foreign(place: Place, role: Roles = ALL, write: Write = False, json: AsJson 
     _settle(planned, write, json)
 
 
-@with_keys
+@with_options("{role}", place=open_with_keys)
 def marks(
     place: Place,
     role: Annotated[str, typer.Option(callback=one_of(role_names), help="Role of the marks.")],
@@ -171,7 +174,7 @@ def input_(
     _settle(planned, write, json)
 
 
-@with_keys
+@with_options("requeue-{zone}", place=open_with_keys)
 def letter(
     place: Place,
     zone: Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Zone of the dead letters.")],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hushstream.cli.options import AsJson, Place, at_place, show, working
+from hushstream.cli.options import AsJson, Place, as_operator, show, working
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 @model_app.command(name="show")
-@at_place
+@as_operator
 def model_show(
     place: Place,
     version: Annotated[int | None, typer.Option(min=1, help="Number of the version (default: the newest).")] = None,
@@ -45,7 +45,7 @@ def model_show(
 
 
 @model_app.command(name="diff")
-@at_place
+@as_operator
 def model_diff(
     place: Place,
     older: Annotated[int, typer.Argument(min=1, help="The number of a version.")],
@@ -59,7 +59,7 @@ def model_diff(
 
 
 @model_app.command(name="export")
-@at_place
+@as_operator
 def model_export(
     place: Place,
     file: Annotated[Path, typer.Argument(help="File for the model.")],

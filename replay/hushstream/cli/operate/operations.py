@@ -19,8 +19,10 @@ from hushstream.cli.options import (
     AsJson,
     Place,
     Served,
-    at_place,
+    as_client,
+    as_operator,
     letter_zones,
+    of_letters,
     one_of,
     one_or_all,
     open_with_keys,
@@ -64,7 +66,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(letters_app, name="dead-letters")
 
 
-@with_options(place=open_with_keys, metrics=served)
+@with_options("verify-{role}", place=open_with_keys, metrics=served)
 def verify_command(
     place: Place,
     metrics: Served,
@@ -141,7 +143,7 @@ def _follow(place: Place, role: str, state: Path | None, sample: float, once: bo
     return run_following(settings, place.system, role, place.keys, sample, once)
 
 
-@at_place
+@as_operator
 def budget(place: Place, json: AsJson = False) -> None:
     """Show what was spent and is left, by scope.
 
@@ -159,7 +161,7 @@ def budget(place: Place, json: AsJson = False) -> None:
     print_and_exit(place, found, json)
 
 
-@at_place
+@as_operator
 def lift(place: Place, json: AsJson = False) -> None:
     """Show what the shared model brings, from released counts.
 
@@ -181,7 +183,7 @@ def lift(place: Place, json: AsJson = False) -> None:
     print_and_exit(place, view.read(record.value for record in logs.records(view.topics)), json)
 
 
-@at_place
+@as_client
 def forget(
     place: Place,
     user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
@@ -212,7 +214,7 @@ def forget(
 
 
 @letters_app.command(name="list")
-@at_place
+@of_letters
 def letters_list(place: Place, zone: LetterZone, json: AsJson = False) -> None:
     """Show how many records were refused, by reason and origin; never their content."""
     from hushstream.ops.dead_letters import summarise
@@ -222,7 +224,7 @@ def letters_list(place: Place, zone: LetterZone, json: AsJson = False) -> None:
 
 
 @letters_app.command(name="show")
-@at_place
+@of_letters
 def letters_show(
     place: Place,
     zone: LetterZone,

@@ -20,12 +20,12 @@ from hushstream.cli.options import (
     OneInSync,
     Place,
     PrincipalsOf,
+    as_verifier,
     at_place,
     one_of,
     one_or_all,
     roles_or_all,
     show,
-    with_keys,
     working,
 )
 from hushstream.ops.access import AccessDifference, Principals, Rule
@@ -153,7 +153,7 @@ def _show_topics(
 
 
 @topics_app.command(name="export")
-@with_keys
+@as_verifier
 def topics_export(
     place: Place,
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold in clear what users do.")],
