@@ -61,7 +61,6 @@ DERIVED: Mapping[tuple[str, ...], str] = {
         "_tags",
         "next_ms",
     ): "in which of its blocks an answer lies: of all that it holds the order is kept",
-    ("features.schema.ReadRows", EVERY): "rows that were read before, and are read again",
     ("learners.exploration.Highest", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",

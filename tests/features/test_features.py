@@ -321,6 +321,56 @@ def test_ids_of_a_megabyte_and_unknown_names_are_refused_without_being_repeated(
             SCHEMA.encode({name: "de"})
 
 
+MANY_TAGS = [f"tag {number}" for number in range(21)]
+OTHER_SCHEMAS = [
+    declare({"member": {"kind": "boolean"}}),
+    declare(
+        {"text": {"kind": "embedding", "dimension": 3}, "topics": {"kind": "tags", "vocabulary": MANY_TAGS, "most": 21}}
+    ),
+    declare(
+        {
+            "a": {"kind": "time_of_day"},
+            "b": {"kind": "number", "range": [0, 1], "nodes": 2},
+            "c": {"kind": "day_of_week"},
+            "d": {"kind": "boolean"},
+            **{
+                f"x-{left}{right}": {"kind": "cross", "of": [left, right]}
+                for left in "abcd"
+                for right in "abcd"
+                if left < right
+            },
+        }
+    ),
+]
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, *OTHER_SCHEMAS])
+@given(seed=st.integers(0, 2**32 - 1), cut=st.integers(1, 90))
+@settings(max_examples=40, deadline=None)
+def test_rows_are_read_with_the_bits_of_their_blocks_whatever_is_read_together(schema, seed, cut):
+    rng = np.random.default_rng(seed)
+    shape = (90, schema.row_bytes)
+    raw = rng.integers(0, 256, shape, np.uint8) >> rng.choice([0, 5, 7], shape).astype(np.uint8)
+    raw[rng.random(shape) < 0.1] = 255
+    pieces = [raw[low : low + cut] for low in range(0, 90, cut)]
+    good = np.concatenate([schema.readable(piece) for piece in pieces])
+    for row, fine in zip(raw, good, strict=True):
+        with contextlib.nullcontext() if fine else pytest.raises(BadRows):
+            schema.read(row.tobytes())
+    valid = raw[good]
+    blocks = schema.blocks(schema.read(valid.tobytes()))
+    parts = [schema.compiled.read(valid[low : low + cut].tobytes()) for low in range(0, len(valid), cut)]
+    if parts:
+        cells, values = map(np.concatenate, zip(*parts, strict=True))
+        assert (cells[:, 1:] == blocks.cells + 1).all()
+        assert values[:, 1:].tobytes() == blocks.values.astype(np.float32).tobytes()
+        assert (cells[:, 0] == 0).all()
+        assert (values[:, 0] == 1).all()
+    lost = [schema.losses(piece.tobytes()) for piece in pieces]
+    assert not len(schema.readable(raw[:0]))
+    assert [one for piece in lost for one in piece] == [one for row in raw for one in schema.losses(row.tobytes())]
+
+
 def test_the_digest_does_not_depend_on_the_order_of_names_and_depends_on_all_else():
     turned = declare(dict(reversed(DECLARED.items())))
     assert turned.digest == SCHEMA.digest

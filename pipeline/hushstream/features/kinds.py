@@ -56,14 +56,14 @@ CROSS_LEVELS = 6
 STEPS = 65534
 """Number of parts of a number's range; the next value means missing."""
 
-_MISSING_STEP = 65535
-_DAY_STEPS = 43200
-_TIME_NODES = 6
+MISSING_STEP = 65535
+DAY_STEPS = 43200
+TIME_NODES = 6
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MOST_AGAINST_USUAL = 3.0
 """Largest number of tags of a value over the usual number: a visit is assumed to have a third of the largest number."""
 
-_UNIT = 32767
+UNIT = 32767
 """An embedding's coordinates are in units of 1/32767."""
 
 Int64 = NDArray[np.int64]
@@ -323,7 +323,7 @@ class Number(Feature):
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
-            return Encoded(_MISSING_STEP, Outcome.MISSING)
+            return Encoded(MISSING_STEP, Outcome.MISSING)
         number = finite(name, value, "a finite number")
         # NumPy computes the logarithm here as for a column: otherwise one value could be encoded differently alone.
         if self.scale == "log":
@@ -348,7 +348,7 @@ class Number(Feature):
         steps = np.clip(np.rint(place * STEPS), 0, STEPS)
         outside = np.where((values < self.low) | (values > self.high), Outcome.CLIPPED, Outcome.KNOWN)
         return (
-            np.where(missing, _MISSING_STEP, steps).astype("<u2"),
+            np.where(missing, MISSING_STEP, steps).astype("<u2"),
             np.where(missing, Outcome.MISSING, outside).astype(np.int64),
         )
 
@@ -356,7 +356,7 @@ class Number(Feature):
         return np.ones(len(column), dtype=np.bool_)
 
     def shares(self, column: NDArray[Any]) -> Shares:
-        missing = column == _MISSING_STEP
+        missing = column == MISSING_STEP
         place = np.where(missing, 0, column).astype(np.int64) * (self.nodes - 1)
         node, right = place // STEPS, place % STEPS
         cells = _pairs(np.where(missing, self.nodes, node), np.where(right > 0, node + 1, 0))
@@ -364,10 +364,10 @@ class Number(Feature):
         return Shares(cells, parts, np.full(len(column), STEPS, dtype=np.int64))
 
     def levels(self, column: NDArray[Any]) -> Int64:
-        return column.astype(np.int64) * (CROSS_LEVELS - 1) // _MISSING_STEP
+        return column.astype(np.int64) * (CROSS_LEVELS - 1) // MISSING_STEP
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
-        return np.where(column == _MISSING_STEP, 0.5, column / STEPS)
+        return np.where(column == MISSING_STEP, 0.5, column / STEPS)
 
     def within(self, low: float, high: float) -> str:
         ends = [
@@ -420,18 +420,18 @@ class TimeOfDay(Feature):
     """
 
     kind: ClassVar[str] = "time_of_day"
-    cells = _TIME_NODES
+    cells = TIME_NODES
     places = 2
     column = np.dtype("<u2")
     complete = False
-    level_names = tuple(f"{4 * part} to {4 * part + 4} h" for part in range(_TIME_NODES))
+    level_names = tuple(f"{4 * part} to {4 * part + 4} h" for part in range(TIME_NODES))
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
-            return Encoded(_MISSING_STEP, Outcome.MISSING)
+            return Encoded(MISSING_STEP, Outcome.MISSING)
         hours = _clock(name, value) if isinstance(value, str) else finite(name, value, "hours or HH:MM")
         outcome = Outcome.KNOWN if 0.0 <= hours < 24.0 else Outcome.CLIPPED
-        return Encoded(round(hours % 24.0 * (_DAY_STEPS / 24)) % _DAY_STEPS, outcome)
+        return Encoded(round(hours % 24.0 * (DAY_STEPS / 24)) % DAY_STEPS, outcome)
 
     def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         floats = _floats(name, values)
@@ -439,29 +439,29 @@ class TimeOfDay(Feature):
 
     def _encode(self, hours: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         missing = np.isnan(hours)
-        steps = np.rint(np.mod(np.where(missing, 0.0, hours), 24.0) * (_DAY_STEPS / 24)) % _DAY_STEPS
+        steps = np.rint(np.mod(np.where(missing, 0.0, hours), 24.0) * (DAY_STEPS / 24)) % DAY_STEPS
         outside = np.where((hours < 0.0) | (hours >= 24.0), Outcome.CLIPPED, Outcome.KNOWN)
         return (
-            np.where(missing, _MISSING_STEP, steps).astype("<u2"),
+            np.where(missing, MISSING_STEP, steps).astype("<u2"),
             np.where(missing, Outcome.MISSING, outside).astype(np.int64),
         )
 
     def valid(self, column: NDArray[Any]) -> Bools:
-        return np.asarray((column < _DAY_STEPS) | (column == _MISSING_STEP))
+        return np.asarray((column < DAY_STEPS) | (column == MISSING_STEP))
 
     def shares(self, column: NDArray[Any]) -> Shares:
-        known = (column != _MISSING_STEP).astype(np.int64)
-        place = column.astype(np.int64) * known * _TIME_NODES
-        node, right = place // _DAY_STEPS, place % _DAY_STEPS
-        cells = _pairs(node, np.where(right > 0, (node + 1) % _TIME_NODES, 0))
-        parts = _pairs((_DAY_STEPS - right) * known, right)
-        return Shares(cells, parts, np.full(len(column), _DAY_STEPS, dtype=np.int64))
+        known = (column != MISSING_STEP).astype(np.int64)
+        place = column.astype(np.int64) * known * TIME_NODES
+        node, right = place // DAY_STEPS, place % DAY_STEPS
+        cells = _pairs(node, np.where(right > 0, (node + 1) % TIME_NODES, 0))
+        parts = _pairs((DAY_STEPS - right) * known, right)
+        return Shares(cells, parts, np.full(len(column), DAY_STEPS, dtype=np.int64))
 
     def levels(self, column: NDArray[Any]) -> Int64:
-        return np.where(column == _MISSING_STEP, -1, column.astype(np.int64) * _TIME_NODES // _DAY_STEPS)
+        return np.where(column == MISSING_STEP, -1, column.astype(np.int64) * TIME_NODES // DAY_STEPS)
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
-        return np.where(column == _MISSING_STEP, 0.5, column / _DAY_STEPS)
+        return np.where(column == MISSING_STEP, 0.5, column / DAY_STEPS)
 
     def within(self, low: float, high: float) -> str:
         return f"{24 * low:.3g} to {24 * high:.3g} h"
@@ -668,15 +668,15 @@ class Embedding(Coordinates):
         largest = float(np.abs(found).max())
         length = largest * math.sqrt(float(np.square(found / largest).sum())) if largest else 0.0
         # Rounding toward zero keeps the length at most 1.
-        units = np.trunc(found / max(length, 1.0) * _UNIT)
+        units = np.trunc(found / max(length, 1.0) * UNIT)
         return Encoded(units.astype("<i2").tobytes(), Outcome.CLIPPED if length > 1.0 else Outcome.KNOWN)
 
     def valid(self, column: NDArray[Any]) -> Bools:
-        return np.asarray(np.square(column.astype(np.int64)).sum(axis=1) <= _UNIT**2)
+        return np.asarray(np.square(column.astype(np.int64)).sum(axis=1) <= UNIT**2)
 
     def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
         """(n, dimension) the vector itself."""
-        return np.asarray(column / float(_UNIT))
+        return np.asarray(column / float(UNIT))
 
 
 @dataclass(frozen=True, slots=True)

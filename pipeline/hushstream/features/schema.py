@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from hushstream.features import checks
 from hushstream.features.checks import BadDeclaration, BadRows, BadValue, require_name, type_name
-from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Number, Outcome, Shares
+from hushstream.features.compiled import CompiledRows
+from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Outcome, Shares
 
 MOST_FEATURES = 64
 MOST_CELLS = 65_535
@@ -119,6 +120,7 @@ class FeatureSchema:
         digest: of 16 bytes; it is equal exactly if two declarations are equal.
         cells: how many cells all blocks together have.
         places: largest number of cells with a share of one row.
+        compiled: reads many rows at once, as learners need them.
     """
 
     features: Mapping[str, Feature]
@@ -128,8 +130,8 @@ class FeatureSchema:
     digest: bytes = field(init=False, repr=False, compare=False)
     cells: int = field(init=False, repr=False, compare=False)
     places: int = field(init=False, repr=False, compare=False)
+    compiled: CompiledRows = field(init=False, repr=False, compare=False)
     _sizes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
-    _signs: tuple[tuple[slice, bytes, frozenset[bytes]], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Lay out rows and cells.
@@ -140,7 +142,6 @@ class FeatureSchema:
         columns = [(name, one.column) for name, one in self.features.items() if not isinstance(one, Cross)]
         object.__setattr__(self, "layout", np.dtype(columns))
         object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
-        object.__setattr__(self, "_signs", tuple(self._signs_of_loss()))
         table, cell, place = [], 0, 0
         for name, one in self.features.items():
             like = (one.signed, one.complete, one.usual, one.own_part)
@@ -149,6 +150,8 @@ class FeatureSchema:
         object.__setattr__(self, "table", tuple(table))
         object.__setattr__(self, "cells", cell)
         object.__setattr__(self, "places", place)
+        first = [(block.first_cell, block.first_place) for block in table]
+        object.__setattr__(self, "compiled", CompiledRows(self.features, first))
         # A learner reads the digest at every fold.
         content = {"version": _VERSION, "features": self.plain}
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
@@ -230,45 +233,15 @@ class FeatureSchema:
         return rows
 
     def readable(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """(n,) which of the rows (n, row bytes) are valid encodings. If one is not, each row is checked alone."""
-        try:
-            self.read(rows.tobytes())
-        except BadRows:
-            return np.array([self._reads(row.tobytes()) for row in rows], dtype=np.bool_)
-        return np.ones(len(rows), dtype=np.bool_)
-
-    def _reads(self, row: bytes) -> bool:
-        try:
-            self.read(row)
-        except BadRows:
-            return False
-        return True
+        """(n,) which of the rows (n, row bytes) are valid encodings."""
+        return self.compiled.valid(rows.tobytes())
 
     def losses(self, content: bytes) -> list[tuple[int, int]]:
         """Numbers of missing or unknown values, and of values at an end of their range, for each row from the wire.
 
         A value at an end was clipped, or is exactly there. Tags, embeddings and histograms are not counted.
         """
-        size, found = self.row_bytes, []
-        for low in range(0, len(content), size):
-            row, missing, clipped = content[low : low + size], 0, 0
-            for place, gap, ends in self._signs:
-                value = row[place]
-                missing, clipped = missing + (value == gap), clipped + (value in ends)
-            found.append((missing, clipped))
-        return found
-
-    def _signs_of_loss(self) -> Iterator[tuple[slice, bytes, frozenset[bytes]]]:
-        """Position of a value in a row, and its encodings of a missing value and of the ends of a range."""
-        low = 0
-        for name, size in self._sizes:
-            feature, place = self.features[name], slice(low, low + size)
-            ends = (feature.low, feature.high) if isinstance(feature, Number) else ()
-            gap, *known = (feature.encode(name, value).wire for value in (None, *ends))
-            if isinstance(gap, int):
-                written = (one.to_bytes(size, "little") for one in known if isinstance(one, int))
-                yield place, gap.to_bytes(size, "little"), frozenset(written)
-            low += size
+        return self.compiled.losses(content)
 
     def positions(self, rows: Rows) -> NDArray[np.float64]:
         """(n, features) the position of each value of checked rows on [0, 1], one column for each feature, by name.
@@ -322,56 +295,6 @@ class FeatureSchema:
 
 _NAME = re.compile(r"[A-Za-z_](?:[A-Za-z_ .-]|[0-9]{1,2}(?![0-9])){0,39}")
 """What a refusal repeats of an unknown feature's name: neither long numbers nor signs, so no id and no address."""
-
-_MOST_ROWS = 4096
-"""After so many rows all are forgotten."""
-
-
-class ReadRows:
-    """The latest rows of a schema as learners read them, side by side; what is asked for together is read together.
-
-    A decision is learned from later, so a row is needed twice; on a device, reading it is half of a decision's time.
-
-    Attributes:
-        cells: (n, places + 1) intp, the cell of the constant (0), then the cells of the blocks, numbered from 1.
-        powers: (n, 2, places + 1) float32, the values of these cells and their squares.
-    """
-
-    def __init__(self, schema: FeatureSchema) -> None:
-        """Begin without rows."""
-        places = schema.places + 1
-        self._schema = schema
-        self._places: dict[bytes, int] = {}
-        self.cells: NDArray[np.intp] = np.empty((0, places), np.intp)
-        self.powers: NDArray[np.float32] = np.empty((0, 2, places), np.float32)
-
-    def placed(self, rows: Sequence[bytes]) -> list[int]:
-        """Where rows stand in `cells` and `powers`, until the next call; those that are not known are read.
-
-        Raises:
-            BadRows: a row that `FeatureSchema.encode` never gives.
-        """
-        if len(self._places) > _MOST_ROWS:
-            self._places = {}
-        places = self._places
-        unread = list(dict.fromkeys(row for row in rows if row not in places))
-        if unread:
-            self._read(unread)
-        return [places[row] for row in rows]
-
-    def _read(self, rows: Sequence[bytes]) -> None:
-        schema, size, first = self._schema, len(rows), len(self._places)
-        if first + size > len(self.cells):
-            room = max(first, size)
-            self.cells = np.concatenate([self.cells, np.zeros((room, self.cells.shape[1]), np.intp)])
-            self.powers = np.concatenate([self.powers, np.zeros((room, *self.powers.shape[1:]), np.float32)])
-        blocks = schema.blocks(schema.read(b"".join(rows)))
-        some = slice(first, first + size)
-        self.cells[some, 1:] = blocks.cells + 1
-        self.powers[some, 0, 0] = 1.0
-        self.powers[some, 0, 1:] = blocks.values
-        np.square(self.powers[some, 0], out=self.powers[some, 1])
-        self._places.update(zip(rows, range(first, first + size), strict=True))
 
 
 def declare(given: Mapping[Any, Any]) -> FeatureSchema:

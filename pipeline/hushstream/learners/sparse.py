@@ -103,8 +103,10 @@ class SparseContext(NamedTuple):
     @classmethod
     def of(cls, cells: Integers, values: Floats) -> Self:
         """From cells and values of n contexts, (n, places) each."""
-        narrow = values.astype(np.float32)
-        return cls(cells.astype(np.intp), np.stack([narrow, narrow * narrow], axis=1))
+        powers = np.empty((len(values), 2, values.shape[1]), np.float32)
+        powers[:, 0] = values
+        np.square(powers[:, 0], out=powers[:, 1])
+        return cls(cells.astype(np.intp, copy=False), powers)
 
     def at(self, rows: int | Integers) -> SparseContext:
         """One context of n by its number, or some of them by theirs."""

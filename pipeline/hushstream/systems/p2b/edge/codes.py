@@ -37,9 +37,6 @@ class _OnCodes:
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def prepare(self, contexts: Iterable[NDArray[np.float32]]) -> None:
-        """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
-
     def kept(self, context: NDArray[np.float32]) -> NDArray[np.float32]:
         """See `SharedPolicy.kept`."""
         return context.copy()

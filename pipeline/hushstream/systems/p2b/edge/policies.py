@@ -30,9 +30,9 @@ Everything here is post-processing of releases: it costs no privacy.
 *Declared features.* The policy of an `EdgeAgent` where features are declared: it chooses and learns with sparse
 kernels.
 
-A context is the bytes of one feature row. A row's blocks (the cells of each feature and their values) are computed for
-all rows that are scored or learned from together, or when one row is needed. They are kept for the last few thousand
-rows; for older rows they are computed from the bytes again. So a decision that waits for feedback keeps a few bytes.
+A context is the bytes of one feature row, so a decision that waits for feedback keeps a few bytes. A row's cells and
+values are computed when they are needed, for all rows that are scored or learned from together
+(`hushstream.features.compiled`).
 
 Where items have names, a row of the model stands for one item, and later for another. A decision keeps the version of
 the catalogue behind its context. That version goes into the slot. If the row's item entered the catalogue after it,
@@ -51,7 +51,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue, CatalogueRules
-from hushstream.features.schema import ReadRows
 from hushstream.learners.exploration import Highest, LearnerError, only_best
 from hushstream.learners.linucb import LinUCBState
 from hushstream.learners.onehot import OneHotState
@@ -270,9 +269,6 @@ class SharedPolicy(Protocol):
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         """Fold an interaction of each of n different users into their own states, which change in place."""
 
-    def prepare(self, contexts: Iterable[NDArray[Any]]) -> None:
-        """Prepare for contexts that are scored next: does their common work at once, and changes no result."""
-
     def content(self, context: NDArray[Any], arm: int, level: int) -> bytes:
         """The content of a slot that holds this interaction."""
 
@@ -383,7 +379,7 @@ class FeaturePolicy:
         self.highest = self._kernel.highest
         self._catalogue = Catalogue(CatalogueRules(layout.arms, None, b"", numbered=True))
         self._models: SharedModels[FeatureState] = SharedModels(tracks, self._as_entered(cold))
-        self._rows = ReadRows(layout.schema)
+        self._rows = layout.schema.compiled
         self._cold = cold
 
     def follow(self, catalogue: Catalogue) -> None:
@@ -427,9 +423,6 @@ class FeaturePolicy:
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def prepare(self, contexts: Iterable[NDArray[np.uint8]]) -> None:
-        self._placed(contexts)
-
     def kept(self, context: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """See `SharedPolicy.kept`; the version of the catalogue follows the context."""
         return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._catalogue.version), np.uint8)
@@ -439,7 +432,7 @@ class FeaturePolicy:
         found, version = [UNSCORED] * len(states), self._catalogue.version
         current = (row for row, state in enumerate(states) if state.own is None or state.own.catalogue == version)
         for model, rows in _by_model(states, current):
-            owns, some = [states[row].own for row in rows], self._contexts(contexts[rows])
+            owns, some = [states[row].own for row in rows], self._read(contexts[rows].tobytes())
             scores = self._kernel.scores_of(model, owns, some)
             if not self._catalogue.full:
                 scores[:, ~self._catalogue.offered] = -np.inf
@@ -448,8 +441,7 @@ class FeaturePolicy:
         return found
 
     def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
-        (place,) = self._placed([context])
-        context_read = SparseContext(self._rows.cells[place], self._rows.powers[place])
+        context_read = self._read(context[: self.context_dimension].tobytes()).at(0)
         return self._kernel.scores(state.model, self._own(state), context_read)
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
@@ -459,7 +451,8 @@ class FeaturePolicy:
         for model, rows in _by_model(states, current):
             mine = [own for own in map(owns.__getitem__, rows) if own is not None]
             _, contexts, arms, rewards = zip(*map(lessons.__getitem__, rows), strict=True)
-            self._kernel.learn(model, mine, self._contexts(contexts), np.array(arms), np.array(rewards))
+            content = b"".join([context[: self.context_dimension].tobytes() for context in contexts])
+            self._kernel.learn(model, mine, self._read(content), np.array(arms), np.array(rewards))
 
     def content(self, context: NDArray[np.uint8], arm: int, level: int) -> bytes:
         layout = self._layout
@@ -572,14 +565,9 @@ class FeaturePolicy:
         for row in np.flatnonzero(state.late & catalogue.offered) if others.size and not shaped else ():
             lean(state.model, self._layout, int(row), others)
 
-    def _contexts(self, contexts: Iterable[NDArray[np.uint8]]) -> SparseContext:
-        """Sparse contexts, as they come or as they were `kept`."""
-        places = np.array(self._placed(contexts))
-        return SparseContext(self._rows.cells[places], self._rows.powers[places])
-
-    def _placed(self, contexts: Iterable[NDArray[np.uint8]]) -> list[int]:
-        """Where the rows of contexts stand among those that were read."""
-        return self._rows.placed([context[: self.context_dimension].tobytes() for context in contexts])
+    def _read(self, content: bytes) -> SparseContext:
+        """Sparse contexts of rows that lie one behind the other."""
+        return SparseContext.of(*self._rows.read(content))
 
 
 def _by_model(states: Sequence[FeatureState], rows: Iterable[int]) -> Iterable[tuple[SparseModel, list[int]]]:

@@ -707,7 +707,7 @@ AHEAD_AT_MOST = 256
 """Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
 
 AHEAD_AT_LEAST = 4
-"""The least number of contexts that are prepared together: for fewer it costs more than it saves."""
+"""The least number of contexts that are scored together: for fewer it costs more than it saves."""
 
 
 class LookAhead:
@@ -730,7 +730,6 @@ class LookAhead:
         agent_of: Callable[[str], EdgeAgent | None],
     ) -> None:
         """Score rows if all arms are eligible; who is not in memory may be new, and begins on one of ``tracks``."""
-        policy.prepare(columns.contexts[rows])
         users, eligible = columns.users, columns.eligible
         known: list[tuple[int, LearnerState, int]] = []
         for row in rows:
