@@ -510,7 +510,7 @@ def _own_copy(what: str, path: str, volume: str, files: str) -> Manifest:
 
 
 def _arguments(role: Role) -> list[str]:
-    marks = ["--paid-marks", _MARKS] if role.marks else []
+    marks = ["--release-marks", _MARKS] if role.marks else []
     return ["worker", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *_endpoints()]
 
 

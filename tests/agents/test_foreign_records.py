@@ -205,7 +205,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         found, said = await hushstream(tmp_path, bootstrap, "logs", "check", "--role", "shuffler")
         assert found == 0, said
         assert "Read journal-shuffler, marks-shuffler, state-shuffler: nothing foreign is there." in said
-        assert re.search("Not read: crowds, ledger.*`hushstream topics check --deployment ", said), said
+        assert re.search("Not read: window-sums, ledger.*`hushstream topics check --deployment ", said), said
         assert "0 records" not in said
         found, said = await hushstream(tmp_path, bootstrap, "logs", "check", "--role", "learner")
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.recovery.marks import HighWater, OlderThanPaid
+from hushstream.agents.recovery.marks import HighWater, OlderThanReleased
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
@@ -39,7 +39,7 @@ def mark(sequence: int, journal: str = "aa", generation: int = 0) -> Mark:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "paid").iterdir())
+    return sorted(path.name for path in (folder / "release-marks").iterdir())
 
 
 def test_the_highest_mark_of_each_journal_is_told(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_mark_outlives_its_writer_and_belongs_to_one_role_of_one_deployment(
 
 def test_a_mark_is_its_owners_alone(tmp_path: Path) -> None:
     marks(tmp_path).raise_to(0, mark(7))
-    paths = [tmp_path / "paid", *(tmp_path / "paid").iterdir()]
+    paths = [tmp_path / "release-marks", *(tmp_path / "release-marks").iterdir()]
     assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o700, 0o600]
 
 
@@ -98,7 +98,7 @@ def test_a_journal_that_comes_back_after_another_is_still_held_to_its_mark(tmp_p
 
 
 def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
-    high = marks(tmp_path / "state", paid_marks=tmp_path / "marks")
+    high = marks(tmp_path / "state", release_marks=tmp_path / "marks")
     high.raise_to(0, mark(7))
     assert list((tmp_path / "marks").iterdir())
     assert not (tmp_path / "state").exists()
@@ -108,13 +108,13 @@ def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
 def test_a_damaged_mark_is_refused_not_believed(tmp_path: Path, position: int) -> None:
     high = marks(tmp_path)
     high.raise_to(0, mark(7))
-    (path,) = (tmp_path / "paid").iterdir()
+    (path,) = (tmp_path / "release-marks").iterdir()
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
+    with pytest.raises(OlderThanReleased, match=r"damaged|readable"):
         high.noted(0)
-    with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
+    with pytest.raises(OlderThanReleased, match=r"damaged|readable"):
         marks(tmp_path).raise_to(0, mark(8))
 
 
@@ -157,15 +157,15 @@ def test_the_folder_is_gone_through_for_the_first_mark_only(tmp_path: Path, monk
 
 
 def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
-    (tmp_path / "paid").write_text("in the way", encoding="utf-8")
+    (tmp_path / "release-marks").write_text("in the way", encoding="utf-8")
     with pytest.raises(JournalLost, match="the mark could not be written"):
         marks(tmp_path).raise_to(0, mark(7))
 
 
 def test_a_file_that_says_no_place_is_not_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "paid").mkdir()
-    (tmp_path / "paid" / "dep.shuffler.0.aa.7.json").write_text("of another form", encoding="utf-8")
-    with pytest.raises(OlderThanPaid, match="expected the name of a mark to end with GENERATION-RECORD"):
+    (tmp_path / "release-marks").mkdir()
+    (tmp_path / "release-marks" / "dep.shuffler.0.aa.7.json").write_text("of another form", encoding="utf-8")
+    with pytest.raises(OlderThanReleased, match="expected the name of a mark to end with GENERATION-RECORD"):
         marks(tmp_path).noted(0)
 
 

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.kafka.administration import journal_label, pack_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import recovery as recovering
-from hushstream.agents.recovery.marks import NOTHING_MORE, HighWater, OlderThanPaid, ReleaseMarks
+from hushstream.agents.recovery.marks import NOTHING_MORE, HighWater, OlderThanReleased, ReleaseMarks
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import RecoveredMachine, Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -63,7 +63,7 @@ class Role:
         self.zone = "edge" if learner else "shuffler"
         self.inputs = ("contexts", "clicks") if learner else ("reports",)
         self.journal = "decisions" if learner else "journal-shuffler"
-        self.outputs = ("reports", "lift", "ledger-edge") if learner else ("crowds", "ledger")
+        self.outputs = ("reports", "lift", "ledger-edge") if learner else ("window-sums", "ledger")
         self.marks = f"marks-{self.zone}"
         self.tracks = 1 + system.track_count if learner else 1
         self.spending_terms = system.ledgers[self.outputs[-1]]
@@ -204,18 +204,18 @@ class Worker:
         """A window of the shuffler; gives its noised sums."""
         for number, report in enumerate(reports):
             self.rig.slot(first + number, report)
-        crowds = self.rig.crowds(self.rig.fold())
+        windows = self.rig.sums_of(self.rig.fold())
         await self.publish()
         role = self.cluster.role
         shape = (role.rigs.CODES, role.rigs.ARMS)
         return [
-            np.stack([np.frombuffer(crowd[n], "<i8").reshape(shape) for n in ("ones", "zeros")]) for crowd in crowds
+            np.stack([np.frombuffer(window[n], "<i8").reshape(shape) for n in ("ones", "zeros")]) for window in windows
         ]
 
 
 async def word_of(cluster: Cluster, *commits: str) -> str:
     """What an operator would have to name to go on with a cluster, as its refusal says."""
-    with pytest.raises(OlderThanPaid) as refusal:
+    with pytest.raises(OlderThanReleased) as refusal:
         await Worker(cluster).take_up(*commits)
     return str(refusal.value).split("--accept-loss ")[1].split(" ")[0]
 
@@ -310,7 +310,7 @@ async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffle
     """The newer topics may come back, and with them this snapshot is good."""
     first, older, _ = await lost_windows(shuffler)
     first.save()
-    with pytest.raises(OlderThanPaid, match="ends at record 1, but a release was sent with record 3"):
+    with pytest.raises(OlderThanReleased, match="ends at record 1, but a release was sent with record 3"):
         await Worker(older, "first").take_up()
     again = await Worker(shuffler, "first").take_up()
     assert (again.recovered.sequence, again.recovered.replayed) == (3, 0)
@@ -341,7 +341,7 @@ async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler:
     for number, mark in enumerate(marks):
         await older.append(older.role.marks, mark, str(number).encode())
     commit = pack_mark(journal_label(first.recovered.journal, 0), 2)
-    with pytest.raises(OlderThanPaid, match="ends at record 1, but the group has committed all up to record 2"):
+    with pytest.raises(OlderThanReleased, match="ends at record 1, but the group has committed all up to record 2"):
         await Worker(older).take_up(commit)
     assert (await Worker(older).take_up(pack_mark(first.recovered.journal, 1))).recovered.sequence == 1
     heir = await Worker(older, accept=(await word_of(older, commit),)).take_up(commit)
@@ -349,7 +349,7 @@ async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler:
     await heir.window(200, FOUND)
     assert (await Worker(older).take_up(commit)).recovered.sequence == 2, "commits of the lost history count no more"
     later = pack_mark(journal_label(first.recovered.journal, 5), 2)
-    with pytest.raises(OlderThanPaid, match="committed work of a generation that the topic of marks lacks"):
+    with pytest.raises(OlderThanReleased, match="committed work of a generation that the topic of marks lacks"):
         await Worker(older).take_up(later)
 
 
@@ -366,12 +366,12 @@ async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(
     await first.window(400, LOST)
     monkeypatch.setattr(recovering, "PORTION_OUTPUTS", 1)
     older = await shuffler.older(ends)
-    with pytest.raises(OlderThanPaid, match="ends at record 4"):
+    with pytest.raises(OlderThanReleased, match="ends at record 4"):
         await Worker(older).take_up()
     assert [older.records(topic) for topic in older.role.outputs] == [[], []]
     whole = await Worker(shuffler).take_up()
     assert whole.recovered.resent == 10
-    assert len(shuffler.records("crowds")) == 5
+    assert len(shuffler.records("window-sums")) == 5
 
 
 # The suspected rollback behind an operator's word.
@@ -514,7 +514,7 @@ async def test_a_refusal_says_beforehand_whether_the_budget_pays_for_anything_be
         ends = ends or cluster.ends()
         assert await worker.window(1000 * loss + 100, LOST)
         cluster = await cluster.older(ends)
-        with pytest.raises(OlderThanPaid) as refusal:
+        with pytest.raises(OlderThanReleased) as refusal:
             await Worker(cluster).take_up()
         last = loss == lives - 1
         assert (NOTHING_MORE in str(refusal.value)) == last

@@ -21,7 +21,7 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.agents.partition.driver import PartitionDriver, Tools
-from hushstream.agents.recovery.marks import HighWater, OlderThanPaid, ReleaseMarks, mark_key
+from hushstream.agents.recovery.marks import HighWater, OlderThanReleased, ReleaseMarks, mark_key
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import RecoveredMachine, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -331,7 +331,7 @@ async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
     other = zone.worker()
-    with pytest.raises(OlderThanPaid, match=r"ends at record 6, but a release was sent with record 7"):
+    with pytest.raises(OlderThanReleased, match=r"ends at record 6, but a release was sent with record 7"):
         await taken_up(other, sequence=6)
     assert await taken_up(other, sequence=7) == 0
 
@@ -339,7 +339,7 @@ async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(
 async def test_a_new_journal_is_refused_on_every_worker_of_the_zone(zone: Zone) -> None:
     await taken_up(zone.worker())
     for journal, sequence in (("bb", 0), ("bb", 5)):
-        with pytest.raises(OlderThanPaid, match=r"another journal has released here \(aa\)"):
+        with pytest.raises(OlderThanReleased, match=r"another journal has released here \(aa\)"):
             await taken_up(zone.worker(), journal, sequence)
 
 
@@ -356,7 +356,7 @@ async def test_an_owner_that_sleeps_before_its_append_lowers_no_mark_when_it_wak
     await waking
     for there in (zone, await zone.compacted()):
         assert (await read(there.worker())).highest("aa") == 31
-        with pytest.raises(OlderThanPaid, match="record 31"):
+        with pytest.raises(OlderThanReleased, match="record 31"):
             await taken_up(there.worker(), sequence=30)
 
 
@@ -400,36 +400,36 @@ async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_it
 ) -> None:
     marks = zone.worker()
     evidence = await read(marks, "hushstream/1 cafe 3", "")
-    with pytest.raises(OlderThanPaid, match="the group g has committed work on journal cafe"):
+    with pytest.raises(OlderThanReleased, match="the group g has committed work on journal cafe"):
         marks.require(evidence, 0, None, 0)
-    await zone.create("crowds", "ledger")
-    assert not (await read(zone.worker("crowds", "ledger"))).signs
+    await zone.create("window-sums", "ledger")
+    assert not (await read(zone.worker("window-sums", "ledger"))).signs
     await zone.put("ledger", b"an entry of the other partition", partition=1)
-    assert not (await read(zone.worker("crowds", "ledger"))).signs
-    await zone.put("crowds", b"a crowd")
-    (sign,) = (await read(zone.worker("crowds", "ledger"))).signs
-    assert sign.startswith(f"topic {zone.prefix}crowds is not empty")
+    assert not (await read(zone.worker("window-sums", "ledger"))).signs
+    await zone.put("window-sums", b"sums")
+    (sign,) = (await read(zone.worker("window-sums", "ledger"))).signs
+    assert sign.startswith(f"topic {zone.prefix}window-sums is not empty")
     await zone.put("ledger", b"an entry")
-    marks = zone.worker("crowds", "ledger")
+    marks = zone.worker("window-sums", "ledger")
     evidence = await read(marks)
-    with pytest.raises(OlderThanPaid, match=r"crowds is not empty.*; topic .*ledger is not empty"):
+    with pytest.raises(OlderThanReleased, match=r"window-sums is not empty.*; topic .*ledger is not empty"):
         marks.require(evidence, 0, None, 0)
 
 
 async def test_what_another_partition_has_released_is_no_sign_against_this_one(zone: Zone) -> None:
-    await zone.create("crowds")
-    marks = zone.worker("crowds")
+    await zone.create("window-sums")
+    marks = zone.worker("window-sums")
     marks.seal(1)
     await marks.begin(1, ReleaseEvidence(), "bb", 0, False)
-    await zone.put("crowds", b"a crowd of partition 1")
-    assert not (await read(zone.worker("crowds"))).signs
+    await zone.put("window-sums", b"sums of partition 1")
+    assert not (await read(zone.worker("window-sums"))).signs
 
 
 async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone: Zone) -> None:
     first = zone.worker()
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
-    with pytest.raises(OlderThanPaid, match=r"--accept-loss 0:aa:1 \(releases made"):
+    with pytest.raises(OlderThanReleased, match=r"--accept-loss 0:aa:1 \(releases made"):
         await taken_up(zone.worker(), sequence=4)
     word = ("0:aa:1",)
     assert await taken_up(zone.worker(accept=word), sequence=4) == 1
@@ -439,7 +439,7 @@ async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone:
     await heir.raise_to(0, "aa", 1, 6, a_release())
     await first.raise_to(0, "aa", 0, 9, a_release())  # a sleeper of the lost history
     assert await taken_up(zone.worker(), sequence=6) == 1
-    with pytest.raises(OlderThanPaid, match="--accept-loss 0:aa:2 "):
+    with pytest.raises(OlderThanReleased, match="--accept-loss 0:aa:2 "):
         await taken_up(zone.worker(accept=word), sequence=5)
 
 
@@ -450,7 +450,7 @@ async def test_a_new_journal_is_begun_by_the_operators_word(zone: Zone) -> None:
     assert marks.require(evidence, 0, None, 0)
     assert await taken_up(marks, "bb") == 1
     assert await taken_up(zone.worker(), "bb", 3) == 1
-    with pytest.raises(OlderThanPaid, match="another journal"):
+    with pytest.raises(OlderThanReleased, match="another journal"):
         await taken_up(zone.worker(), "aa", 30)
 
 
@@ -464,12 +464,12 @@ async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_ma
     again = emptied.worker()
     again.files = first.files
     evidence = await read(again)
-    with pytest.raises(OlderThanPaid, match="marks that the topic lacks"):
+    with pytest.raises(OlderThanReleased, match="marks that the topic lacks"):
         again.require(evidence, 0, None, 0)
 
 
 async def test_an_old_state_folder_is_not_believed_where_the_topic_says_nothing_of_its_journal(zone: Zone) -> None:
-    with pytest.raises(OlderThanPaid, match="the topic of marks holds none of it"):
+    with pytest.raises(OlderThanReleased, match="the topic of marks holds none of it"):
         await taken_up(zone.worker(), sequence=12)
 
 
@@ -506,7 +506,7 @@ async def test_a_foreign_record_under_no_marks_key_is_skipped_and_counted_and_lo
     assert (await read(other)).highest("aa") == 7
     assert (await read(other)).highest("aa") == 7
     assert counted == [TOPIC]
-    with pytest.raises(OlderThanPaid, match="a release was sent with record 7"):
+    with pytest.raises(OlderThanReleased, match="a release was sent with record 7"):
         await taken_up(other, sequence=6)
 
 
@@ -520,12 +520,12 @@ async def test_a_foreign_record_that_may_have_taken_a_marks_place_stops_the_part
     key = mark_key("counting", 0, Mark("aa", 7), owner._writer)
     await zone.put(TOPIC, foreign_values()[kind], key=key)
     compacted = await zone.compacted()
-    with pytest.raises(OlderThanPaid, match=r"offset \d+: expected .*under the key of a mark.*logs repair marks"):
+    with pytest.raises(OlderThanReleased, match=r"offset \d+: expected .*under the key of a mark.*logs repair marks"):
         await taken_up(compacted.worker(), sequence=6)
     await owner.raise_to(0, "aa", 0, 8, a_release())
     later = await zone.compacted()
     assert (await read(later.worker())).highest("aa") == 8
-    with pytest.raises(OlderThanPaid, match="a release was sent with record 8"):
+    with pytest.raises(OlderThanReleased, match="a release was sent with record 8"):
         await taken_up(later.worker(), sequence=7)
 
 
@@ -539,7 +539,7 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
     await zone.delete()
     if left != "nothing":
         await owner.raise_to(0, "aa", 0, 8, a_release())
-    with pytest.raises(OlderThanPaid, match=r"marks were deleted.*repair marks --role counting.*pays for an epoch"):
+    with pytest.raises(OlderThanReleased, match=r"marks were deleted.*repair marks --role counting.*pays for an epoch"):
         await taken_up(zone.worker(), sequence=8)
     rebuilt = Mark("aa", 8, generation=1, accepted=True)
     await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
@@ -548,5 +548,5 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
         "with it the suspected rollback that opens an epoch"
     )
     assert await taken_up(zone.worker(), sequence=8) == 1
-    with pytest.raises(OlderThanPaid, match="ends at record 7, but a release was sent with record 8"):
+    with pytest.raises(OlderThanReleased, match="ends at record 7, but a release was sent with record 8"):
         await taken_up(zone.worker(), sequence=7)

@@ -218,8 +218,8 @@ def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outla
         return {pair["partition"]: pair["reason"] for pair in pairs}
 
     assert shown() == {"0": "inputs_deleted", "2": OTHER}
-    metrics.stopped({2: "older_than_paid"})
-    assert shown() == {"2": "older_than_paid"}
+    metrics.stopped({2: "older_than_released"})
+    assert shown() == {"2": "older_than_released"}
 
 
 def test_a_worker_that_ended_shows_why_until_it_works_again(metrics: Metrics) -> None:

@@ -435,4 +435,4 @@ async def test_a_state_folder_that_was_deleted_is_made_again(bench: Any, harness
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
     assert (folder / "deleted" / "deleted" / "0.snapshot").exists()
-    assert list((folder / "paid").glob("*.json")), "marks are noted again"
+    assert list((folder / "release-marks").glob("*.json")), "marks are noted again"

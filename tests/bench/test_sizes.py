@@ -16,7 +16,7 @@ SMALL = {
     "colin": {"users": 4, "rounds": 4, "rounds_per_phase": 2, "rows": 4, "dimension": 3},
 }
 TOPICS = {
-    "p2b": {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"},
+    "p2b": {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "window-sums", "ledger", "models"},
     "colin": {"contexts", "clicks", "decisions", "rewards", "journal-counter", "releases", "ledger", "models"},
 }
 ROLES = {"p2b": ("learner", "shuffler", "aggregator"), "colin": ("learner", "counter", "aggregator")}

@@ -133,7 +133,7 @@ def deployed(frozen: Any, harness: Any) -> Callable[..., Any]:
     counts = {"learner": load("frozen").LEARNERS, "shuffler": load("frozen").SHUFFLERS, "aggregator": 2}
     others = {
         "learner": {"reports": counts["shuffler"], "interactions": 2, "models": 2},
-        "shuffler": {"crowds": 2},
+        "shuffler": {"window-sums": 2},
         "aggregator": {},
     }
 

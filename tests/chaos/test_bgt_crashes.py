@@ -112,10 +112,10 @@ async def test_topics_older_than_what_was_released_are_refused(
 ) -> None:
     for role in ("rater", "collector"):
         paid = str(tmp_path / f"paid-{role}")
-        async with deployed_ratings(bench, role, "whole", paid_marks=paid) as run:
+        async with deployed_ratings(bench, role, "whole", release_marks=paid) as run:
             await run.finish()
             audit = await run.audit()
-        kept = {"deployment": run.values["deployment"], "role": run.values["role"], "paid_marks": paid}
+        kept = {"deployment": run.values["deployment"], "role": run.values["role"], "release_marks": paid}
         older = deployed_ratings(bench, role, "older", **kept, datadir=str(tmp_path / role))
         older.copied_journals = {home: values[:2] for home, values in audit.journals.items()}
         async with older:

@@ -244,12 +244,12 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
 async def test_topics_older_than_what_was_released_are_refused_though_one_debit_paid_for_all(
     bench: Any, deployed_related: Any, kind: str, tmp_path: Path
 ) -> None:
-    async with deployed_related(bench, kind, "whole", paid_marks=str(tmp_path / "paid")) as run:
+    async with deployed_related(bench, kind, "whole", release_marks=str(tmp_path / "paid")) as run:
         await run.finish()
         audit = await run.audit()
     assert len(audit.releases["ledger", 0]) == 1, "one debit pays for all"
     last = 2 * len(audit.journals[0]) // 3
-    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "paid_marks": str(tmp_path / "paid")}
+    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "release_marks": str(tmp_path / "paid")}
     older = deployed_related(bench, kind, "older", **kept, datadir=str(tmp_path / "state"))
     older.copied_journals = {home: values[:last] for home, values in audit.journals.items()}
     async with older:

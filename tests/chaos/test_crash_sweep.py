@@ -1,7 +1,7 @@
 """The roles that run in production, killed at each step of the protocol: third form of equality.
 
 Disturbed and undisturbed runs fold the same frozen logs under the fixed schedule. Journals must be equal record
-by record; of each topic that is sent at least once (reports, interactions, crowds, ledger, dead letters) a
+by record; of each topic that is sent at least once (reports, interactions, window-sums, ledger, dead letters) a
 reader drops repeats of identical bytes, and what remains must be equal, for each writer in the same order.
 """
 

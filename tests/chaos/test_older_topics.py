@@ -28,7 +28,7 @@ pytestmark = [
 async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_sent(
     bench: Any, deployed: Callable[..., Any], tmp_path: Path
 ) -> None:
-    async with deployed(bench, "shuffler", "older", snapshot_interval_seconds=1000, paid_marks=str(tmp_path)) as run:
+    async with deployed(bench, "shuffler", "older", snapshot_interval_seconds=1000, release_marks=str(tmp_path)) as run:
         await run.finish()
         before = await run.audit()
         high = HighWater(run.settings)
@@ -113,14 +113,14 @@ async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(
         assert "--accept-loss 0:new:1 (releases made from the lost records remain" in log
 
 
-async def test_a_new_journal_is_refused_where_crowds_were_released_and_no_mark_is_left(
+async def test_a_new_journal_is_refused_where_sums_were_released_and_no_mark_is_left(
     bench: Any, deployed: Callable[..., Any]
 ) -> None:
-    run = deployed(bench, "shuffler", "crowds-left")
+    run = deployed(bench, "shuffler", "sums-left")
     run.with_genesis = False
     async with run:
-        await run.append({("crowds", 0): [(1, b"a crowd of a journal that is lost")]})
-        await refused(run, "crowds is not empty, and a new journal has released nothing")
+        await run.append({("window-sums", 0): [(1, b"sums of a journal that is lost")]})
+        await refused(run, "window-sums is not empty, and a new journal has released nothing")
 
 
 async def test_a_journal_whose_marks_are_gone_is_refused(bench: Any, deployed: Callable[..., Any]) -> None:

@@ -154,11 +154,11 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
 async def test_topics_older_than_what_was_released_are_refused_though_one_debit_paid_for_all(
     bench: Any, deployed_records: Any, tmp_path: Path
 ) -> None:
-    async with deployed_records(bench, "node", "whole", paid_marks=str(tmp_path / "paid")) as run:
+    async with deployed_records(bench, "node", "whole", release_marks=str(tmp_path / "paid")) as run:
         await run.finish()
         audit = await run.audit()
     last = 2 * len(audit.journals[0]) // 3
-    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "paid_marks": str(tmp_path / "paid")}
+    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "release_marks": str(tmp_path / "paid")}
     older = deployed_records(bench, "node", "older", **kept, datadir=str(tmp_path / "state"))
     older.copied_journals = {home: values[:last] for home, values in audit.journals.items()}
     async with older:

@@ -56,7 +56,7 @@ def shufflers(short: Any, real_roles: Any, harness: Any, key_seed: int) -> Calla
             short.of("shuffler"),
             HOMES,
             {"fixed_records": 16, **settings},
-            {"crowds": 2},
+            {"window-sums": 2},
         )
 
     return make
@@ -70,10 +70,10 @@ def require_spent(audit: Any, written: dict[Any, Any], system: Any) -> None:
         assert len(records) > PAID + 2, "windows went on closing"
         debits = [record["debit"]["epsilon_micro"] for record in records]
         assert debits == [price] + [0] * (len(records) - 1)
-    crowds = {codec.decode(record.value)[1]["window_id"] for record in written["crowds", 0]}
+    windows = {codec.decode(record.value)[1]["window_id"] for record in written["window-sums", 0]}
     entries = {codec.decode(record.value)[1]["entry_id"] for home in range(HOMES) for record in written["ledger", home]}
-    assert crowds == entries
-    assert len(crowds) == PAID * HOMES
+    assert windows == entries
+    assert len(windows) == PAID * HOMES
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -88,7 +88,7 @@ async def spent_calm(bench: Any, harness: Any, shufflers: Callable[..., Any], sh
 
 
 async def written_by(run: Any) -> dict[Any, Any]:
-    places = [("crowds", 0), *(("ledger", home) for home in range(HOMES))]
+    places = [("window-sums", 0), *(("ledger", home) for home in range(HOMES))]
     return {place: await run.records_of(place) for place in places}
 
 

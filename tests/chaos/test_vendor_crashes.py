@@ -173,11 +173,11 @@ async def test_topics_older_than_what_was_released_are_refused(
 ) -> None:
     async def older(role: str) -> None:
         paid = str(tmp_path / role / "paid")
-        async with deployed_vendors(bench, role, "whole", paid_marks=paid) as run:
+        async with deployed_vendors(bench, role, "whole", release_marks=paid) as run:
             await run.finish()
             audit = await run.audit()
         last = 2 * len(audit.journals[0]) // 3
-        kept = {"deployment": run.values["deployment"], "role": run.values["role"], "paid_marks": paid}
+        kept = {"deployment": run.values["deployment"], "role": run.values["role"], "release_marks": paid}
         again = deployed_vendors(bench, role, "older", **kept, datadir=str(tmp_path / role / "state"))
         again.copied_journals = {home: values[:last] for home, values in audit.journals.items()}
         async with again:

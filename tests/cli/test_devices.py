@@ -87,7 +87,7 @@ def test_devices_have_no_learner_workers(cli: Any, refused: Callable[..., str], 
     assert "expected a role of deployment shop (shuffler, aggregator), got 'learner'; users' devices do the" in line
     assert "got kind edge, where all of a user's state is on the user's device" in refused("forget", "ann", *where)
     held = {content["topic"] for content in cli("guarantee", deployment, "--json").json["seen"]}
-    assert held == {"reports", "crowds", "models", "statements"}
+    assert held == {"reports", "window-sums", "models", "statements"}
     assert cli("statement", "--deployment", deployment, "--json").json["guarantee"]["mechanism"]["deployment"] == "edge"
 
 

@@ -78,7 +78,7 @@ def test_each_command_that_a_check_prints_works_as_it_is_printed(cli, bootstrap,
 
     async def widen():
         async with Connection(bootstrap, "added.").admin("add partitions") as admin:
-            await admin.create_partitions({f"added.{name}": NewPartitions(9) for name in ("contexts", "crowds")})
+            await admin.create_partitions({f"added.{name}": NewPartitions(9) for name in ("contexts", "window-sums")})
 
     asyncio.run(widen())
     printed = re.findall("`hushstream ([^`]+)`", cli("topics", "check", *place).out)
@@ -154,7 +154,7 @@ def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, 
     told = cli("topics", "export", tmp_path / "out", *place, "--role", "aggregator").out
     assert told.endswith("it holds what aggregator sees: keep it in that zone\n")
     assert {path.name.rpartition("-")[0] for path in (tmp_path / "out").glob("*.log")} == {
-        "crowds", "interactions", "models", "dead-letters-server", "state-aggregator"
+        "window-sums", "interactions", "models", "dead-letters-server", "state-aggregator"
     }  # fmt: skip
     verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
     assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
@@ -194,7 +194,7 @@ def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refus
     assert "key" in refused("logs", "trim", *place, "--keys", tmp_path / "none")
 
 
-@pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"])
+@pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "window-sums", "ledger", "models"])
 def test_one_changed_byte_in_a_topic_is_exit_code_one(cli, folder, logs, tmp_path, topic):
     source = next(s for s, part in sorted(logs.parts.items()) if s[0] == topic and len(part.records) > 0)
     part = logs.part(source)
@@ -473,8 +473,8 @@ def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rig
     ones = np.outer([1, 5, 2], 100 * rigs.cell_budgets(core.linear.layout)).astype("<i8")
     own = {"window_id": bytes(16), "slots": 300, "variance": 1e6, "private_as_stated": True}
     sums = {"ones": ones.tobytes(), "zeros": (6 * ones.max(0) - ones).tobytes()}
-    crowd = {**terms_of(core).crowd, **core.price_fields, **own, **sums, **core.window_rules().item_rows._asdict()}
-    made = rigs.AggregatorRig(core).give([encode(core.form.crowd_record, crowd)])
+    window = {**terms_of(core).record, **core.price_fields, **own, **sums, **core.window_rules().item_rows._asdict()}
+    made = rigs.AggregatorRig(core).give([encode(core.form.sums_record, window)])
     _append(bootstrap, f"{name}.models", made.steps[-1].journal)
     assert cli("model", "export", file, "--format", form, *place).out.startswith(f"{file}: ")
     model = ExportedModel.read(file.read_bytes())
@@ -488,7 +488,7 @@ def _model_of(rigs, core, window):
     for number in range(window + 1):
         sums = np.zeros(shape, np.int64)
         sums[:, number] = 50
-        crowd = rigs.crowd_values(rigs.make_system(), 1)[0]
+        released = rigs.window_sums_values(rigs.make_system(), 1)[0]
         fields = {
             "window_id": bytes([number]) * 16,
             "codes": core.codes,
@@ -498,7 +498,7 @@ def _model_of(rigs, core, window):
             "zeros": (50 - sums).astype("<i8").tobytes(),
             "config_digest": core.digest,
         }
-        seen = rig.give([rigs.changed(crowd, **fields)])
+        seen = rig.give([rigs.changed(released, **fields)])
     return seen.steps[-1].journal
 
 

@@ -279,8 +279,8 @@ async def test_many_users_over_the_direct_runner_each_get_their_own_answers(rigs
         await client.end_phase(0)
         await settle()
     assert np.shape(played) == (20, 3)
-    crowds = [codec.decode(record.value)[1] for record in memory.slice("crowds", 0, 0).records]
-    assert sum(crowd["slots"] for crowd in crowds) == 20
+    windows = [codec.decode(record.value)[1] for record in memory.slice("window-sums", 0, 0).records]
+    assert sum(window["slots"] for window in windows) == 20
 
 
 class _LateLog:

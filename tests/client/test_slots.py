@@ -343,7 +343,7 @@ def test_records_that_are_no_decisions_are_passed_over(writer, rigs):
     (_, fields) = rigs.codec.decode(second)
     third = rigs.changed(second, head={**fields["head"], "sequence": 3, "inputs": []}, arms=b"\0" * 7)
     fourth = rigs.changed(second, head={**fields["head"], "sequence": 4, "inputs": []}, policies=b"\x09")
-    junk = [b"", b"junk", second[:-3], rigs.crowd_values(writer.rig.system, 1)[0]]
+    junk = [b"", b"junk", second[:-3], rigs.window_sums_values(writer.rig.system, 1)[0]]
     assert read(DecisionReader(), [first, *junk, second, third, fourth, *junk]) == ["e0", "e1"]
 
 

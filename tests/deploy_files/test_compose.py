@@ -67,7 +67,7 @@ def test_release_marks_lie_on_a_volume_of_their_own_for_every_role_that_has_any(
         service = compose["services"][role]
         command, mounts = " ".join(service["command"]), service["volumes"]
         kept = f"marks-{role}:/var/lib/hushstream/marks" in mounts
-        assert kept == ("--paid-marks /var/lib/hushstream/marks" in command) == MARKED[role], role
+        assert kept == ("--release-marks /var/lib/hushstream/marks" in command) == MARKED[role], role
 
 
 def test_every_container_is_confined_and_pinned(compose: Any, zone: Any) -> None:

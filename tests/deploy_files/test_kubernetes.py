@@ -461,7 +461,7 @@ def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
         role = worker["metadata"]["labels"]["hushstream.io/role"]
         assert claims == (["state", "marks"] if role != "aggregator" else ["state"])
         assert set(claims) <= {mount["name"] for mount in main["volumeMounts"]}
-        assert ("--paid-marks" in main["args"]) == ("marks" in claims)
+        assert ("--release-marks" in main["args"]) == ("marks" in claims)
 
 
 def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str, list[Any]]) -> None:

@@ -39,7 +39,7 @@ KAFKAS = ("agents/kafka/logs.py", "recovery/marks.py", "broker/cleaning.py")
 PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md")] if "node_modules" not in path.parts]
 CODE = sorted(path for part in ("pipeline", "agents", "replay") for path in (ROOT / part).rglob("*.py"))
 _WORDS = re.compile("|".join(rf"\b(?:{word})\b" for word in WORDS), re.IGNORECASE)
-_OF_PAGES = re.compile(r"(?<![`_.-])\b(?:prices?|crowd)\b(?![`_-])", re.IGNORECASE)
+_OF_PAGES = re.compile(r"(?<![`_.-])\b(?:prices?|crowds?)\b(?![`_-])", re.IGNORECASE)
 """A privacy cost; noised sums. Code and the page that is made of it name them shortly."""
 
 

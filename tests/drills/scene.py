@@ -50,7 +50,7 @@ class Learner:
         self._marks, self._log = folder / f"marks-{name}", folder / f"{name}.log"
         self._command = [
             str(COMMAND), "worker", role, "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
-            "--state", str(self.state), "--paid-marks", str(self._marks), "--snapshot-interval", "2", *options,
+            "--state", str(self.state), "--release-marks", str(self._marks), "--snapshot-interval", "2", *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
         self.peers: tuple[Learner, ...] = ()

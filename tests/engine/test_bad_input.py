@@ -170,8 +170,8 @@ def test_a_bad_slot_is_a_dead_letter_and_the_window_closes_without_it(rigs, name
     rig.slot(3, Report(1, 2, 1))
     seen = rig.fold()
     assert seen.reasons == [reason]
-    (crowd,) = rig.crowds(seen)
-    assert crowd["slots"] == 4
+    (window,) = rig.sums_of(seen)
+    assert window["slots"] == 4
     (letter,) = seen.letters
     assert (letter["zone"], letter["topic"], letter["offset"]) == ("shuffler", "reports", 3)
 
@@ -184,26 +184,26 @@ def test_a_phase_end_of_an_unknown_partition_or_configuration_closes_nothing(rig
     rig.end_phase(phase=-1)
     seen = rig.fold()
     assert seen.reasons == ["unknown_origin", "other_configuration", "unknown_origin"]
-    assert not rig.crowds(seen)
+    assert not rig.sums_of(seen)
 
 
-def test_an_aggregator_refuses_what_is_no_crowd_of_its_configuration(rigs):
+def test_an_aggregator_refuses_what_is_no_sum_of_its_configuration(rigs):
     system = rigs.make_system()
     rig = rigs.AggregatorRig(system)
-    (crowd,) = rigs.crowd_values(system, 1)
+    (window,) = rigs.window_sums_values(system, 1)
     bad = [
-        rigs.changed(crowd, config_digest=bytes(16)),
-        rigs.changed(crowd, arms=6),
-        rigs.changed(crowd, codes=5),
-        rigs.changed(crowd, levels=2),
-        rigs.changed(crowd, ones=bytes(8)),
-        rigs.changed(crowd, ones=bytes(7)),
-        rigs.changed(crowd, variance=NAN),
-        rigs.changed(crowd, ones=(np.ones(20, "<i8") << 62).tobytes()),
-        crowd[:-1],
+        rigs.changed(window, config_digest=bytes(16)),
+        rigs.changed(window, arms=6),
+        rigs.changed(window, codes=5),
+        rigs.changed(window, levels=2),
+        rigs.changed(window, ones=bytes(8)),
+        rigs.changed(window, ones=bytes(7)),
+        rigs.changed(window, variance=NAN),
+        rigs.changed(window, ones=(np.ones(20, "<i8") << 62).tobytes()),
+        window[:-1],
         b"",
     ]
-    seen = rig.give([*bad, crowd])
+    seen = rig.give([*bad, window])
     assert seen.reasons == ["other_configuration"] * 8 + ["truncated", "not_single_object"]
     assert seen.counts["model"] == 1
     assert [letter["zone"] for letter in seen.letters] == ["server"] * 10
@@ -256,7 +256,7 @@ def test_the_non_private_line_exists_for_public_data_only(rigs):
 def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs):
     system = rigs.make_system()
     track = rigs.AggregatorRig(system)
-    track.give(rigs.crowd_values(system, 1))
+    track.give(rigs.window_sums_values(system, 1))
     machine = track.machine
     bad = machine.chain.append({**codec.decode(track.journal[0])[1], **_next_head(machine), "gram": bytes(8)})
     rig = rigs.LearnerRig(system)
@@ -270,7 +270,7 @@ def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs
 
 def _next_head(machine):
     low = machine.position
-    part = {"topic": "crowds", "partition": 0, "low": low, "high": low + 1}
+    part = {"topic": "window-sums", "partition": 0, "low": low, "high": low + 1}
     head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16)}
     return {"head": {"sequence": machine.chain.sequence + 1, **head}}
 
@@ -278,7 +278,7 @@ def _next_head(machine):
 def test_models_that_do_not_continue_their_chain_are_passed_over(rigs):
     system = rigs.make_system()
     track = rigs.AggregatorRig(system)
-    track.give(rigs.crowd_values(system, 2))
+    track.give(rigs.window_sums_values(system, 2))
     first, second = track.journal
     rig = rigs.LearnerRig(system)
     for value in (b"junk", track.genesis, second, first, track.genesis, first, second):

@@ -412,7 +412,7 @@ def test_windows_withheld_at_the_end_of_a_counter_are_replayed_and_resumed_with_
     price = system.guarantee().epsilon_micro
     assert [debit["epsilon_micro"] for debit in debits] == [price, 0, 0, 0, 0]
     assert {debit["scope"] for debit in debits} == {"epoch/0/0"}
-    assert len(rig.seen.releases("crowds")) == len(rig.seen.releases("ledger")) == 2
+    assert len(rig.seen.releases("window-sums")) == len(rig.seen.releases("ledger")) == 2
     assert rig.seen.counts["release_withheld"] == 3
     for known in range(6):
         machine = rigs.ShufflerMachine(system, 0, rig.key)
@@ -434,7 +434,7 @@ def test_a_worker_that_forgot_what_was_spent_contradicts_its_journal_and_sends_n
     price = rig.system.guarantee().price
     rig.machine.releases.spending = Spending(replace(rig.system.slot_terms, limit=BasicFilter(Cost(0))), 0)
     rig.fold()
-    assert not rig.seen.releases("crowds")
+    assert not rig.seen.releases("window-sums")
     assert rig.seen.counts["release_withheld"] == 3
     forgetful = rigs.ShufflerMachine(rig.system, 0, rig.key)
     forgetful.start(rig.genesis)

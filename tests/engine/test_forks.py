@@ -51,9 +51,9 @@ def cut(rig, fresh, records, sources):
 # Windows of the shuffler.
 
 
-def window_sums(rigs, crowd):
+def window_sums(rigs, window):
     shape = (rigs.CODES, rigs.ARMS)
-    return np.stack([np.frombuffer(crowd[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
+    return np.stack([np.frombuffer(window[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
 
 
 def windows_of(rigs, release):
@@ -74,8 +74,8 @@ FOUND = [Report(1, 2, 0), Report(0, 0, 1), None, None]
 def next_window(rigs, rig, first_id, reports):
     for number, report in enumerate(reports):
         rig.slot(first_id + number, report)
-    (crowd,) = rig.crowds(rig.fold())
-    return window_sums(rigs, crowd)
+    (window,) = rig.sums_of(rig.fold())
+    return window_sums(rigs, window)
 
 
 # Windows that run through a counter.
@@ -99,7 +99,7 @@ def test_a_requested_epoch_pays_again_and_any_replay_opens_it(rigs, release):
     assert scope.endswith(f"/renewal/1/{EPOCH_NONCE.hex()}")
     fresh = rigs.ShufflerMachine(kept.system, 0, kept.key)
     again = kept.replayed(fresh)
-    assert again.releases("crowds")[1:] == kept.seen.releases("crowds")
+    assert again.releases("window-sums")[1:] == kept.seen.releases("window-sums")
     assert fresh.snapshot() == kept.machine.snapshot()
     assert fresh.opened_epoch_since(1), "the suspected rollback arose behind record 1"
     assert not fresh.opened_epoch_since(2), "the next one will have an epoch of its own"
@@ -123,7 +123,7 @@ def test_with_too_small_a_budget_nothing_is_released_after_a_suspected_rollback(
     for number in range(4, 12):
         rig.slot(number, None)
     seen = rig.fold()
-    assert not rig.crowds(seen)
+    assert not rig.sums_of(seen)
     assert seen.counts["release_withheld"] == 2
     assert len(seen.records("ledger", "LedgerEntry")) == 0
 

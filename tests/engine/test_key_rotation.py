@@ -203,15 +203,15 @@ def test_a_turn_opens_no_way_around_a_budget_that_is_spent(related):
 
 
 def test_the_same_slots_under_both_keys_have_other_noise(rigs):
-    def crowds(ring):
+    def sums_of(ring):
         made = TurningShuffler(rigs)
         made.step(0)
         made.restart(ring)
         for number in range(1, 3):
             made.step(number)
-        return made.rig.crowds()
+        return made.rig.sums_of()
 
-    stayed, turned = crowds(BEFORE), crowds(TURNED)
+    stayed, turned = sums_of(BEFORE), sums_of(TURNED)
     assert [a["ones"] == b["ones"] for a, b in zip(stayed, turned, strict=True)] == [True, True, False]
 
 

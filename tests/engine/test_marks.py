@@ -133,7 +133,7 @@ def test_a_disk_that_knows_more_than_the_topic_shows_that_the_topic_was_lost() -
 
 
 def test_other_signs_speak_against_a_new_journal_and_against_none_that_has_a_mark() -> None:
-    signs = ("the group has committed work on journal a", "topic crowds is not empty")
+    signs = ("the group has committed work on journal a", "topic window-sums is not empty")
     for journal in (None, "b"):
         assert ReleaseEvidence(signs=signs).suspicion(journal, 0) == "; ".join(signs)
     assert not ReleaseEvidence((Mark("b", 0),), signs=signs).suspicion("b", 5)

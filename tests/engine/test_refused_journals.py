@@ -27,7 +27,7 @@ def scripted(rigs):
         shuffler.slot(number, Report(number % 4, number % 5, 1))
     shuffler.fold()
     aggregator = rigs.AggregatorRig(system)
-    aggregator.give(rigs.crowd_values(system, 3))
+    aggregator.give(rigs.window_sums_values(system, 3))
     fresh = {
         "learner": lambda: LearnerMachine(system, 0, learner.key),
         "shuffler": lambda: ShufflerMachine(system, 0, shuffler.key),

@@ -222,7 +222,7 @@ def test_a_release_under_a_seeded_key_says_that_it_is_not_private(rigs, seeded):
     for number in range(4):
         rig.slot(number)
     seen = rig.fold()
-    records = [*seen.records("crowds", "Crowd"), *seen.records("ledger", "LedgerEntry")]
+    records = [*seen.records("window-sums", "WindowSums"), *seen.records("ledger", "LedgerEntry")]
     assert [record["private_as_stated"] for record in records] == [not seeded] * 2
 
 

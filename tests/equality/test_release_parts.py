@@ -56,11 +56,11 @@ async def test_a_catalogue_of_1000_items_learns_in_parts_through_kills_of_every_
         logs = await session.logs()
     found = verify(logs, system, KeySource(tmp_path / KEYS))
     assert found.ok, found.findings
-    crowds, parts = (logs.part((topic, 0)).records for topic in ("crowds", "model-parts"))
+    sums, parts = (logs.part((topic, 0)).records for topic in ("window-sums", "model-parts"))
     windows = len([one for one in logs.part(("journal-shuffler", 0)).records if _name(one.value) == "WindowJournal"])
     assert windows >= 2
     assert len(logs.part(("ledger", 0)).records) >= windows
-    for records in (crowds, parts):
+    for records in (sums, parts):
         sets = Counter((fields["whole"], fields["part"]) for fields in (codec.decode(one.value)[1] for one in records))
         assert len(sets) == 2 * windows
     assert answered >= 2

@@ -1,7 +1,7 @@
 """The first and second form of equality, for each way of releasing.
 
 Second form: a closed loop on the direct runner and on the stream gives the same, offsets aside. There are two
-learner and two shuffler partitions: crowds reach the aggregator in either order, so crowds are compared by
+learner and two shuffler partitions: windows reach the aggregator in either order, so windows are compared by
 their window id, and of each model track the last version, which holds them all.
 
 First form: what a live stream published is recomputed from its logs, role by role.
@@ -83,16 +83,18 @@ def test_every_slot_holds_the_same_content(run: Any) -> None:
     assert {part for part, copy in run.stream.logs.of_topic("reports") if copy.records} == {0, 1}
 
 
-def test_crowds_and_their_debits_are_the_same_bytes(run: Any) -> None:
-    for topic, schema in (("crowds", "Crowd"), ("ledger", "LedgerEntry")):
+def test_sums_and_their_debits_are_the_same_bytes(run: Any) -> None:
+    for topic, schema in (("window-sums", "WindowSums"), ("ledger", "LedgerEntry")):
         ours, theirs = (
             sorted(codec.encode(schema, fields) for fields in decoded(recording, topic, schema))
             for recording in (run.direct, run.stream)
         )
         assert ours == theirs
         assert len(ours) == 2, "one window of each shuffler"
-    crowds = list(decoded(run.direct, "crowds", "Crowd"))
-    assert any(np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8").any() for crowd in crowds), "something was released"
+    windows = list(decoded(run.direct, "window-sums", "WindowSums"))
+    assert any(np.frombuffer(window["ones"] + window["zeros"], "<i8").any() for window in windows), (
+        "something was released"
+    )
 
 
 def test_the_last_model_of_each_line_is_the_same_bytes(run: Any) -> None:
@@ -129,7 +131,8 @@ def is_mark(source: tuple[str, int]) -> bool:
 def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run: Any, key_seed: int) -> None:
     sources = [source for source, part in run.stream.logs.parts.items() if part.records and not is_mark(source)]
     assert {topic for topic, _ in sources} >= {
-        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
+        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "window-sums", "ledger",
+        "models",
     }  # fmt: skip
     for source in sources:
         found = verify(with_a_byte_changed(run.stream.logs, source), run.system, KeySource(seed=key_seed))
@@ -162,6 +165,6 @@ def test_a_fresh_shuffler_over_the_reports_of_a_stream_writes_its_journal_and_re
     every = all_machines(run.system, KeySource(seed=key_seed))
     machines = [machine for machine in every if machine.journal[0] == "journal-shuffler"]
     DirectDriver(log, machines, bytes(32)).pump()
-    for topic in ("journal-shuffler", "crowds", "ledger"):
+    for topic in ("journal-shuffler", "window-sums", "ledger"):
         ours = sorted(r.value for (name, _), records in log.partitions() if name == topic for r in records)
         assert ours == sorted(r.value for _, part in run.stream.logs.of_topic(topic) for r in part.records), topic

@@ -89,7 +89,7 @@ def test_every_user_is_answered_in_every_phase(runs: Any) -> None:
 
 
 def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs: Any) -> None:
-    for topic, schema in (("crowds", "Crowd"), ("ledger", "LedgerEntry")):
+    for topic, schema in (("window-sums", "WindowSums"), ("ledger", "LedgerEntry")):
         ours, theirs = (
             sorted(codec.encode(schema, fields) for fields in decoded(recording, topic, schema))
             for recording in runs[1].values()

@@ -133,11 +133,11 @@ def test_no_byte_that_a_system_publishes_journals_or_packs_has_changed(variant: 
 def test_a_change_is_named_by_topic_and_record_whatever_the_kernels(golden: Any) -> None:
     variant = OWN[0]
     was = golden["variants"][variant.name]
-    crowds, models = was["logs"]["crowds/0"], was["logs"]["models/0"]
-    bent = crowds[: 2 * SHORT] + "0" * SHORT + crowds[3 * SHORT :]
-    altered = {**was, "logs": {**was["logs"], "crowds/0": bent, "models/0": models[:-1] + "x"}}
+    windows, models = was["logs"]["window-sums/0"], was["logs"]["models/0"]
+    bent = windows[: 2 * SHORT] + "0" * SHORT + windows[3 * SHORT :]
+    altered = {**was, "logs": {**was["logs"], "window-sums/0": bent, "models/0": models[:-1] + "x"}}
     (found,) = changes(variant, altered, same_kernels=False)
-    assert found.startswith("p2b-windows: log crowds/0, from record 2 of ")
+    assert found.startswith("p2b-windows: log window-sums/0, from record 2 of ")
 
 
 def test_no_variant_is_left_without_golden_logs(golden: Any) -> None:

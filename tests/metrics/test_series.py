@@ -82,7 +82,7 @@ def test_a_slot_pays_once_however_many_windows_there_are(played):
     labels = (("partition", "0"), ("role", "shuffler"), ("scope_class", "slot"))
     spent, limit, price, refusing = (
         found["shuffler", f"hushstream_budget_{name}", labels]
-        for name in ("spent_micro_epsilon", "limit_micro_epsilon", "price_micro_epsilon", "refusing")
+        for name in ("spent_micro_epsilon", "limit_micro_epsilon", "next_charge_micro_epsilon", "refusing")
     )
     assert found["shuffler", "hushstream_windows_sealed_total", (("role", "shuffler"),)] >= 1
     assert (spent, limit, refusing) == (price, price, 0)
@@ -122,7 +122,7 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
     seen = []
     for redraw in range(5):
         shown = work.reporting.gauges(machine)
-        assert shown["reward_price_micro_epsilon"] == price
+        assert shown["reward_next_charge_micro_epsilon"] == price
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
         machine.releases.epoch = NoiseEpoch(redraw, redraw)

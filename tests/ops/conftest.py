@@ -135,7 +135,7 @@ def foreign_records(log: MemoryLog, system: System) -> None:
         log.append("reports", partition, codec.encode("SlotReport", other))
         log.append("reports", partition, codec.encode("Tick", {"config_digest": system.digest}))
         log.append("reports", partition, b"noise")
-    log.append("crowds", 0, b"noise")
+    log.append("window-sums", 0, b"noise")
     log.append("interactions", 1, b"noise")
 
 
@@ -180,7 +180,7 @@ def deployment() -> Deployment:
 
 @pytest.fixture(scope="session")
 def invaded() -> Deployment:
-    """The same with records of a foreign writer on reports, crowds and interactions."""
+    """The same with records of a foreign writer on reports, windows and interactions."""
     return deploy("invaded", foreign=True)
 
 

@@ -58,8 +58,16 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
     assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
     assert readers["client"] == {"decisions"}
     assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler", "state-shuffler"}
-    assert readers["aggregator"] == {"crowds", "interactions", "models", "state-aggregator"}
-    assert readers["operator"] == {"crowds", "models", "ledger", "lift", "ledger-edge", "marks-edge", "marks-shuffler"}
+    assert readers["aggregator"] == {"window-sums", "interactions", "models", "state-aggregator"}
+    assert readers["operator"] == {
+        "window-sums",
+        "models",
+        "ledger",
+        "lift",
+        "ledger-edge",
+        "marks-edge",
+        "marks-shuffler",
+    }
     for role, marks in (("learner", "marks-edge"), ("shuffler", "marks-shuffler")):
         assert {who for who, read in readers.items() if marks in read} == {role, "operator"}
 
@@ -97,14 +105,14 @@ def test_who_needs_an_account_is_told_from_the_deployment(deployment: Any) -> No
     )  # fmt: skip
 
 
-def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ...]) -> None:
+def test_only_its_role_writes_a_journal_sums_or_a_model(rules: tuple[Rule, ...]) -> None:
     writers = {
         role: topics(rules, role, "Write") for role in ("client", "learner", "shuffler", "aggregator", "operator")
     }
     for topic, owner in {
         "decisions": "learner",
         "journal-shuffler": "shuffler",
-        "crowds": "shuffler",
+        "window-sums": "shuffler",
         "models": "aggregator",
         "ledger": "shuffler",
         "marks-edge": "learner",
@@ -125,7 +133,7 @@ def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(dep
         ("User:desk", "dead-letters-edge", "Read"),
         *(("User:desk", topic, one) for topic in ("contexts", "clicks") for one in ("Read", "Write")),
         ("User:other", "dead-letters-server", "Read"),
-        *(("User:other", topic, one) for topic in ("crowds", "interactions") for one in ("Read", "Write")),
+        *(("User:other", topic, one) for topic in ("window-sums", "interactions") for one in ("Read", "Write")),
     }
     assert set(without) < set(named)
     with pytest.raises(HushstreamError, match="expected a zone of deployment small, got requeue-counter"):
@@ -143,7 +151,8 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
         "dead-letters-edge", "marks-edge", "state-learner",
     }  # fmt: skip
     assert read["two"] == {
-        "reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler", "marks-shuffler", "state-shuffler",
+        "reports", "journal-shuffler", "window-sums", "ledger", "dead-letters-shuffler", "marks-shuffler",
+        "state-shuffler",
     }  # fmt: skip
     assert read["owner"] == set(deployment.system.partitions)
     assert read["one"] == verified_topics(deployment.system, ["learner"], From.CHECKPOINT)
@@ -153,7 +162,7 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
 
 
 REQUEUED = {
-    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"crowds", "interactions"}},
+    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"window-sums", "interactions"}},
     "colin": {"edge": {"contexts", "clicks"}, "counter": {"rewards"}, "server": {"releases"}},
 }
 """What whoever requeues in a zone may write."""
@@ -161,8 +170,8 @@ REQUEUED = {
 VERIFIED = {
     "p2b": {
         "learner": {"contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"},
-        "shuffler": {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"},
-        "aggregator": {"crowds", "interactions", "models", "dead-letters-server"},
+        "shuffler": {"reports", "journal-shuffler", "window-sums", "ledger", "dead-letters-shuffler"},
+        "aggregator": {"window-sums", "interactions", "models", "dead-letters-server"},
     },
     "colin": {
         "learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},

@@ -108,7 +108,7 @@ async def test_it_counts_what_verify_counts(deployment: Any, live: Live, role: s
 
 @pytest.mark.parametrize(
     ("role", "topic"),
-    [("learner", "decisions"), ("learner", "reports"), ("learner", "dead-letters-edge"), ("shuffler", "crowds"),
+    [("learner", "decisions"), ("learner", "reports"), ("learner", "dead-letters-edge"), ("shuffler", "window-sums"),
      ("shuffler", "journal-shuffler"), ("aggregator", "models")],
 )  # fmt: skip
 async def test_an_altered_record_is_found_and_told(
@@ -126,7 +126,7 @@ async def test_an_altered_record_is_found_and_told(
 
 
 async def test_a_record_that_nothing_explains_is_found(deployment: Any, editor: Any, live: Live) -> None:
-    source = editor.holding("crowds", 1)[0]
+    source = editor.holding("window-sums", 1)[0]
     await live.put_copy(editor.inserted(source, 1, b"nobody's"))
     assert (await live.once("shuffler")).differences == 1
 
@@ -160,7 +160,7 @@ def _middle(copy: LogCopy) -> int:
 
 async def test_what_a_worker_has_not_sent_yet_is_no_difference(editor: Any, deployment: Any, live: Live) -> None:
     """The last window's sums are missing, as behind a worker that ended before it sent them, and come later."""
-    source = editor.holding("crowds", 1)[-1]
+    source = editor.holding("window-sums", 1)[-1]
     records = list(deployment.copy.part(source).records)
     await live.put_copy(editor.with_records(source, records[:-1]))
     assert (await live.once("shuffler")).differences == 0
@@ -170,7 +170,7 @@ async def test_what_a_worker_has_not_sent_yet_is_no_difference(editor: Any, depl
 
 
 async def test_what_is_missing_before_what_came_later_is_a_difference(editor: Any, deployment: Any, live: Live) -> None:
-    source = editor.holding("crowds", 3)[0]
+    source = editor.holding("window-sums", 3)[0]
     await live.put_copy(editor.closed_up(source, 0))
     auditor = live.auditor("shuffler")
     stop = asyncio.Event()

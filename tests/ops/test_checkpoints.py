@@ -81,7 +81,7 @@ def test_the_newest_checkpoint_is_quick_and_the_oldest_checks_most(p2b: Any) -> 
     assert not p2b.verify(p2b.logs, From.GENESIS).totals[Status.SKIPPED]
 
 
-@pytest.mark.parametrize("topic", ["journal-shuffler", "crowds", "ledger", "reports"])
+@pytest.mark.parametrize("topic", ["journal-shuffler", "window-sums", "ledger", "reports"])
 def test_a_byte_that_changed_behind_a_checkpoint_is_found(p2b: Any, topic: str) -> None:
     logs = p2b.trimmed()
     source = max((s for s in logs.parts if s[0] == topic), key=lambda s: len(logs.part(s).records))
@@ -95,7 +95,7 @@ def test_a_byte_that_changed_behind_a_checkpoint_is_found(p2b: Any, topic: str) 
 
 def test_what_is_put_behind_a_checkpoint_is_found_and_a_repeat_of_what_came_before_is_none(p2b: Any) -> None:
     logs = p2b.trimmed()
-    source = max((s for s in logs.parts if s[0] == "crowds"), key=lambda s: len(logs.part(s).records))
+    source = max((s for s in logs.parts if s[0] == "window-sums"), key=lambda s: len(logs.part(s).records))
     part = logs.part(source)
     for value, status in ((b"put here", Status.CHANGED), (part.records[0].value, Status.REPEATED)):
         records = [*part.records, InputRecord(part.high, 1, value)]

@@ -223,19 +223,19 @@ def test_any_damaged_byte_of_a_file_is_refused(exported: Path) -> None:
 
 
 def test_a_cut_or_missing_file_is_refused(exported: Path) -> None:
-    path = exported / "crowds-0.log"
+    path = exported / "window-sums-0.log"
     content = path.read_bytes()
     for length in (0, 5, 40, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
-        with pytest.raises(DamagedExport, match=r"crowds-0\.log"):
+        with pytest.raises(DamagedExport, match=r"window-sums-0\.log"):
             open_export(exported)
     path.unlink()
-    with pytest.raises(DamagedExport, match=r"crowds-0\.log"):
+    with pytest.raises(DamagedExport, match=r"window-sums-0\.log"):
         open_export(exported)
 
 
 def test_a_file_of_another_partition_is_refused(exported: Path) -> None:
-    (exported / "crowds-0.log").write_bytes((exported / "crowds-1.log").read_bytes())
+    (exported / "window-sums-0.log").write_bytes((exported / "window-sums-1.log").read_bytes())
     with pytest.raises(DamagedExport, match="the file that the manifest names"):
         open_export(exported)
 

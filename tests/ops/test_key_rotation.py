@@ -43,7 +43,7 @@ def played(rigs, tmp_path):
             await client.end_phase(0)
 
     asyncio.run(play())
-    assert any(part.records for _, part in LogCopy.of(log).of_topic("crowds"))
+    assert any(part.records for _, part in LogCopy.of(log).of_topic("window-sums"))
     return system, keys, log, tmp_path
 
 
@@ -118,7 +118,7 @@ def test_a_journal_that_turned_is_equal_from_its_first_record_to_its_last(turned
     found = worker.verified()
     assert found.ok
     assert found.of("journal-shuffler")[Status.EQUAL] == 6
-    assert found.of("crowds")[Status.EQUAL] == 5
+    assert found.of("window-sums")[Status.EQUAL] == 5
     journal = worker.log.slice("journal-shuffler", 0, 1).records
     heads = [codec.decode(record.value)[1]["head"]["epoch"] for record in journal]
     assert heads == [0, 0, 0, 1, 1]
@@ -130,10 +130,10 @@ def test_a_journal_that_turned_is_equal_from_its_first_record_to_its_last(turned
 
 def test_a_release_after_the_turn_that_is_changed_is_found(turned):
     worker, _ = turned
-    crowds = worker.log.slice("crowds", 0, 0).records
-    name, fields = codec.decode(crowds[4].value)
-    put = [*crowds[:4], crowds[4]._replace(value=codec.encode(name, {**fields, "slots": 5}))]
-    worker.log.load("crowds", 0, put)
+    windows = worker.log.slice("window-sums", 0, 0).records
+    name, fields = codec.decode(windows[4].value)
+    put = [*windows[:4], windows[4]._replace(value=codec.encode(name, {**fields, "slots": 5}))]
+    worker.log.load("window-sums", 0, put)
     assert not worker.verified().ok
 
 

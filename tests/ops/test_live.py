@@ -234,13 +234,13 @@ def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> Non
     counts = declare(P2BSystem.of(config, deployment.system.core.encoder.lattice, public_dataset=True)).partitions
     assert counts["contexts"] == counts["decisions"] == counts["dead-letters-edge"] == 7
     assert counts["reports"] == counts["ledger"] == counts["journal-shuffler"] == 3
-    assert counts["crowds"] == counts["models"] == counts["interactions"] == 2
+    assert counts["window-sums"] == counts["models"] == counts["interactions"] == 2
 
 
 def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
     counts = declare(P2BSystem.of(deployment.system.config, deployment.system.core.encoder.lattice)).partitions
     assert "interactions" not in counts
-    assert counts["crowds"] == counts["models"] == 1
+    assert counts["window-sums"] == counts["models"] == 1
 
 
 def test_a_plan_holds_what_is_missing_and_nothing_else(deployment: Any) -> None:
@@ -305,12 +305,12 @@ def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deploym
 
 
 def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) -> None:
-    there = {name: found for name, found in GOOD.items() if name != "crowds"}
+    there = {name: found for name, found in GOOD.items() if name != "window-sums"}
     there["clicks"] = Existing(5, TOPICS["clicks"].settings())
     found = differences(deployment.system, there, "d.")
     assert [(one.topic, one.what, one.expected, one.found.split()[0]) for one in found] == [
         ("clicks", "partitions", "2", "5"),
-        ("crowds", "topic", "to exist", "none"),
+        ("window-sums", "topic", "to exist", "none"),
     ]
 
 

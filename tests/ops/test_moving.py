@@ -105,7 +105,7 @@ def content(logs: LogCopy, compacted: set[str]) -> dict[Any, Any]:
 def settings(connection: Connection, role: str, system: Any, folder: Path) -> WorkerSettings:
     return WorkerSettings(
         bootstrap=connection.bootstrap, role=role, group="g", deployment=system.config.deployment,
-        topic_prefix=connection.prefix, datadir=folder, paid_marks=folder, connect_timeout_seconds=5,
+        topic_prefix=connection.prefix, datadir=folder, release_marks=folder, connect_timeout_seconds=5,
     )  # fmt: skip
 
 

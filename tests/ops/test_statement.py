@@ -246,7 +246,7 @@ def test_kind_edge_is_said_to_hold_no_context_click_or_decision_anywhere(rigs):
     stands = json.dumps(statement_of(edge).as_json()["sections"]["Where content of persons stands"])
     assert not any(topic in stands for topic in ("contexts", "clicks", "decisions"))
     held, beside = ({content.topic for content in system.guarantee().contents} for system in (edge, hosted))
-    assert held == {"reports", "crowds", "models", "statements"}
+    assert held == {"reports", "window-sums", "models", "statements"}
     assert beside - held == {"contexts", "clicks", "decisions"}
     sections = {section.title: dict(section.facts) for section in statement_of(edge).sections}
     facts = sections["Who can read raw data"]

@@ -300,9 +300,9 @@ async def test_models_of_which_a_part_was_written_again_get_the_others(publishin
 
 async def test_models_whose_input_is_gone_too_are_not_computed(deployed: Any) -> None:
     run = await deployed.put(without=frozenset({"models"}))
-    async with run.connection.admin("shorten crowds") as admin:
-        await admin.delete_records({TopicPartition(f"{run.connection.prefix}crowds", 0): RecordsToDelete(1)})
-    with pytest.raises(HushstreamError, match="crowds/0: expected all records since the first, found those from"):
+    async with run.connection.admin("shorten windows") as admin:
+        await admin.delete_records({TopicPartition(f"{run.connection.prefix}window-sums", 0): RecordsToDelete(1)})
+    with pytest.raises(HushstreamError, match="windows/0: expected all records since the first, found those from"):
         await plan_models(run.connection, run.system, run.played.keys)
 
 

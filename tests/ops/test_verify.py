@@ -73,7 +73,7 @@ def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any)
     assert result.ok
     assert result.exit_code == 0
     assert result.totals[Status.EQUAL] == sum(result.totals.values()) == expected
-    assert result.of("crowds")[Status.EQUAL] >= 8
+    assert result.of("window-sums")[Status.EQUAL] >= 8
     assert result.of("dead-letters-edge")[Status.EQUAL] == 12
     assert not result.findings
 
@@ -151,9 +151,9 @@ def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment: Any, 
 
 def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded: Any) -> None:
     result = verify(LogCopy.of(invaded.log), invaded.system, invaded.keys)
-    assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "crowds", "interactions")} == {
+    assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "window-sums", "interactions")} == {
         "reports": 8,
-        "crowds": 2,
+        "window-sums": 2,
         "interactions": 2,
     }
     assert result.totals[Status.CHANGED] == 12
@@ -228,7 +228,7 @@ def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded
 
 
 def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None:
-    for topic in ("reports", "interactions", "crowds", "ledger", "dead-letters-edge"):
+    for topic in ("reports", "interactions", "window-sums", "ledger", "dead-letters-edge"):
         source = editor.holding(topic)[-1]
         records = editor.copy.part(source).records
         result = verify(editor.inserted(source, len(records), records[-2].value), deployment.system, deployment.keys)
@@ -416,7 +416,7 @@ def test_a_release_without_its_journal_record_is_found(deployment: Any, editor: 
     source = ("journal-shuffler", 1)
     last = len(editor.copy.part(source).records) - 1
     result = verify(editor.closed_up(source, last), deployment.system, deployment.keys, ("shuffler",))
-    assert result.of("crowds")[Status.CHANGED] == 1
+    assert result.of("window-sums")[Status.CHANGED] == 1
     assert result.of("ledger")[Status.CHANGED] == 1
 
 

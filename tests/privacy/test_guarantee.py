@@ -710,6 +710,6 @@ def test_a_delta_that_no_threshold_reaches_is_refused():
 
 
 def test_two_slots_in_one_crowd_cost_more_than_twice_one():
-    """Why the lifetime sum of tuples is not simply m delta: a user's own slots fill their crowd."""
+    """Why the lifetime sum of tuples is not simply m delta: a user's own slots fill their window."""
     assert exact_delta(50, "0.5", 2 * HALF, 2) > 2 * exact_delta(50, "0.5", HALF)
     assert exact_delta(50, "0.5", 100 * HALF, 100) > Fraction(1, 2)

@@ -54,8 +54,10 @@ def play(world, system, plan, progress=None):
     return played, log
 
 
-def crowds(log):
-    return [sorted(record.value for record in records) for (topic, _), records in log.partitions() if topic == "crowds"]
+def sums_of(log):
+    return [
+        sorted(record.value for record in records) for (topic, _), records in log.partitions() if topic == "window-sums"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def test_two_runs_of_one_seed_decide_alike_however_many_users_act_at_once(world,
                 again.chosen[condition], played[0].chosen[condition], err_msg=f"{condition} {in_flight}"
             )
             np.testing.assert_array_equal(again.rewards[condition], played[0].rewards[condition])
-        assert crowds(log) == crowds(played[1])
+        assert sums_of(log) == sums_of(played[1])
 
 
 def test_rewards_are_those_of_the_world_for_the_arms_chosen(world, played):
@@ -84,7 +86,7 @@ def test_rewards_are_those_of_the_world_for_the_arms_chosen(world, played):
 
 def test_every_contributor_gives_one_slot_and_the_evaluated_come_too_late_for_the_release(played):
     _, log = played
-    (partition,) = crowds(log)
+    (partition,) = sums_of(log)
     assert sum(codec.decode(value)[1]["slots"] for value in partition) == 40
 
 

@@ -68,7 +68,8 @@ async def test_the_same_conversation_gives_the_same_bytes_in_every_topic(rigs, s
         await play(rigs, system, log, USERS)
     assert values(logs[0]) == values(logs[1])
     assert {topic for topic, _ in values(logs[0])} == {
-        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
+        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "window-sums", "ledger",
+        "models",
     }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ async def test_a_conversation_cut_in_two_by_a_restart_ends_as_if_it_had_not_been
     for first, last, phase_end in ((0, 1, False), (1, 2, False), (2, 3, True)):
         await play(rigs, system, cut, USERS, phase_end, first=first, last=last)
     assert decided(cut) == decided(straight)
-    for topic in ("reports", "crowds"):
+    for topic in ("reports", "window-sums"):
         assert contents(cut, topic) == contents(straight, topic)
 
 
@@ -115,10 +116,10 @@ async def test_the_inputs_alone_give_every_output_again(rigs, system):
     again = copy_of(log, {"contexts", "clicks"})
     driver_of(system, again).pump()
     assert decided(again) == decided(log)
-    assert contents(again, "crowds") == contents(log, "crowds")
+    assert contents(again, "window-sums") == contents(log, "window-sums")
 
 
-@pytest.mark.parametrize("topic", ["contexts", "reports", "crowds"])
+@pytest.mark.parametrize("topic", ["contexts", "reports", "window-sums"])
 async def test_a_log_whose_inputs_were_changed_is_not_continued(rigs, system, topic):
     log = MemoryLog()
     await play(rigs, system, log, USERS)
@@ -166,12 +167,12 @@ async def test_no_release_stands_in_the_log_before_its_journal_record(rigs, syst
 
     log = Watched()
     await play(rigs, system, log, USERS)
-    windows = crowds = 0
+    windows = sums = 0
     for topic in log.order:
         windows += topic == "journal-shuffler"
-        crowds += topic == "crowds"
-        assert crowds <= windows
-    assert crowds > 0
+        sums += topic == "window-sums"
+        assert sums <= windows
+    assert sums > 0
 
 
 async def test_a_machines_fault_reaches_the_caller(rigs, system):

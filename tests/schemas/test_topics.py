@@ -36,7 +36,7 @@ TOPICS = {
         "reports",
         "interactions",
         "journal-shuffler",
-        "crowds",
+        "window-sums",
         "lift",
         "ledger-edge",
         "models",
@@ -259,7 +259,7 @@ def test_what_leaves_the_edge_holds_no_event_and_no_user(kind):
     [
         (P2B, "learner", ("contexts", "clicks", "decisions")),
         (P2B, "shuffler", ("reports", "journal-shuffler")),
-        (P2B, "tracks", ("crowds", "interactions", "models")),
+        (P2B, "tracks", ("window-sums", "interactions", "models")),
         (COLIN, "learner", ("contexts", "clicks", "decisions")),
         (COLIN, "counter", ("rewards", "journal-counter")),
         (COLIN, "tracks", ("releases", "models")),

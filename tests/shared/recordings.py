@@ -323,7 +323,7 @@ def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Varia
         loop = Loop(prepare(folder, parse_config(values), inputs, KEYS, public_dataset="synthetic"))
         yield loop
         coded = "declared" not in name
-        loop.junk("contexts", "clicks", "reports", "crowds", *(("interactions",) if coded else ()))
+        loop.junk("contexts", "clicks", "reports", "window-sums", *(("interactions",) if coded else ()))
         exact = ("nonprivate",) if coded else ()
         tracks = (("cold", "private"), ("private", *exact, "cold"), ("private",))
         context, named = _histogram(4) if coded else _declared(), "named" in name
@@ -348,12 +348,12 @@ def _p2b_in_parts(name: str) -> Variant:
         }
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
         yield loop
-        loop.junk("crowds", "model-parts")
-        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=0))
-        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=1))
-        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=2))
+        loop.junk("window-sums", "model-parts")
+        loop.put("window-sums", "ReleasePart", **part_of(loop, bytes(16), part=0))
+        loop.put("window-sums", "ReleasePart", **part_of(loop, bytes(16), part=1))
+        loop.put("window-sums", "ReleasePart", **part_of(loop, bytes(16), part=2))
         loop.put("model-parts", "ReleasePart", **part_of(loop, bytes(16), part=1))
-        loop.put("crowds", "ReleasePart", **part_of(loop, b"left behind".ljust(16), part=0))
+        loop.put("window-sums", "ReleasePart", **part_of(loop, b"left behind".ljust(16), part=0))
         tracks = (("private",), ("private", "cold"), ("private",))
         context = lambda source: {"vip": source.random() < 0.5}  # noqa: E731 - one line says it
         asyncio.run(_Visitors(loop, context, 16_400, tracks, users=4, rounds=2, named=True).play())
@@ -378,7 +378,7 @@ def _p2b_devices(name: str) -> Variant:
         }
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
         yield loop
-        loop.junk("reports", "crowds")
+        loop.junk("reports", "window-sums")
         source, context = random.Random(1), _declared()
         agreement = Agreement.read(agreement_of(loop.system.core))
         for number in range(10):

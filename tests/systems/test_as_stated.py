@@ -189,7 +189,7 @@ def test_a_model_and_its_export_say_what_the_deployment_began_with(
     small: Any, form: str, tainted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where every record of sums says that it is private."""
-    crowds = [one.value for one in PLAYED[form][1](small, SECRET).releases("crowds")]
+    windows = [one.value for one in PLAYED[form][1](small, SECRET).releases("window-sums")]
     if tainted:
         promised = Core.guarantee
         monkeypatch.setattr(Core, "guarantee", lambda core: promised(core).derived_from(("start",)))
@@ -198,7 +198,7 @@ def test_a_model_and_its_export_say_what_the_deployment_began_with(
         if form == "declared features"
         else small.p2b.make_system(release={"window_slots": 4, "sums": "fresh"})
     )
-    seen = small.p2b.AggregatorRig(system).give(crowds)
+    seen = small.p2b.AggregatorRig(system).give(windows)
     assert {fields[FIELD] for fields in seen.journals if FIELD in fields} == {not tainted}
     exported = export_model(system, [step.journal for step in seen.steps if step.journal is not None])
     assert json.loads(exported.as_json())["about"][FIELD] is (not tainted)

@@ -46,7 +46,7 @@ def p2b(at: Any) -> Attacked:
         for number, report in enumerate([Report(1, 2, 1), None] * (OTHERS // 2) + [content] * (content != ABSENT)):
             rig.slot(number, report)
         rig.end_phase(0)
-        (crowd,) = rig.crowds(rig.fold())
+        (crowd,) = rig.sums_of(rig.fold())
         return crowd["slots"], np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8")
 
     made = [rigs.make_system(release={"window_slots": 100, "epsilon": epsilon}) for epsilon in (0.1, 20.0)]

@@ -23,7 +23,7 @@ SEALED = {**CONFIG, "slot": {"sealed": True}}
 
 
 @pytest.mark.process
-def test_sealed_slots_give_the_same_crowds_on_both_runners_and_all_that_was_published_follows():
+def test_sealed_slots_give_the_same_sums_on_both_runners_and_all_that_was_published_follows():
     in_clear = run_with(options_of("p2b", {"runner": "direct", "config": CONFIG, **OPTIONS}))
     direct = run_with(options_of("p2b", {"runner": "direct", "config": SEALED, **OPTIONS}))
     stream = run_with(options_of("p2b", {"runner": "stream", "config": SEALED, **OPTIONS}))

@@ -1,4 +1,4 @@
-"""Sealed slots between the roles: the crowds of slots in clear, and nothing that does not open is counted."""
+"""Sealed slots between the roles: the sums of slots in clear, and nothing that does not open is counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hushstream.systems.p2b.slots import Report, pack
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")
 NEARLY_EXACT = {"epsilon": 20.0, "window_slots": 4, "sums": "fresh"}
-"""Noise is 0 but for a chance of 4e-9 a cell (the key is fixed): crowds of two configurations can be compared."""
+"""Noise is 0 but for a chance of 4e-9 a cell (the key is fixed): sums of two configurations can be compared."""
 
 
 def sealed_system(rigs, key=KEY, **changes) -> P2BSystem:
@@ -46,13 +46,13 @@ def sent(rigs, system: P2BSystem) -> list[bytes]:
     return [output.value for output in rig.fold().releases("reports")]
 
 
-def crowds(rigs, system: P2BSystem, values: list[bytes]) -> list[tuple[bytes, bytes]]:
+def sums_of(rigs, system: P2BSystem, values: list[bytes]) -> list[tuple[bytes, bytes]]:
     rig = shuffler(rigs, system)
     for value in values:
         rig.put("reports", value)
     seen = rig.fold()
     assert seen.letters == []
-    return [(crowd["ones"], crowd["zeros"]) for crowd in seen.records("crowds", "Crowd")]
+    return [(window["ones"], window["zeros"]) for window in seen.records("window-sums", "WindowSums")]
 
 
 def record(system: P2BSystem, content: bytes, period: int, key=KEY, **changes) -> bytes:
@@ -61,15 +61,15 @@ def record(system: P2BSystem, content: bytes, period: int, key=KEY, **changes) -
     return codec.encode("SealedSlot", {**fields, **changes})
 
 
-def test_sealed_slots_give_the_crowds_of_slots_in_clear(rigs):
+def test_sealed_slots_give_the_sums_of_slots_in_clear(rigs):
     plain, sealed = rigs.make_system(release=NEARLY_EXACT), sealed_system(rigs, release=NEARLY_EXACT)
     in_clear, hidden = sent(rigs, plain), sent(rigs, sealed)
     assert len({len(value) for value in hidden[:8]}) == 1
     for value in in_clear[:8]:
         content = codec.decode(value)[1]["content"]
         assert not any(content[:8] in other for other in hidden)
-    assert crowds(rigs, sealed, hidden) == crowds(rigs, plain, in_clear)
-    assert len(crowds(rigs, plain, in_clear)) == 2
+    assert sums_of(rigs, sealed, hidden) == sums_of(rigs, plain, in_clear)
+    assert len(sums_of(rigs, plain, in_clear)) == 2
 
 
 def test_a_replay_sends_the_same_sealed_bytes(rigs):
@@ -107,7 +107,7 @@ def test_what_does_not_open_goes_to_the_dead_letters_and_the_rest_goes_on(rigs, 
         rig.put("reports", value)
     seen = rig.fold()
     assert seen.reasons == [reason]
-    assert len(seen.records("crowds", "Crowd")) == 1
+    assert len(seen.records("window-sums", "WindowSums")) == 1
 
 
 def test_slots_in_clear_are_refused_where_slots_are_sealed_and_the_other_way_round(rigs):
@@ -163,9 +163,9 @@ def test_a_key_rotates_under_a_running_deployment_and_every_slot_counts(rigs):
             rig.put("reports", value)
         seen = rig.fold()
         assert (seen.letters, seen.counts["slot"]) == ([], 12)
-        released.append([(crowd["ones"], crowd["zeros"]) for crowd in seen.records("crowds", "Crowd")])
+        released.append([(window["ones"], window["zeros"]) for window in seen.records("window-sums", "WindowSums")])
         fresh = ShufflerMachine(turned, 0, seeded_key(1, "shuffler"), (KEY, OTHER))
-        assert rig.replayed(fresh).releases("crowds") == rig.seen.releases("crowds")
+        assert rig.replayed(fresh).releases("window-sums") == rig.seen.releases("window-sums")
     assert released[0] == released[1]
 
 

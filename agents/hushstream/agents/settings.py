@@ -59,7 +59,7 @@ class WorkerSettings(BaseModel):
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
-        paid_marks: the folder of the marks of what was released (`hushstream.agents.recovery.marks`); ``datadir``
+        release_marks: the folder of the marks of what was released (`hushstream.agents.recovery.marks`); ``datadir``
             by default.
         place: the command-line options that locate this deployment, quoted for a shell; messages that name a command
             append them.
@@ -96,7 +96,7 @@ class WorkerSettings(BaseModel):
     deployment: str = "default"
     topic_prefix: str = ""
     datadir: Path
-    paid_marks: Path | None = None
+    release_marks: Path | None = None
     place: str = ""
     account: str = ""
     accept_loss: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class WorkerSettings(BaseModel):
     @property
     def marks_folder(self) -> Path:
         """The folder of the marks of what was released."""
-        return self.paid_marks or self.datadir / "paid"
+        return self.release_marks or self.datadir / "release-marks"
 
     @property
     def cluster(self) -> Cluster:

@@ -50,7 +50,7 @@ Log = list[tuple[int, bytes]]
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "shuffler": ("reports",),
-    "aggregator": ("crowds", "interactions"),
+    "aggregator": ("window-sums", "interactions"),
 }
 
 
@@ -223,9 +223,9 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
             codec.encode("Seal", phase_end),
             codec.encode("Tick", {"config_digest": frozen.system.digest}),
         ]
-    if topic == "crowds":
+    if topic == "window-sums":
         foreign = codec.decode(values[0])[1] | {"config_digest": other}
-        return [*values[3:9:2], b"no crowd", values[0][:-5], codec.encode("Crowd", foreign)]
+        return [*values[3:9:2], b"no sums", values[0][:-5], codec.encode("WindowSums", foreign)]
     if topic == "interactions":
         found = [value for value in values if codec.decode(value)[0] == "Interactions"]
         bent = codec.decode(found[0])[1] | {"arms": b"\x01", "batch_id": other}

@@ -82,7 +82,7 @@ async def _shuffler(
     run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]], epochs: int
 ) -> None:
     system = frozen.system.core
-    crowds = one_content_an_id("Crowd", written["crowds", 0], "window_id")
+    published = one_content_an_id("WindowSums", written["window-sums", 0], "window_id")
     entries: dict[str, dict[str, Any]] = {}
     noises: list[bytes] = []
     seen = newest = 0
@@ -98,23 +98,23 @@ async def _shuffler(
             assert name == f"window/{partition}/{number}"
             renewals.append(renewal)
             entry = entries[name + renewed + renewal]
-            crowd = crowds[entry["entry_id"]]
+            sums = published[entry["entry_id"]]
             seen += 1
             assert entry["debit"] == fields["debit"], "the ledger repeats the journal's debit"
             assert fields["debit"]["epsilon_micro"] == round(1_000_000 * system.config.release.epsilon)
-            assert fields["slots"] == crowd["slots"] == window.slots, "each accepted slot counts once"
-            for copy in _times_of(written["crowds", 0], codec.encode("Crowd", crowd)):
-                assert copy >= appended[value], "no crowd before its debit"
+            assert fields["slots"] == sums["slots"] == window.slots, "each accepted slot counts once"
+            for copy in _times_of(written["window-sums", 0], codec.encode("WindowSums", sums)):
+                assert copy >= appended[value], "no sums before their debit"
             for copy in _times_of(written["ledger", partition], codec.encode("LedgerEntry", entry)):
                 assert copy >= appended[value], "no ledger entry before its debit"
-            released = np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8")
+            released = np.frombuffer(sums["ones"] + sums["zeros"], "<i8")
             noises.append((released - window.sums).tobytes())
         numbers = [int(renewal.partition("/")[0] or 0) for renewal in renewals]
         assert numbers == sorted(numbers), "an epoch that has ended stays so"
         assert len(set(numbers)) == len(set(renewals)), "an epoch is requested once"
         newest = max([newest, *numbers])
     assert newest == epochs - 1, "an epoch is opened where it was requested, and only there"
-    assert seen == len(crowds) == len(entries), "no release without a debit"
+    assert seen == len(published) == len(entries), "no release without a debit"
     assert len(set(noises)) == len(noises), "no noise twice"
     assert all(np.frombuffer(noise, "<i8").any() for noise in noises)
 
@@ -192,13 +192,13 @@ async def _aggregator(run: Any, audit: Any, frozen: Any, written: Mapping[Any, S
         if track == 0:
             totals = PrivateTotals(frozen.system.core)
             distinct: BoundedMap[None] = BoundedMap(1000)
-            for fields in _decoded_if("Crowd", (value for _, value in frozen.logs["crowds", 0])):
+            for fields in _decoded_if("WindowSums", (value for _, value in frozen.logs["window-sums", 0])):
                 name = fields["window_id"].hex()
                 if fields["config_digest"] == frozen.system.digest and name not in distinct:
                     distinct.put(name, None)
                     assert totals.add(fields)
-            assert len(models) == len(distinct), "each crowd gives one version"
-            assert models[-1]["gram"] == totals.model().gram.astype("<f8").tobytes(), "each crowd counts once"
+            assert len(models) == len(distinct), "each window gives one version"
+            assert models[-1]["gram"] == totals.model().gram.astype("<f8").tobytes(), "each window counts once"
         else:
             arms = [np.frombuffer(f["arms"], "<i4") for f in _until_last_phase_end(frozen.logs["interactions", 1])]
             assert models[-1]["observations"] == sum(map(len, arms)), "each interaction counts once"

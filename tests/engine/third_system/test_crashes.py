@@ -161,10 +161,10 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
 async def test_topics_older_than_what_was_released_are_refused_and_nothing_is_written(
     bench: Any, frozen: Frozen, calm: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    async with deployed(bench, frozen, "tally", "whole", paid_marks=str(tmp_path / "paid")) as run:
+    async with deployed(bench, frozen, "tally", "whole", release_marks=str(tmp_path / "paid")) as run:
         await run.finish()
         audit = await run.audit()
-    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "paid_marks": str(tmp_path / "paid")}
+    kept = {"deployment": run.values["deployment"], "role": run.values["role"], "release_marks": str(tmp_path / "paid")}
     older = deployed(bench, frozen, "tally", "older", **kept, datadir=str(tmp_path / "state"))
     older.copied_journals = {home: values[: 2 * len(values) // 3] for home, values in audit.journals.items()}
     async with older:

@@ -168,7 +168,16 @@ async def test_every_role_does_its_whole_work_under_its_own_principal(played: Pl
     assert played.codes == dict.fromkeys(played.system.role_names, 0)
     assert played.decisions == (USERS * 2 // 3 + 2 * (USERS // 3)) * ROUNDS
     filled = {topic for (topic, _), part in played.logs.parts.items() if part.records}
-    assert filled >= {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"}
+    assert filled >= {
+        "contexts",
+        "clicks",
+        "decisions",
+        "reports",
+        "journal-shuffler",
+        "window-sums",
+        "ledger",
+        "models",
+    }
     assert "dead-letters-edge" in filled
 
 

@@ -230,7 +230,7 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
         f"administrator, creates the access rules of every role (--principals names whom they are for, and who has a "
         f"duty: gateway=User:NAME)"
     ]
-    logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})
+    logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "window-sums"})
     assert not any(part.records for part in logs.parts.values())
 
 

@@ -295,8 +295,8 @@ class ShufflerRig(Rig):
     def tick(self) -> int:
         return self.put("reports", codec.encode("Tick", {"config_digest": self.system.digest}))
 
-    def crowds(self, seen: Seen | None = None) -> list[dict[str, Any]]:
-        return (seen or self.seen).records("crowds", "Crowd")
+    def sums_of(self, seen: Seen | None = None) -> list[dict[str, Any]]:
+        return (seen or self.seen).records("window-sums", "WindowSums")
 
 
 class AggregatorRig(Rig):
@@ -304,7 +304,7 @@ class AggregatorRig(Rig):
 
     def __init__(self, system: P2BSystem | None = None, track: int = 0) -> None:
         self.system = make_system() if system is None else system
-        self.source = ("crowds" if track == 0 else "interactions", track)
+        self.source = ("window-sums" if track == 0 else "interactions", track)
         super().__init__(AggregatorMachine(self.system, track))
 
     def give(self, values: Iterable[bytes]) -> Seen:
@@ -313,12 +313,12 @@ class AggregatorRig(Rig):
         return self.fold()
 
 
-def crowd_values(system: P2BSystem, windows: int, key: Key | None = None) -> list[bytes]:
-    """The crowds of a shuffler that held the same four reports in every window."""
+def window_sums_values(system: P2BSystem, windows: int, key: Key | None = None) -> list[bytes]:
+    """The sums of a shuffler that held the same four reports in every window."""
     rig = ShufflerRig(system, key)
     for number in range(4 * windows):
         rig.slot(number, Report(number % CODES, number % ARMS, number % 2))
-    return [output.value for output in rig.fold().releases("crowds")]
+    return [output.value for output in rig.fold().releases("window-sums")]
 
 
 def changed(value: bytes, **fields: Any) -> bytes:
@@ -335,7 +335,7 @@ def cell_budgets(layout: FeatureLayout) -> NDArray[np.int64]:
 def adopt(rig: LearnerRig, version: int = 1) -> None:
     """Have a learner take this version of the model."""
     track = AggregatorRig(rig.system)
-    track.give(crowd_values(rig.system, version))
+    track.give(window_sums_values(rig.system, version))
     for value in (track.genesis, *track.journal):
         rig.put("models", value)
     rig.fold()

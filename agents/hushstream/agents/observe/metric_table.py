@@ -146,7 +146,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *specs("released", "gauge", ("role", "partition", "scope_class"), {
         "hushstream_budget_spent_micro_epsilon": "The most that one unit has paid so far, in millionths of epsilon.",
         "hushstream_budget_limit_micro_epsilon": "The most that one unit may pay, in millionths of epsilon.",
-        "hushstream_budget_price_micro_epsilon": "What the next charge costs a unit, in millionths of epsilon.",
+        "hushstream_budget_next_charge_micro_epsilon": "What the next charge costs a unit, in millionths of epsilon.",
         "hushstream_budget_releases": "Releases made on one charge, where a charge pays for a fixed number.",
         "hushstream_budget_releases_limit": "Releases that one charge pays for.",
         "hushstream_budget_refusing": "1 where the budget refuses every further release, otherwise 0.",
@@ -167,7 +167,7 @@ def _budget(scope_class: str) -> dict[str, RoleGauge]:
     names = (
         "spent_micro_epsilon",
         "limit_micro_epsilon",
-        "price_micro_epsilon",
+        "next_charge_micro_epsilon",
         "releases",
         "releases_limit",
         "refusing",

@@ -41,7 +41,7 @@ HEARTBEAT_STEP_SECONDS = 10.0
 
 _STOPPED = "hushstream_partition_stopped"
 STOP_REASONS = (
-    "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_paid", "replay_mismatch", "other_release",
+    "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_released", "replay_mismatch", "other_release",
 )  # fmt: skip
 """The reasons for which one partition may be stopped: the names of the errors, in snake case."""
 EXIT_REASONS = (

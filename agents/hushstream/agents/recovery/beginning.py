@@ -233,7 +233,7 @@ class Beginning:
 
         Raises:
             JournalTruncated: the journal's first records are deleted, so the state cannot be computed again.
-            OlderThanPaid: the zone's marks refuse the journal: an operator may restore a newer one, for this state.
+            OlderThanReleased: the zone's marks refuse the journal: an operator may restore a newer one, for this state.
             TopicsReplaced: the journal ends before the state and no operator has accepted that; or there are no marks
                 that could show whether the lost records were released.
         """

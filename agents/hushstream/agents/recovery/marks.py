@@ -68,7 +68,7 @@ from hushstream.schemas.topics import PartitionRule, Topic
 _DIGEST_CHARACTERS = 32
 
 
-class OlderThanPaid(PartitionError):
+class OlderThanReleased(PartitionError):
     """By the marks, the journal is older than what was released from it; or the marks are damaged or missing."""
 
 
@@ -88,7 +88,7 @@ class HighWater:
         """The highest mark of each journal of a home partition.
 
         Raises:
-            OlderThanPaid: a mark is damaged.
+            OlderThanReleased: a mark is damaged.
         """
         marks = []
         for start in sorted({name.rpartition(".")[0] + "." for name in self._stems(self._place(partition))}):
@@ -102,7 +102,7 @@ class HighWater:
 
         Raises:
             DiskRefused: the disk refused the write: nothing may be released, and the partition is tried again.
-            OlderThanPaid: the existing mark is damaged.
+            OlderThanReleased: the existing mark is damaged.
         """
         start = f"{self._place(partition)}{mark.journal}."
         first, place = start not in self.raised, (mark.generation, mark.sequence)
@@ -146,10 +146,10 @@ class HighWater:
             except FileNotFoundError:
                 continue  # another process has written a higher one, and deleted this
             except (OSError, UnicodeDecodeError) as error:
-                raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
+                raise OlderThanReleased(f"{path}: expected a readable mark, got {type(error).__name__}") from None
             found = json.loads(body) if digest == _digest(body) else {}
             if (found.get("generation"), found.get("sequence")) != place:
-                raise OlderThanPaid(f"{path}: expected a release mark, got damaged content")
+                raise OlderThanReleased(f"{path}: expected a release mark, got damaged content")
             return Mark(found["journal"], found["sequence"], found["generation"])
         return None
 
@@ -166,7 +166,7 @@ class HighWater:
 def _place_of(stem: str) -> tuple[int, int]:
     generation, _, sequence = stem.rpartition(".")[2].partition("-")
     if not (generation.isdecimal() and sequence.isdecimal()):
-        raise OlderThanPaid(f"{stem}.json: expected the name of a mark to end with GENERATION-RECORD, got another")
+        raise OlderThanReleased(f"{stem}.json: expected the name of a mark to end with GENERATION-RECORD, got another")
     return int(generation), int(sequence)
 
 
@@ -301,7 +301,7 @@ class ReleaseMarks:
             commits: metadata of the group's commits for the partition, which were read before.
 
         Raises:
-            OlderThanPaid: a mark cannot be read, or some were deleted.
+            OlderThanReleased: a mark cannot be read, or some were deleted.
         """
         committed = tuple(mark for mark in map(committed_mark, commits) if mark is not None)
         signs = [*self._commit_signs(committed), *await self._topic_signs(partition, reader)]
@@ -321,7 +321,7 @@ class ReleaseMarks:
             Whether the journal was accepted only because an operator has accepted the loss.
 
         Raises:
-            OlderThanPaid: the journal is refused; says why, and what an operator can do.
+            OlderThanReleased: the journal is refused; says why, and what an operator can do.
         """
         suspicion = evidence.suspicion(journal, sequence)
         if not suspicion:
@@ -332,7 +332,7 @@ class ReleaseMarks:
             return True
         price = price_of_going_on(self.keys.spending_terms, evidence)
         where = f"topic {self.settings.physical(self.topic)}, folder {self.settings.marks_folder}"
-        raise OlderThanPaid(
+        raise OlderThanReleased(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
             f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
             f"To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}; {price}). "
@@ -406,7 +406,7 @@ class ReleaseMarks:
         """The marks in the topic: the highest of each journal and generation, and operators' words.
 
         Raises:
-            OlderThanPaid: a mark may be missing, and no operator has accepted that.
+            OlderThanReleased: a mark may be missing, and no operator has accepted that.
         """
         read = await read_marks((self.topic, partition), reader, self.seal(partition), self.settings.role)
         for offset, size in read.foreign:
@@ -415,7 +415,7 @@ class ReleaseMarks:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
             rebuild = self.settings.command(f"logs repair marks --role {role} --write")
             price = price_of_going_on(self.keys.spending_terms, ReleaseEvidence(read.marks))
-            raise OlderThanPaid(
+            raise OlderThanReleased(
                 f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {role} and go on with "
                 f"what the journals say: `{rebuild}` ({price})"
             )

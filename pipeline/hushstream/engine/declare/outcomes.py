@@ -46,8 +46,8 @@ class Outcome(StrEnum):
     FORGED_SLOT = "forged_slot"
     """A slot that holds neither a report nor null. It counts as null."""
     WINDOW = "window"
-    CROWD = "crowd"
-    REPEATED_CROWD = "repeated_crowd"
+    WINDOW_SUMS = "window_sums"
+    REPEATED_WINDOW_SUMS = "repeated_window_sums"
     REPEATED_INTERACTIONS = "repeated_interactions"
     REWARD_TAKEN = "reward_taken"
     REPEATED_REWARDS = "repeated_rewards"
@@ -75,8 +75,8 @@ _SLOT_PUBLIC = (
     Outcome.SLOT,
     Outcome.REPEATED_SLOT,
     Outcome.WINDOW,
-    Outcome.CROWD,
-    Outcome.REPEATED_CROWD,
+    Outcome.WINDOW_SUMS,
+    Outcome.REPEATED_WINDOW_SUMS,
     Outcome.REWARD_TAKEN,
     Outcome.REPEATED_REWARDS,
     Outcome.ALLOWANCE_SPENT,

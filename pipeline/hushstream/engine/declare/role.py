@@ -68,7 +68,7 @@ def spending_gauges(scope_class: str, machine: Spender, now_seconds: float) -> M
     return {
         f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
         f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
-        f"{scope_class}_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
+        f"{scope_class}_next_charge_micro_epsilon": spending.terms.price.cost.epsilon_micro,
         f"{scope_class}_refusing": machine.refused is not None,
     }
 

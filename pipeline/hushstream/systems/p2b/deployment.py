@@ -91,7 +91,7 @@ class SlotForm(Protocol):
         """The class that opens sealed slots."""
 
     @property
-    def crowd_record(self) -> str:
+    def sums_record(self) -> str:
         """The schema of what a window releases."""
 
     @property
@@ -130,7 +130,7 @@ class SlotForm(Protocol):
 
     @property
     def domain(self) -> Mapping[str, Any]:
-        """The fields of a crowd that describe its sums."""
+        """The fields of a record of sums that describe its sums."""
 
     @property
     def parameters(self) -> dict[str, int | str]:
@@ -153,7 +153,7 @@ class CodesForm:
     slot_record = "SlotReport"
     sealed_record = "SealedSlot"
     opener = SealOpener
-    crowd_record = "Crowd"
+    sums_record = "WindowSums"
     model_record = "Model"
     parts = 1
 
@@ -262,7 +262,7 @@ class FeaturesForm:
     slot_record = "FeatureSlot"
     sealed_record = SLOT_RECORD
     opener = ContentOpener
-    crowd_record = "ItemSums"
+    sums_record = "ItemSums"
 
     def __post_init__(self) -> None:
         """Refuse a layout whose records would be too large."""
@@ -454,7 +454,7 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
 
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
-"""Model tracks, by partition of crowds and models. Only replays of public datasets have the second one."""
+"""Model tracks, by partition of sums and models. Only replays of public datasets have the second one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -590,7 +590,7 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def track_count(self) -> int:
-        """The number of partitions of crowds and models: one, and one more if there is a non-private arm."""
+        """The number of partitions of sums and models: one, and one more if there is a non-private arm."""
         return 2 if self.non_private_arm else 1
 
     @property

@@ -41,7 +41,7 @@ from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.codebook import grid_size
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.lift import counted_lift, lift_debit, lift_guarantee, required_lift, variance_after
-from hushstream.systems.p2b.server.totals import fade_of_crowds, fade_of_windows, remembered
+from hushstream.systems.p2b.server.totals import fade_of_sums, fade_of_windows, remembered
 from hushstream.systems.p2b.slots import UNITS, ContributionError, FeatureLayout, budgets, slot_bytes
 from hushstream.systems.p2b.topics import TOPICS
 
@@ -67,7 +67,7 @@ class Summed(Protocol):
         """The name of the mechanism that makes the sums of a window, in journals and prices."""
 
     @property
-    def crowds(self) -> tuple[str, Form]:
+    def released(self) -> tuple[str, Form]:
         """What leaves the shuffler, in words, and whether it is noised, sampled or clear."""
 
     @property
@@ -113,8 +113,8 @@ class SummedCodes:
         return self.config.release.mode
 
     @property
-    def crowds(self) -> tuple[str, Form]:
-        return _CROWDS_OF_CODES[self.config.release.mode]
+    def released(self) -> tuple[str, Form]:
+        return _SUMS_OF_CODES[self.config.release.mode]
 
     @property
     def sums(self) -> tuple[int, int]:
@@ -157,7 +157,7 @@ class SummedFeatures:
     compares = False
     in_a_slot = "declared features, arm and reward of one interaction, or null"
     mechanism = "linear-sums"
-    crowds = ("sums of rewards by arm and coordinate of each declared feature over a window", Form.NOISED)
+    released = ("sums of rewards by arm and coordinate of each declared feature over a window", Form.NOISED)
 
     @property
     def sums(self) -> tuple[int, int]:
@@ -254,17 +254,17 @@ def resolve_threshold(config: P2BConfig) -> int:
 
 
 def require_code_sizes(config: P2BConfig, codes: int) -> None:
-    """Refuse a number of codes with which crowds or models do not fit into one record.
+    """Refuse a number of codes with which sums or models do not fit into one record.
 
     Raises:
         ConfigurationError: a record would be too large.
     """
-    crowd = 2 * 8 * codes * config.arms
+    sums = 2 * 8 * codes * config.arms
     dimension = config.context.dimension
     square = codes if config.encoder.features == "onehot" else dimension * dimension
     model = 8 * config.arms * (square + max(codes, dimension))
     _require_sizes(
-        {"the sums of a window (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
+        {"the sums of a window (16 * codes * arms)": sums, "a model (8 * arms * d * (d + 1))": model},
         WHOLE_BYTES,
         "use fewer arms, codes or dimensions",
     )
@@ -278,7 +278,7 @@ def _require_sizes(sizes: Mapping[str, int], most: int, remedy: str) -> None:
 
 _SUMMED: Mapping[str, type[SummedCodes | SummedFeatures]] = {"codes": SummedCodes, "features": SummedFeatures}
 
-_CROWDS_OF_CODES = {
+_SUMS_OF_CODES = {
     "slot-sums": ("sums of rewards by code and arm over a window", Form.NOISED),
     "tuples": (
         "how many kept slots of a window held the same code, arm and reward, where they reach the threshold",
@@ -403,7 +403,7 @@ def noise_variance(config: P2BConfig, windows: int) -> float:
 
 
 def _faded_variance(config: P2BConfig, windows: int) -> float:
-    tree, fade = window_tree_of(config), fade_of_crowds(config)
+    tree, fade = window_tree_of(config), fade_of_sums(config)
     ratio, parts = remembered(config, windows).ratio, config.partitions.shuffler
     if tree is None:
         newest, each = _fresh_variance(config), windows * parts
@@ -616,8 +616,8 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     compared = public_dataset and summed.compares
     if compared:
         yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
-    cells, form = summed.crowds
-    yield _content("crowds", cells, form)
+    cells, form = summed.released
+    yield _content("window-sums", cells, form)
     yield _content("models", "the model, made of noised sums alone", form)
     if summed.parts > 1:
         yield _content("model-parts", "arrays of the model, larger than a record, made of noised sums alone", form)

@@ -287,7 +287,7 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
         "window_slots": machine.system.config.release.window_slots,
         "slot_spent_micro_epsilon": machine.spending.redraws * price,
         "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
-        "slot_price_micro_epsilon": price,
+        "slot_next_charge_micro_epsilon": price,
         "slot_refusing": machine.refused is not None,
     }
 
@@ -313,7 +313,7 @@ SHUFFLER = releasing_role(
     _make_shuffler,
     inputs=("reports",),
     journal="journal-shuffler",
-    writes=("crowds", "ledger"),
+    writes=("window-sums", "ledger"),
     homes="shuffler",
     charges="slot",
     gauges=_shuffler_gauges,
@@ -324,7 +324,7 @@ SHUFFLER = releasing_role(
 AGGREGATOR = publishing_role(
     SERVER_ZONE,
     _aggregator,
-    inputs=("crowds", "interactions"),
+    inputs=("window-sums", "interactions"),
     outcomes=OUTCOMES,
 )
 

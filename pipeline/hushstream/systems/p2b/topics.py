@@ -50,7 +50,7 @@ TOPICS = (
     REPORTS,
     INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
-    topics.releases("crowds", "Crowd", "ItemSums", "ReleasePart"),
+    topics.releases("window-sums", "WindowSums", "ItemSums", "ReleasePart"),
     topics.models("Model", "ItemModel", "LargeModel"),
     MODEL_PARTS,
     STATEMENTS,

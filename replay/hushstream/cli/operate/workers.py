@@ -67,7 +67,7 @@ def worker(
     prefix: Prefix = None,
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
-    paid_marks: Annotated[
+    release_marks: Annotated[
         Path | None, typer.Option(help="Folder for release marks; best not backed up with the state.")
     ] = None,
     accept_loss: Annotated[
@@ -144,7 +144,7 @@ def worker(
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / STATE / role if state is None else state,
-        paid_marks=paid_marks,
+        release_marks=release_marks,
         place=whereabouts(deployment, bootstrap, prefix),
         account=whereabouts(security=security),
         accept_loss=given,

@@ -29,7 +29,7 @@ from hushstream.replay.worlds.shop import ITEMS
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
-_SUMS = "crowds"
+_SUMS = "window-sums"
 _MODELS = frozenset({"ItemModel"})
 _COUNTS = frozenset({"Lift"})
 _NO_PAUSE = Pause(0.05, 0.05)

@@ -306,7 +306,7 @@ class StreamSession:
         if self._place.seed is not None:
             arguments += ["--seed", str(self._place.seed)]
         if self._place.marks is not None:
-            arguments += ["--paid-marks", str(self._place.marks / role)]
+            arguments += ["--release-marks", str(self._place.marks / role)]
         self._start(role, [*arguments, *self._place.worker_options])
 
     def _start_gateway(self, settings: Mapping[str, Any]) -> None:

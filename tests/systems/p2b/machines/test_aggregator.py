@@ -1,4 +1,4 @@
-"""Versions from crowds and raw interactions, whole and in parts; contexts that are scored together."""
+"""Versions from windows and raw interactions, whole and in parts; contexts that are scored together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hushstream.systems.p2b.edge.codes import UserLinUCB
 from hushstream.systems.p2b.edge.policies import UNSCORED
 from hushstream.systems.p2b.machines.learner import LookAhead
 from hushstream.systems.p2b.server.estimate import model_from_sums, onehot_from_sums
-from hushstream.systems.p2b.server.totals import CrowdTotals
+from hushstream.systems.p2b.server.totals import WindowTotals
 from hushstream.systems.p2b.system import facts_of
 from recordings import KEYS, VARIANTS, Recording, Variant, recorded
 
@@ -38,20 +38,20 @@ def arrays(record, rigs, features="centroid"):
 
 
 @pytest.mark.parametrize("features", ["centroid", "onehot"])
-def test_each_crowd_gives_one_version_from_the_totals_of_all(rigs, features):
+def test_each_window_gives_one_version_from_the_totals_of_all(rigs, features):
     system = rigs.make_system(encoder={"features": features})
     rig = rigs.AggregatorRig(system)
-    crowds = rigs.crowd_values(system, 3)
-    published = rig.give(crowds).journals
+    windows = rigs.window_sums_values(system, 3)
+    published = rig.give(windows).journals
     assert [record["version"] for record in published] == [1, 2, 3]
-    totals = CrowdTotals(rigs.CODES, rigs.ARMS)
-    for value, record in zip(crowds, published, strict=True):
-        crowd = codec.decode(value)[1]
+    totals = WindowTotals(rigs.CODES, rigs.ARMS)
+    for value, record in zip(windows, published, strict=True):
+        window = codec.decode(value)[1]
         ones, zeros = (
-            np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(rigs.CODES, rigs.ARMS)
+            np.frombuffer(window[name], "<i8").astype(np.int64).reshape(rigs.CODES, rigs.ARMS)
             for name in ("ones", "zeros")
         )
-        totals.add(ones, zeros, crowd["variance"], crowd["slots"])
+        totals.add(ones, zeros, window["variance"], window["slots"])
         sums = (totals.ones, totals.zeros, 1, totals.variance)
         if features == "onehot":
             expected = onehot_from_sums(*sums, 1.0)
@@ -63,12 +63,12 @@ def test_each_crowd_gives_one_version_from_the_totals_of_all(rigs, features):
         assert record["observations"] == expected.observations
 
 
-def test_a_crowd_sent_twice_counts_once(rigs):
+def test_sums_sent_twice_count_once(rigs):
     system = rigs.make_system()
     rig = rigs.AggregatorRig(system)
-    first, second = rigs.crowd_values(system, 2)
+    first, second = rigs.window_sums_values(system, 2)
     seen = rig.give([first, first, second, first])
-    assert seen.counts == {"crowd": 2, "model": 2, "repeated_crowd": 2}
+    assert seen.counts == {"window_sums": 2, "model": 2, "repeated_window_sums": 2}
     once = rigs.AggregatorRig(system)
     once.give([first, second])
     assert rig.machine.totals.dump() == once.machine.totals.dump()
@@ -76,12 +76,15 @@ def test_a_crowd_sent_twice_counts_once(rigs):
 
 def test_a_model_says_its_price_and_whether_all_under_it_is_private(rigs):
     system = rigs.make_system()
-    secret, seeded = rigs.crowd_values(system, 1, rigs.Key(b"\x21" * 31 + b"\1")), rigs.crowd_values(system, 1)
+    secret, seeded = (
+        rigs.window_sums_values(system, 1, rigs.Key(b"\x21" * 31 + b"\1")),
+        rigs.window_sums_values(system, 1),
+    )
     published = rigs.AggregatorRig(system).give([*secret, *seeded]).journals
     assert [record["epsilon_micro"] for record in published] == [1_000_000] * 2
     assert [record["private_as_stated"] for record in published] == [True, False]
     paper = rigs.make_system(release={"mode": "paper", "sampling": 0.5, "threshold": 1, "window_slots": 4})
-    assert not rigs.AggregatorRig(paper).give(rigs.crowd_values(paper, 1)).journals[0]["private_as_stated"]
+    assert not rigs.AggregatorRig(paper).give(rigs.window_sums_values(paper, 1)).journals[0]["private_as_stated"]
 
 
 def interactions(contexts, arms, rewards, batch_id=b""):
@@ -140,7 +143,7 @@ def test_the_raw_model_is_that_of_a_learner_that_saw_everything(rigs):
 def test_new_users_start_from_the_newest_model_of_their_line_and_old_ones_keep_theirs(rigs):
     system = rigs.make_system()
     track = rigs.AggregatorRig(system)
-    track.give(rigs.crowd_values(system, 2))
+    track.give(rigs.window_sums_values(system, 2))
     rig = rigs.LearnerRig(system)
     rig.interact("old", 1)
     for value in (track.genesis, *track.journal):
@@ -157,7 +160,7 @@ def test_new_users_start_from_the_newest_model_of_their_line_and_old_ones_keep_t
 def test_a_learner_never_writes_into_the_shared_model(rigs):
     system = rigs.make_system()
     track = rigs.AggregatorRig(system)
-    track.give(rigs.crowd_values(system, 1))
+    track.give(rigs.window_sums_values(system, 1))
     rig = rigs.LearnerRig(system)
     for value in (track.genesis, *track.journal):
         rig.put("models", value)
@@ -169,7 +172,7 @@ def test_a_learner_never_writes_into_the_shared_model(rigs):
 
 
 IN_PARTS = tuple(variant for variant in VARIANTS if variant.name.endswith("in-parts"))
-CROWDS, MODELS, PARTS = ("crowds", 0), ("models", 0), ("model-parts", 0)
+CROWDS, MODELS, PARTS = ("window-sums", 0), ("models", 0), ("model-parts", 0)
 
 
 @pytest.fixture(params=IN_PARTS, ids=lambda variant: variant.name)
@@ -256,7 +259,7 @@ def test_parts_in_any_order_and_repeated_give_one_version_and_the_same_one(recor
     for values in ([second, first], [first, first, second], [second, second, first, first, second]):
         steps = folded(fresh(recording, "aggregator"), values)
         assert made(steps) == [whole]
-    assert sum(step.counts.get(Outcome.REPEATED_CROWD, 0) for step in steps) == 1
+    assert sum(step.counts.get(Outcome.REPEATED_WINDOW_SUMS, 0) for step in steps) == 1
 
 
 @pytest.mark.parametrize("sent", [0, 1])

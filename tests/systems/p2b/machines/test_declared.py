@@ -106,9 +106,9 @@ def test_new_users_start_from_what_others_liked_in_their_country() -> None:
     played = [shoppers.visit(f"cold-{number}") for number in range(800)]
     rows = system.window_rules().item_rows
     closed = ClosedWindow(0, ClosedBy.SLOTS, tuple(slot for slot, _ in played), item_rows=rows)
-    crowd = release_window(system, seeded_key(2, "shuffler"), bytes(32), 0, closed).crowd
+    window = release_window(system, seeded_key(2, "shuffler"), bytes(32), 0, closed).record
     totals = FeatureTotals(system)
-    assert totals.add(crowd)
+    assert totals.add(window)
     published = decode_model(system, {"version": 1, "arms": ARMS, **totals.model().fields()})
     terms.policy.adopt("private", published.version, *published.arrays)
     clicks = np.array([clicks for _, clicks in played])
@@ -197,9 +197,9 @@ def test_a_forged_slot_is_a_slot_and_moves_no_sum(rigs: Any) -> None:
         seen = rig.fold()
         assert not seen.reasons
         assert seen.counts.get("forged_slot", 0) == counted
-        (crowd,) = seen.records("crowds", "ItemSums")
-        found.append(np.frombuffer(crowd["ones"], "<i8"))
-        assert (crowd["slots"], crowd["mode"]) == (4, "linear-sums")
+        (window,) = seen.records("window-sums", "ItemSums")
+        found.append(np.frombuffer(window["ones"], "<i8"))
+        assert (window["slots"], window["mode"]) == (4, "linear-sums")
     # Scale 4096/20: beyond 20 scales a draw is with probability below 1e-8.
     assert max(np.abs(sums).max() for sums in found) < 4096
 
@@ -300,11 +300,11 @@ def test_sums_and_models_of_another_layout_are_refused(rigs: Any) -> None:
     system, other = system_of(window_slots=4), system_of(window_slots=4, levels=2)
     rows = system.window_rules().item_rows
     closed = ClosedWindow(0, ClosedBy.SLOTS, (pack_null(system.linear.layout),) * 4, item_rows=rows)
-    crowd = release_window(other, seeded_key(2, "shuffler"), bytes(32), 0, closed).crowd
+    window = release_window(other, seeded_key(2, "shuffler"), bytes(32), 0, closed).record
     totals = FeatureTotals(system)
-    assert not totals.add(crowd)
-    assert not totals.add({**crowd, **system.form.domain, "ones": crowd["ones"][:-8]})
-    assert totals.add({**crowd, **system.form.domain})
+    assert not totals.add(window)
+    assert not totals.add({**window, **system.form.domain, "ones": window["ones"][:-8]})
+    assert totals.add({**window, **system.form.domain})
     fields = {"version": 1, "arms": ARMS, **totals.model().fields()}
     with pytest.raises(HushstreamError, match="layout"):
         decode_model(other, fields)

@@ -335,7 +335,7 @@ def test_slots_name_their_catalogue_and_sums_begin_with_their_item(tmp_path: Pat
             await visit(client, f"e{later}", f"u{later // 2}")
 
     played(loop, play)
-    sums = fields_of(loop, "crowds", "ItemSums")
+    sums = fields_of(loop, "window-sums", "ItemSums")
     versions = [fields["catalogue"] for fields in sums]
     assert versions == sorted(versions)
     assert versions[-1] == 3
@@ -457,7 +457,7 @@ def test_what_is_released_counts_the_slots_of_the_rows_items_alone() -> None:
     for version, counts in ((6, False), (7, True)):
         contents = (report(1, version),) * 1_000
         closed = ClosedWindow(0, ClosedBy.SLOTS, contents, (bytes(16),) * 1_000, rows(9, 1, 7, 0))
-        ones = np.frombuffer(release_window(SYSTEM, KEY, bytes(32), 0, closed).crowd["ones"], "<i8")
+        ones = np.frombuffer(release_window(SYSTEM, KEY, bytes(32), 0, closed).record["ones"], "<i8")
         found = ones.reshape(LAYOUT.arms, -1) / scale
         assert bool(found[1, 0] > 40) == counts
         assert (np.abs(found[[0, 2]]) < 40).all()
@@ -465,9 +465,9 @@ def test_what_is_released_counts_the_slots_of_the_rows_items_alone() -> None:
 
 def test_all_rows_are_noised_whether_items_are_in_them_or_not() -> None:
     closed = ClosedWindow(0, ClosedBy.SLOTS, (pack_null(LAYOUT),) * 4, (), rows(1, 1, 0, 0))
-    crowd = release_window(SYSTEM, KEY, bytes(32), 0, closed).crowd
-    assert (np.frombuffer(crowd["ones"], "<i8").reshape(LAYOUT.arms, -1) != 0).any(axis=1).all()
-    assert (crowd["catalogue"], crowd["entries"]) == (1, closed.item_rows.entries)
+    window = release_window(SYSTEM, KEY, bytes(32), 0, closed).record
+    assert (np.frombuffer(window["ones"], "<i8").reshape(LAYOUT.arms, -1) != 0).any(axis=1).all()
+    assert (window["catalogue"], window["entries"]) == (1, closed.item_rows.entries)
 
 
 def test_the_same_slots_under_another_catalogue_have_other_noise() -> None:
@@ -529,9 +529,9 @@ def test_rows_that_never_had_an_item_change_nothing_of_the_model() -> None:
         totals = FeatureTotals(SYSTEM)
         sums = np.full((ROWS, LAYOUT.cells), 40_000, dtype=np.int64)
         sums[2] += noise
-        crowd = {**SYSTEM.form.domain, **rows(2, 1, 2, 0)._asdict(), "variance": 1e6, "slots": 20}
-        crowd |= {"ones": sums.tobytes(), "zeros": (9 * sums).tobytes(), "private_as_stated": True}
-        assert totals.add(crowd)
+        window = {**SYSTEM.form.domain, **rows(2, 1, 2, 0)._asdict(), "variance": 1e6, "slots": 20}
+        window |= {"ones": sums.tobytes(), "zeros": (9 * sums).tobytes(), "private_as_stated": True}
+        assert totals.add(window)
         models.append(totals.model())
     assert models[0].fields() == models[1].fields()
 
@@ -676,10 +676,10 @@ def test_from_thirty_items_on_features_shape_the_model_and_no_row_leans_on_other
         shown = np.full((items, LAYOUT.cells), 200_000)
         shown[items - 1] = 400
         ones = np.rint(shown * np.where(np.arange(items) % 2, 0.2, 0.1)[:, None]).astype(np.int64)
-        crowd = {**system.form.domain, **ItemRows.of(catalogue)._asdict(), "variance": 1e6, "slots": 20}
-        crowd |= {"ones": ones.tobytes(), "zeros": (shown - ones).tobytes(), "private_as_stated": True}
-        assert totals.add(crowd)
-        assert not totals.add({**crowd, "features": crowd["features"][1:]})
+        window = {**system.form.domain, **ItemRows.of(catalogue)._asdict(), "variance": 1e6, "slots": 20}
+        window |= {"ones": ones.tobytes(), "zeros": (shown - ones).tobytes(), "private_as_stated": True}
+        assert totals.add(window)
+        assert not totals.add({**window, "features": window["features"][1:]})
         again = FeatureTotals(system)
         again.load(totals.dump())
         found = again.model()

@@ -67,7 +67,7 @@ def system(rigs, request):
 @pytest.fixture
 def models(rigs, system):
     track = rigs.AggregatorRig(system)
-    track.give(rigs.crowd_values(system, 3))
+    track.give(rigs.window_sums_values(system, 3))
     return [track.genesis, *track.journal]
 
 

@@ -21,9 +21,9 @@ def rig(rigs):
     return rigs.ShufflerRig()
 
 
-def sums(crowd, rigs):
+def sums(window, rigs):
     shape = (rigs.CODES, rigs.ARMS)
-    return [np.frombuffer(crowd[name], "<i8").reshape(shape) for name in ("ones", "zeros")]
+    return [np.frombuffer(window[name], "<i8").reshape(shape) for name in ("ones", "zeros")]
 
 
 def test_a_window_closes_at_its_count_of_slots_nulls_included(rig):
@@ -33,7 +33,7 @@ def test_a_window_closes_at_its_count_of_slots_nulls_included(rig):
     assert [record["slots"] for record in seen.journals] == [4, 4]
     assert [record["closed_by"] for record in seen.journals] == ["slots", "slots"]
     assert [record["window"] for record in seen.journals] == [0, 1]
-    assert [crowd["slots"] for crowd in rig.crowds(seen)] == [4, 4]
+    assert [window["slots"] for window in rig.sums_of(seen)] == [4, 4]
 
 
 def test_a_phase_end_closes_the_window_once_all_learner_partitions_have_sent_it(rigs):
@@ -96,7 +96,7 @@ def test_a_repeated_report_id_counts_once_also_in_a_later_window(rig):
         rig.slot(number, REPORT)
     seen = rig.fold()
     assert seen.counts["repeated_slot"] == 3
-    assert [crowd["slots"] for crowd in rig.crowds(seen)] == [4, 4]
+    assert [window["slots"] for window in rig.sums_of(seen)] == [4, 4]
 
 
 def test_a_report_of_the_previous_period_counts_and_an_older_one_does_not(rig):
@@ -117,7 +117,7 @@ def released(rigs, key=None, nonce=None, contents=(REPORT,) * 4, **changes):
     rig = rigs.ShufflerRig(rigs.make_system(**changes), key or rigs.Key(b"\x07" * 31 + b"\x01"), nonce or rigs.NONCE)
     for number, report in enumerate(contents):
         rig.slot(number, report)
-    return rig.fold().releases("crowds")
+    return rig.fold().releases("window-sums")
 
 
 def test_one_log_and_one_key_give_one_release(rigs):
@@ -157,12 +157,12 @@ def test_the_noise_of_a_window_is_as_large_as_its_record_says(rigs):
     rig = rigs.ShufflerRig()
     for number in range(240):
         rig.slot(number, None)
-    crowds = rig.crowds(rig.fold())
-    drawn = np.abs([sums(crowd, rigs) for crowd in crowds])
+    windows = rig.sums_of(rig.fold())
+    drawn = np.abs([sums(window, rigs) for window in windows])
     ratio = np.exp(-1.0)
     assert drawn.size == 2_400
     mean, square = 2 * ratio / (1 - ratio**2), 2 * ratio / (1 - ratio) ** 2
-    assert all(crowd["variance"] == pytest.approx(square) for crowd in crowds)
+    assert all(window["variance"] == pytest.approx(square) for window in windows)
     assert abs(drawn.mean() - mean) < 6 * np.sqrt((square - mean**2) / drawn.size)
 
 
@@ -189,12 +189,12 @@ def test_nothing_but_contents_moves_a_release(rigs):
         for number, report in enumerate(contents):
             rig.slot(number, report)
         seen = rig.fold()
-        (crowd,) = rig.crowds(seen)
+        (window,) = rig.sums_of(seen)
         (entry,) = seen.records("ledger", "LedgerEntry")
         (journal,) = seen.journals
         records.append(
             (
-                {**crowd, "ones": b"", "zeros": b""},
+                {**window, "ones": b"", "zeros": b""},
                 entry,
                 {**journal["head"], "input_digest": b"", "release_digest": b""},
                 journal["debit"],
@@ -210,12 +210,12 @@ def test_the_debit_is_in_the_journal_and_the_ledger_copies_it(rig):
     seen = rig.fold()
     (journal,) = seen.journals
     (entry,) = seen.records("ledger", "LedgerEntry")
-    (crowd,) = rig.crowds(seen)
+    (window,) = rig.sums_of(seen)
     price = rig.system.guarantee()
     assert journal["debit"] == entry["debit"]
-    assert entry["debit"]["epsilon_micro"] == price.epsilon_micro == crowd["epsilon_micro"] == 1_000_000
+    assert entry["debit"]["epsilon_micro"] == price.epsilon_micro == window["epsilon_micro"] == 1_000_000
     assert int.from_bytes(entry["debit"]["delta_units"], "big") == price.delta_units
-    assert (entry["debit"]["scope"], entry["entry_id"]) == ("window/0/0", crowd["window_id"])
+    assert (entry["debit"]["scope"], entry["entry_id"]) == ("window/0/0", window["window_id"])
 
 
 def test_digests_of_private_content_need_the_key(rigs):
@@ -230,16 +230,16 @@ def test_digests_of_private_content_need_the_key(rigs):
 
 
 def test_what_leaves_the_shuffler_names_no_report_offset_or_journal_of_another_zone(rigs):
-    """The same slots at other offsets, and other records beside them, give the same crowd to the byte."""
-    crowds = []
+    """The same slots at other offsets, and other records beside them, give the same sums to the byte."""
+    windows = []
     for shift in (0, 1000):
         rig = rigs.ShufflerRig()
         for _ in range(shift // 100):
             rig.put("reports", b"junk")
         for number in range(4):
             rig.slot(number, REPORT)
-        crowds.append(rig.fold().releases("crowds"))
-    assert crowds[0] == crowds[1]
+        windows.append(rig.fold().releases("window-sums"))
+    assert windows[0] == windows[1]
 
 
 @pytest.mark.parametrize("mode", ["tuples", "paper"])
@@ -248,13 +248,13 @@ def test_tuples_below_the_threshold_never_leave(rigs, mode):
     rig = rigs.ShufflerRig(rigs.make_system(release=release), rigs.Key(b"\x22" * 31 + b"\1"))
     for number in range(40):
         rig.slot(number, Report(0, 1, 1) if number < 30 else Report(number % 4, 3, 0))
-    (crowd,) = rig.crowds(rig.fold())
-    ones, zeros = sums(crowd, rigs)
+    (window,) = rig.sums_of(rig.fold())
+    ones, zeros = sums(window, rigs)
     assert 3 <= ones[0, 1] <= 30
-    assert crowd["variance"] == 0
+    assert window["variance"] == 0
     if mode == "tuples":
         assert all(count == 0 or count >= 3 for count in (*ones.flat, *zeros.flat))
-    assert crowd["private_as_stated"] == (mode == "tuples")
+    assert window["private_as_stated"] == (mode == "tuples")
 
 
 WINDOWS = 9
@@ -272,9 +272,9 @@ def play(rigs, running, windows=WINDOWS):
     return running.fold()
 
 
-def totals(rigs, crowds):
+def totals(rigs, windows):
     shape = (rigs.CODES, rigs.ARMS)
-    stacked = [[np.frombuffer(crowd[name], "<i8").reshape(shape) for name in ("ones", "zeros")] for crowd in crowds]
+    stacked = [[np.frombuffer(window[name], "<i8").reshape(shape) for name in ("ones", "zeros")] for window in windows]
     return np.cumsum(np.array(stacked), axis=0)
 
 
@@ -286,31 +286,31 @@ def exact_totals(rigs, windows=WINDOWS):
 
 
 def test_what_is_published_adds_up_to_the_counters_noised_total(rigs, running):
-    crowds = running.crowds(play(rigs, running))
-    noise = totals(rigs, crowds) - exact_totals(rigs)
+    windows = running.sums_of(play(rigs, running))
+    noise = totals(rigs, windows) - exact_totals(rigs)
     tree = running.system.window_tree
     # The noise of a total is a signed sum of whole nodes, never of all windows: its spread is the tree's.
     spread = np.sqrt((noise.astype(float) ** 2).mean())
     # 360 draws of known variance: a factor of two either way has a chance below 1e-9.
     assert 0.5 < spread / tree.rmse(WINDOWS) < 2
-    assert len(crowds) == WINDOWS
+    assert len(windows) == WINDOWS
 
 
 def test_the_variances_add_up_to_that_of_the_total(rigs, running):
-    crowds = running.crowds(play(rigs, running))
+    windows = running.sums_of(play(rigs, running))
     tree = running.system.window_tree
-    summed = np.cumsum([crowd["variance"] for crowd in crowds])
+    summed = np.cumsum([window["variance"] for window in windows])
     means = np.cumsum(summed) / np.arange(1, WINDOWS + 1)
     assert means == pytest.approx([tree.mean_square(t) for t in range(1, WINDOWS + 1)])
 
 
-def test_an_aggregator_adds_crowds_without_knowing_of_the_counter(rigs, running):
+def test_an_aggregator_adds_sums_without_knowing_of_the_counter(rigs, running):
     seen = play(rigs, running)
     aggregator = rigs.AggregatorRig(running.system)
-    aggregator.give([output.value for output in seen.releases("crowds")])
+    aggregator.give([output.value for output in seen.releases("window-sums")])
     held = aggregator.machine.totals._totals
-    np.testing.assert_array_equal(np.stack([held.ones, held.zeros]), totals(rigs, running.crowds())[-1])
-    assert held.variance == pytest.approx(sum(crowd["variance"] for crowd in running.crowds()))
+    np.testing.assert_array_equal(np.stack([held.ones, held.zeros]), totals(rigs, running.sums_of())[-1])
+    assert held.variance == pytest.approx(sum(window["variance"] for window in running.sums_of()))
     assert aggregator.machine.version == WINDOWS
 
 
@@ -328,11 +328,11 @@ def test_beyond_the_horizon_windows_are_closed_and_nothing_leaves(rigs):
     running = rigs.ShufflerRig(rigs.make_system(release={**RUNNING, "windows": 3}))
     seen = play(rigs, running, windows=5)
     assert len(seen.journals) == 5
-    assert len(running.crowds(seen)) == 3
+    assert len(running.sums_of(seen)) == 3
     assert seen.counts["release_withheld"] == 2
     assert [record["debit"]["epsilon_micro"] for record in seen.journals[3:]] == [0, 0]
     again = running.replayed(rigs.ShufflerMachine(running.system, 0, running.key))
-    assert len(again.releases("crowds")) == 3
+    assert len(again.releases("window-sums")) == 3
 
 
 def test_auto_takes_the_counter_exactly_where_its_total_is_the_more_exact_one(rigs):

@@ -50,12 +50,12 @@ def released(
     ``entries``: of each window; without them, those of items that are named by numbers.
     """
     layout, draw = system.linear.layout, np.random.default_rng(seed)
-    aggregator, crowds = rigs.AggregatorRig(system), []
+    aggregator, sums = rigs.AggregatorRig(system), []
     for window in range(windows):
         shown = draw.integers(200, 600, (layout.arms, layout.cells)) * rigs.cell_budgets(layout)
         clicked = (draw.uniform(0.05, 0.6, shown.shape) * shown).astype(np.int64)
         said = {
-            **terms_of(system).crowd,
+            **terms_of(system).record,
             **system.price_fields,
             "window_id": bytes([window]) * 16,
             "slots": 1_000,
@@ -66,8 +66,8 @@ def released(
         }
         row_entries = np.array(entries[window] if entries else range(1, layout.arms + 1), "<i4")
         said |= {"catalogue": int(row_entries.max()), "entries": row_entries.tobytes(), "features": b""}
-        crowds.append(codec.encode(system.form.crowd_record, said))
-    made = aggregator.give(crowds)
+        sums.append(codec.encode(system.form.sums_record, said))
+    made = aggregator.give(sums)
     assert not made.reasons
     return [step.journal for step in made.steps if step.journal is not None]
 
@@ -339,7 +339,7 @@ def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_a
 def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on: str) -> None:
     first = rigs.make_system(encoder={"features": learned_on})
     values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 3)).steps if step.journal
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 3)).steps if step.journal
     ]
     start = export_model(first, values)
     assert isinstance(start, ExportedCodes)
@@ -360,8 +360,8 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on:
         assert scores[-1] == cold[-1], "of an item that it does not know nothing is known"
         found = policy.scores(policy.shared("cold").state, context)
         assert np.array_equal(found, cold)
-    (crowd,) = rigs.crowd_values(alone, 1)
-    steps = [rigs.AggregatorRig(one).give([rigs.changed(crowd, config_digest=one.digest)]) for one in (alone, second)]
+    (window,) = rigs.window_sums_values(alone, 1)
+    steps = [rigs.AggregatorRig(one).give([rigs.changed(window, config_digest=one.digest)]) for one in (alone, second)]
     own, both = (
         decode_model(one, codec.decode(seen.steps[-1].journal)[1])
         for one, seen in zip((alone, second), steps, strict=True)
@@ -386,7 +386,7 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on:
 def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs: Any) -> None:
     first = rigs.make_system(encoder={"features": "onehot"})
     values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 1)).steps if step.journal
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
     ]
     start = export_model(first, values)
     second = P2BSystem.of(replace(first.config, deployment="second"), first.encoder.lattice, start=start)
@@ -407,7 +407,7 @@ def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_lear
 ) -> None:
     first = rigs.make_system(encoder={"features": "onehot"})
     values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 1)).steps if step.journal
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
     ]
     start = export_model(first, values)
     config = {

@@ -61,7 +61,7 @@ def released(rigs: Any, system: P2BSystem, contents: list[bytes]) -> list[bytes]
         shuffler.put("reports", codec.encode(system.form.slot_record, {**place, "content": content}))
     seen = shuffler.fold()
     assert not seen.reasons
-    made = aggregator.give(out.value for out in seen.releases("crowds"))
+    made = aggregator.give(out.value for out in seen.releases("window-sums"))
     assert not made.reasons
     return [step.journal for step in made.steps if step.journal is not None]
 
@@ -179,16 +179,16 @@ def released_records(rigs, system: P2BSystem, entries: Sequence[int] = range(1, 
     """Two versions of a model, as the aggregator publishes them, in which items and cells differ."""
     layout, draw = system.linear.layout, np.random.default_rng(5)
     aggregator = rigs.AggregatorRig(system)
-    crowds = []
+    windows = []
     for window in range(2):
         shown = draw.integers(200, 600, (EXPORTED_ARMS, layout.cells)) * rigs.cell_budgets(layout)
         clicked = (draw.uniform(0.05, 0.6, shown.shape) * shown).astype(np.int64)
         rows = {"catalogue": max(entries), "entries": np.array(entries, "<i4").tobytes(), "features": b""}
         own = {"window_id": bytes([window]) * 16, "slots": 1_000, "variance": 1e6, "private_as_stated": True}
         sums = {"ones": clicked.astype("<i8").tobytes(), "zeros": (shown - clicked).astype("<i8").tobytes()}
-        said = {**terms_of(system).crowd, **system.price_fields, **own, **sums, **rows}
-        crowds.append(codec.encode(system.form.crowd_record, said))
-    made = aggregator.give(crowds)
+        said = {**terms_of(system).record, **system.price_fields, **own, **sums, **rows}
+        windows.append(codec.encode(system.form.sums_record, said))
+    made = aggregator.give(windows)
     assert not made.reasons
     return [step.journal for step in made.steps if step.journal is not None]
 
@@ -271,7 +271,7 @@ def test_what_is_no_model_is_refused(content):
 @pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
 def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs, learned_on):
     system = rigs.make_system(encoder={"features": learned_on})
-    steps = rigs.AggregatorRig(system).give(rigs.crowd_values(system, 3)).steps
+    steps = rigs.AggregatorRig(system).give(rigs.window_sums_values(system, 3)).steps
     records = [step.journal for step in steps if step.journal is not None]
     model = ExportedModel.read(export_model(system, records).as_npz())
     terms = system.edge_terms()

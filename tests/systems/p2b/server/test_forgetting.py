@@ -19,7 +19,7 @@ from hushstream.systems.p2b.guarantee import layout_of_slots, noise_variance, re
 from hushstream.systems.p2b.machines.aggregator import FeatureTotals
 from hushstream.systems.p2b.machines.shuffler import RunningSums
 from hushstream.systems.p2b.server.estimate import AggregationError
-from hushstream.systems.p2b.server.totals import CrowdTotals, ItemTotals, fade_of_crowds, fade_of_windows, remembered
+from hushstream.systems.p2b.server.totals import ItemTotals, WindowTotals, fade_of_sums, fade_of_windows, remembered
 
 SCHEMA = declare({"country": {"kind": "category", "vocabulary": ["de", "fr"]}})
 HALF = 0.5 ** (1 / 3)
@@ -77,7 +77,7 @@ def test_what_a_shuffler_says_of_variances_is_that_of_the_noise_in_what_an_aggre
     for number in range(4):
         address = NoiseAddress("test", "shop", bytes(32), "p2b", "fading", {"n": number}, b"test", 0, None)
         running = RunningSums(counter, seeded_key(5, "shuffler"), address, HALF)
-        held = CrowdTotals(1, 2_500, HALF)
+        held = WindowTotals(1, 2_500, HALF)
         for window in range(1, 41):
             step = running.step(np.zeros(2_500, dtype=np.int64))
             held.add(step.sums[None, :], np.zeros((1, 2_500), np.int64), step.variance, 10)
@@ -91,7 +91,7 @@ def test_what_a_shuffler_says_of_variances_is_that_of_the_noise_in_what_an_aggre
 # What the aggregator holds.
 
 
-def added(totals: CrowdTotals, sizes: list[int], variance: float = 6.0) -> CrowdTotals:
+def added(totals: WindowTotals, sizes: list[int], variance: float = 6.0) -> WindowTotals:
     for number, slots in enumerate(sizes):
         ones = np.full((2, 3), 100 * (number + 1), dtype=np.int64)
         totals.add(ones, 3 * ones, variance, slots)
@@ -99,17 +99,17 @@ def added(totals: CrowdTotals, sizes: list[int], variance: float = 6.0) -> Crowd
 
 
 def test_windows_weigh_half_after_a_half_life():
-    totals = added(CrowdTotals(2, 3, HALF), [10] * 4)
+    totals = added(WindowTotals(2, 3, HALF), [10] * 4)
     weights = HALF ** np.arange(3, -1, -1.0)
     assert weights[0] == pytest.approx(0.5)
     assert totals.ones[0, 0] == pytest.approx(float(weights @ [100, 200, 300, 400]))
     assert totals.variance == pytest.approx(6.0 * float((weights**2).sum()))
-    assert (totals.crowds, totals.slots) == (4, 40)
+    assert (totals.windows, totals.slots) == (4, 40)
 
 
 def test_sums_are_worth_as_many_slots_as_have_their_sampling_variance():
     sizes = [10, 40, 20]
-    totals = added(CrowdTotals(2, 3, HALF), sizes)
+    totals = added(WindowTotals(2, 3, HALF), sizes)
     weights = HALF ** np.arange(2, -1, -1.0)
     ratio = float(weights @ sizes) / float(weights**2 @ sizes)
     ones, zeros, variance = totals.weighted_sums()
@@ -119,7 +119,7 @@ def test_sums_are_worth_as_many_slots_as_have_their_sampling_variance():
 
 
 def test_without_a_half_life_sums_are_what_they_were():
-    totals = added(CrowdTotals(2, 3), [10, 40, 20])
+    totals = added(WindowTotals(2, 3), [10, 40, 20])
     ones, zeros, variance = totals.weighted_sums()
     assert ones is totals.ones
     assert zeros is totals.zeros
@@ -127,16 +127,16 @@ def test_without_a_half_life_sums_are_what_they_were():
 
 
 def test_totals_that_fade_go_on_after_a_restart_to_the_last_bit():
-    whole, stopped = CrowdTotals(2, 3, HALF), CrowdTotals(2, 3, HALF)
+    whole, stopped = WindowTotals(2, 3, HALF), WindowTotals(2, 3, HALF)
     for number in range(5):
         for totals in (whole, stopped):
             added(totals, [7 + number])
-        stopped = CrowdTotals.load(stopped.dump(), HALF)
+        stopped = WindowTotals.load(stopped.dump(), HALF)
     assert stopped.dump() == whole.dump()
     with pytest.raises(AggregationError, match="version 1"):
-        CrowdTotals.load(whole.dump())
+        WindowTotals.load(whole.dump())
     with pytest.raises(AggregationError, match="bytes"):
-        CrowdTotals.load(whole.dump()[:-1], HALF)
+        WindowTotals.load(whole.dump()[:-1], HALF)
 
 
 @pytest.mark.parametrize("carried", [False, True])
@@ -159,7 +159,7 @@ def test_a_new_items_row_weighs_its_own_windows_alone(carried):
     assert again.dump() == totals.dump()
 
 
-def crowd(system: P2BSystem, share: float) -> dict[str, object]:
+def window(system: P2BSystem, share: float) -> dict[str, object]:
     """A window of 100 slots of each item, all of one country."""
     layout = system.linear.layout
     shown = np.zeros((layout.arms, layout.cells), dtype=np.int64)
@@ -178,7 +178,7 @@ def test_a_model_that_forgets_believes_the_newest_windows():
         system = P2BSystem.declared(config(half_life))
         totals = FeatureTotals(system)
         for share in [0.1] * 10 + [0.5] * 3:
-            assert totals.add(crowd(system, share))
+            assert totals.add(window(system, share))
         found[half_life] = totals.model()
     assert found[1.0].start.means[0, 0] > found[None].start.means[0, 0]
     assert found[None].observations == pytest.approx(3_900, rel=0.01)
@@ -191,14 +191,14 @@ def test_a_model_that_forgets_believes_the_newest_windows():
 def test_partitions_fade_together():
     two = config(partitions=2)
     assert fade_of_windows(two) == pytest.approx(HALF)
-    assert fade_of_crowds(two) ** 2 == pytest.approx(fade_of_windows(two))
-    assert fade_of_crowds(config(None)) == 1.0
+    assert fade_of_sums(two) ** 2 == pytest.approx(fade_of_windows(two))
+    assert fade_of_sums(config(None)) == 1.0
 
 
 def test_the_stated_noise_and_worth_are_those_of_the_totals():
     for chosen in (config(), config(sums="counter", windows=40)):
         counter = window_tree_of(chosen)
-        totals = CrowdTotals(1, 1, fade_of_crowds(chosen))
+        totals = WindowTotals(1, 1, fade_of_sums(chosen))
         one = np.array([[1_000]])
         for window in range(1, 13):
             variance = 36.0 if counter is None else float(counter.faded_changes(window, window, HALF)[0])

@@ -15,7 +15,7 @@ from hushstream.systems.p2b.server.estimate import (
     model_from_sums,
     onehot_from_sums,
 )
-from hushstream.systems.p2b.server.totals import CrowdTotals
+from hushstream.systems.p2b.server.totals import WindowTotals
 
 
 def interactions(n, arms=3, dimension=4, seed=1):
@@ -102,16 +102,16 @@ def test_bad_interactions_are_refused(contexts, arms, rewards):
         ExactSums(2, 2).add(contexts, arms, rewards)
 
 
-def test_crowds_add_up_with_their_variances():
-    totals = CrowdTotals(2, 3)
+def test_windows_add_up_with_their_variances():
+    totals = WindowTotals(2, 3)
     rng = np.random.default_rng(3)
-    crowds = [rng.integers(-5, 50, (2, 2, 3)) for _ in range(4)]
-    for ones, zeros in crowds:
+    windows = [rng.integers(-5, 50, (2, 2, 3)) for _ in range(4)]
+    for ones, zeros in windows:
         totals.add(ones, zeros, 1.5, 100)
-    assert np.array_equal(totals.ones, sum(crowd[0] for crowd in crowds))
-    assert np.array_equal(totals.zeros, sum(crowd[1] for crowd in crowds))
-    assert (totals.variance, totals.crowds, totals.slots) == (6.0, 4, 400)
-    assert CrowdTotals.load(totals.dump()).dump() == totals.dump()
+    assert np.array_equal(totals.ones, sum(window[0] for window in windows))
+    assert np.array_equal(totals.zeros, sum(window[1] for window in windows))
+    assert (totals.variance, totals.windows, totals.slots) == (6.0, 4, 400)
+    assert WindowTotals.load(totals.dump()).dump() == totals.dump()
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_crowds_add_up_with_their_variances():
         (np.full((2, 3), np.iinfo(np.int64).min), 1.0, 1),
     ],
 )
-def test_crowds_that_do_not_fit_are_refused_and_change_nothing(ones, variance, slots):
-    totals = CrowdTotals(2, 3)
+def test_sums_that_do_not_fit_are_refused_and_change_nothing(ones, variance, slots):
+    totals = WindowTotals(2, 3)
     before = totals.dump()
     with pytest.raises(AggregationError):
         totals.add(ones, np.zeros((2, 3), np.int64), variance, slots)
     assert totals.dump() == before
 
 
-@pytest.mark.parametrize("kind", [CrowdTotals, ExactSums])
+@pytest.mark.parametrize("kind", [WindowTotals, ExactSums])
 def test_damaged_dumps_are_refused(kind):
     good = kind(2, 3).dump()
     for broken in (b"", good[:-1], good + b"\0", b"X" + good[1:]):

@@ -1,8 +1,8 @@
-"""The aggregator role (server zone): makes versions of a model from crowds, one machine for each model track.
+"""The aggregator role (server zone): makes versions of a model from noised sums, one machine for each model track.
 
-The private track reads crowds: it makes one new version after every crowd, from the running totals of all crowds. The
-non-private track exists for public data only: it reads raw interactions, and makes a version when a phase ends. The
-models topic is the journal. Its content is public, so its digests need no key.
+The private track reads windows' noised sums: it makes one new version after each, from the running totals of all
+windows. The non-private track exists for public data only: it reads raw interactions, and makes a version when a phase
+ends. The models topic is the journal. Its content is public, so its digests need no key.
 
 *Totals.* The running totals of linear sums, and the model that follows from them.
 """
@@ -47,7 +47,7 @@ from hushstream.systems.p2b.server.estimate import (
     warm_start,
 )
 from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects
-from hushstream.systems.p2b.server.totals import CrowdTotals, Int64, ItemTotals, fade_of_crowds
+from hushstream.systems.p2b.server.totals import Int64, ItemTotals, WindowTotals, fade_of_sums
 from hushstream.systems.p2b.slots import shapes_priors
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
@@ -96,7 +96,7 @@ class FeatureTotals:
         """Begin without windows."""
         config, form = system.config, system.linear
         self._system, self._form, self._horizon = system, form, config.slot.after_interactions
-        self._fade, self._items = fade_of_crowds(config), config.item_features
+        self._fade, self._items = fade_of_sums(config), config.item_features
         self._kept = ItemTotals(*form.shape, system.window_tree is not None, self._fade, form.start is not None)
         self._as_stated = True
 
@@ -105,18 +105,18 @@ class FeatureTotals:
         """The number of slots in all windows (public), nulls included."""
         return self._kept.slots
 
-    def add(self, crowd: Mapping[str, Any]) -> bool:
+    def add(self, record: Mapping[str, Any]) -> bool:
         """Add a record of sums; if it is not of this deployment's layout, change nothing and return False."""
-        if not _of_layout(self._form, crowd) or not self._describes_items(crowd["features"]):
+        if not _of_layout(self._form, record) or not self._describes_items(record["features"]):
             return False
         try:
-            ones, zeros = sums_of(crowd, self._form.shape)
-            entries = np.frombuffer(crowd["entries"], "<i4").astype(np.int32)
-            variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
-            self._kept.add(ones, zeros, variance, slots, catalogue, entries, crowd["features"])
+            ones, zeros = sums_of(record, self._form.shape)
+            entries = np.frombuffer(record["entries"], "<i4").astype(np.int32)
+            variance, slots, catalogue = (record[name] for name in ("variance", "slots", "catalogue"))
+            self._kept.add(ones, zeros, variance, slots, catalogue, entries, record["features"])
         except (ValueError, AggregationError):
             return False
-        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        self._as_stated = self._as_stated and record["private_as_stated"]
         return True
 
     def model(self) -> FeatureModelFields:
@@ -172,21 +172,21 @@ class FeatureTotals:
     def _faded(self) -> float:
         """The factor by which all windows so far have reduced the weight of a model that came before them."""
         # A product in order: powers are rounded differently by different machines.
-        return math.prod(repeat(self._fade, self._kept.crowds))
+        return math.prod(repeat(self._fade, self._kept.windows))
 
 
-def sums_of(crowd: Mapping[str, Any], shape: tuple[int, int]) -> tuple[Int64, Int64]:
+def sums_of(record: Mapping[str, Any], shape: tuple[int, int]) -> tuple[Int64, Int64]:
     """The sums in a record, for reward 1 and for reward 0, int64 of ``shape`` each.
 
     Raises:
         ValueError: the sums have another size.
     """
-    ones, zeros = (np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
+    ones, zeros = (np.frombuffer(record[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
     return ones, zeros
 
 
-def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:
-    return all(crowd[name] == value for name, value in form.domain.items())
+def _of_layout(form: FeaturesForm, record: Mapping[str, Any]) -> bool:
+    return all(record[name] == value for name, value in form.domain.items())
 
 
 _INTERACTIONS = frozenset({"Interactions", "Seal"})
@@ -194,15 +194,15 @@ _INTERACTIONS = frozenset({"Interactions", "Seal"})
 
 
 _WHOLE = State("an aggregator's state", "AggregatorState", PUBLISHING, totals=own_part())
-"""The state if a crowd is one record."""
+"""The state if the sums of a window are one record."""
 
 _IN_PARTS = State(
     "an aggregator's state with parts",
     "PartedAggregatorState",
     _WHOLE.fields,
-    parts=optional_part("parts of crowds"),
+    parts=optional_part("parts of windows' sums"),
 )
-"""The state if crowds come, and models leave, in parts."""
+"""The state if sums come, and models leave, in parts."""
 
 
 class AggregatorMachine(PublishingRole):
@@ -231,7 +231,7 @@ class AggregatorMachine(PublishingRole):
         """
         if not 0 <= track < system.track_count:
             raise HushstreamError(f"model track: expected a number below {system.track_count}, got {track}")
-        source = ("crowds" if track == 0 else "interactions", track)
+        source = ("window-sums" if track == 0 else "interactions", track)
         origins = system.config.partitions.learner
         schema = system.form.model_record
         super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
@@ -245,18 +245,18 @@ class AggregatorMachine(PublishingRole):
         # behind. So there is room for two sets of each shuffler.
         self.parts = PartSets(2 * system.config.partitions.shuffler) if in_parts else None
         self.state = _IN_PARTS if in_parts else _WHOLE
-        self._kinds = frozenset({PART if in_parts else system.form.crowd_record}) if track == 0 else _INTERACTIONS
+        self._kinds = frozenset({PART if in_parts else system.form.sums_record}) if track == 0 else _INTERACTIONS
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
+        """See `Machine.fold`: a version for each window's sums, and for each phase end of the non-private track."""
         batch = Batch(self)
         for record, name, fields, reason in self.read(slices, self._kinds):
             version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
-                if name == self.system.form.crowd_record:
-                    version_follows = self._crowd(fields, batch)
+                if name == self.system.form.sums_record:
+                    version_follows = self._add_sums(fields, batch)
                 elif name == PART:
                     version_follows = self._part(fields, batch)
                 elif name == "Interactions":
@@ -322,31 +322,31 @@ class AggregatorMachine(PublishingRole):
         }
 
     def _part(self, fields: dict[str, Any], batch: Batch) -> bool:
-        """Take a part of a crowd, and with the last part the whole crowd; returns whether a version follows."""
-        assert self.parts is not None, "parts are read where crowds come in parts"
+        """Take a part of a window's sums, and with the last part the whole; returns whether a version follows."""
+        assert self.parts is not None, "parts are read where sums come in parts"
         try:
             content, gave_up = self.parts.take(fields)
             batch.counts[Outcome.INCOMPLETE_RELEASE] += gave_up
             batch.counts[Outcome.RELEASE_PART] += 1
             if content is None:
                 return False
-            crowd = record_of(content, self.system.form.crowd_record)
+            record = record_of(content, self.system.form.sums_record)
         except BadPart:
             raise Refused(Refusal.MALFORMED_PART) from None
-        if crowd["config_digest"] != self.system.digest:
+        if record["config_digest"] != self.system.digest:
             raise Refused(Refusal.OTHER_CONFIGURATION)
-        return self._crowd(crowd, batch)
+        return self._add_sums(record, batch)
 
-    def _crowd(self, fields: dict[str, Any], batch: Batch) -> bool:
+    def _add_sums(self, fields: dict[str, Any], batch: Batch) -> bool:
         window_id = fields["window_id"].hex()
         if window_id in self.known:
-            batch.counts[Outcome.REPEATED_CROWD] += 1
+            batch.counts[Outcome.REPEATED_WINDOW_SUMS] += 1
             return False
         assert not isinstance(self.totals, RawTotals)
         if not self.totals.add(fields):
             raise Refused(Refusal.OTHER_CONFIGURATION)
         self.known.put(window_id, None)
-        batch.counts[Outcome.CROWD] += 1
+        batch.counts[Outcome.WINDOW_SUMS] += 1
         return True
 
     def _interactions(self, fields: dict[str, Any], batch: Batch) -> None:
@@ -391,34 +391,34 @@ _ROUNDING = Rounding({"gram": "<f8", "moment": "<f8", "observations": "<f8"}, 1e
 
 
 class PrivateTotals:
-    """The running totals of all crowds of a deployment of codes (post-processing of what was released)."""
+    """The running totals of all windows of a deployment of codes (post-processing of what was released)."""
 
     rounding = _ROUNDING
 
     def __init__(self, system: P2BSystem) -> None:
-        """Begin without crowds."""
+        """Begin without windows."""
         config = system.config
         self._config = config
         self._domain = (system.codes, config.arms, config.release.levels)
         self._centroids = system.encoder.centroids
         self._system = system
-        self._totals = CrowdTotals(system.codes, config.arms)
+        self._totals = WindowTotals(system.codes, config.arms)
         self._as_stated = True
         self._started = system.start is not None
 
-    def add(self, crowd: Mapping[str, Any]) -> bool:
-        """Add a crowd record; if it is not of this deployment's domain, change nothing and return False."""
-        if (crowd["codes"], crowd["arms"], crowd["levels"]) != self._domain:
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Add a record of sums; if it is not of this deployment's domain, change nothing and return False."""
+        if (record["codes"], record["arms"], record["levels"]) != self._domain:
             return False
         shape = self._domain[:2]
         try:
             ones, zeros = (
-                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros")
+                np.frombuffer(record[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros")
             )
-            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"])
+            self._totals.add(ones, zeros, record["variance"], record["slots"])
         except (ValueError, AggregationError):
             return False
-        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        self._as_stated = self._as_stated and record["private_as_stated"]
         return True
 
     def model(self) -> ModelFields:
@@ -458,7 +458,7 @@ class PrivateTotals:
 
     def load(self, dumped: bytes) -> None:
         """Return to what `dump` wrote."""
-        self._totals = CrowdTotals.load(dumped[1:])
+        self._totals = WindowTotals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
 
 

@@ -8,12 +8,12 @@ A counter over windows draws noise ahead of its input. So when a rollback is sus
 (`Machine.request_epoch`), it begins anew in a new epoch, at its price. It also begins anew under the next key;
 no slot is in two counters then, so that costs nothing more.
 
-*Release.* The release of a closed P2B window: its noise address, its sums, and the fields of its crowd record.
+*Release.* The release of a closed P2B window: its noise address, its sums, and the fields of its record of sums.
 
 *Running.* Sums of a partition's windows through a counter, published window by window as differences.
 
 After window t the counter's release is the noised total of all windows so far. Its difference to the release before is
-published. The differences of all windows up to t add up to the release after t, so a reader of crowds need not know
+published. The differences of all windows up to t add up to the release after t, so a reader of sums need not know
 that there is a counter. Differences are post-processing of the counter's releases.
 
 If the model forgets, differences are added up with weights (`hushstream.systems.p2b.server.totals`). The variance
@@ -168,12 +168,12 @@ class WindowRelease:
 
     Attributes:
         window_id: id of the window.
-        crowd: the fields of its crowd record.
+        record: the fields of its record of sums.
         forged: how many of its slots held neither a report nor null; zone-private.
     """
 
     window_id: bytes
-    crowd: Mapping[str, Any]
+    record: Mapping[str, Any]
     forged: int
 
 
@@ -223,8 +223,8 @@ def release_window(
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    crowd = {
-        **terms.crowd,
+    record = {
+        **terms.record,
         **system.stated[system.as_stated(key.reproducible)],
         "window_id": window_id,
         "slots": len(closed.contents),
@@ -233,7 +233,7 @@ def release_window(
         "variance": variance,
         **({} if closed.item_rows is None else closed.item_rows._asdict()),
     }
-    return WindowRelease(window_id, crowd, forged)
+    return WindowRelease(window_id, record, forged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class ReleaseTerms:
         parameters: every parameter that the noise depends on, as whole numbers.
         text: the parameters as the journal has them: canonical JSON.
         domain: of reports of codes; None for declared features.
-        crowd: the fields that are equal in all crowds.
+        record: the fields that are equal in all records.
     """
 
     mechanism: str
@@ -256,7 +256,7 @@ class ReleaseTerms:
     parameters: Mapping[str, int | str]
     text: str
     domain: Domain | None
-    crowd: Mapping[str, Any]
+    record: Mapping[str, Any]
 
 
 @lru_cache(maxsize=64)
@@ -271,7 +271,7 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
         domain=Domain(*system.form.shape, release.levels) if release.form == "codes" else None,
-        crowd={
+        record={
             "config_digest": system.digest,
             "mode": mechanism,
             **system.form.domain,
@@ -494,11 +494,11 @@ class ShufflerMachine(ReleasingRole):
             batch.counts[Outcome.FORGED_SLOT] += release.forged
         form = self.system.form
         if form.parts == 1:
-            crowd = [codec.encode(form.crowd_record, release.crowd)]
+            records = [codec.encode(form.sums_record, release.record)]
         else:
-            crowd = parts_of_record(form.crowd_record, release.crowd, self.system.digest)
+            records = parts_of_record(form.sums_record, release.record, self.system.digest)
         return (
-            *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
+            *[Output("window-sums", TRACKS.index("private"), value) for value in records],
             batch.ledger_entry(release.window_id, charge),
         )
 

@@ -1,4 +1,4 @@
-"""The running totals of crowds.
+"""The running totals of windows.
 
 *Fading.* How the model forgets: the weight of each window, and the effective number of slots of the weighted sums.
 
@@ -143,14 +143,14 @@ def fade_of_windows(config: P2BConfig) -> float:
     return 1.0 if config.half_life is None else halving(config.half_life)
 
 
-def fade_of_crowds(config: P2BConfig) -> float:
+def fade_of_sums(config: P2BConfig) -> float:
     """f, the factor of a window's weight with each later window of any partition; 1 if the model does not forget."""
     return 1.0 if config.half_life is None else halving(config.half_life * config.partitions.shuffler)
 
 
 def remembered(config: P2BConfig, windows: int) -> Remembered:
     """How much the model remembers after ``windows`` windows of each partition; at least one."""
-    fade, count = fade_of_crowds(config), windows * config.partitions.shuffler
+    fade, count = fade_of_sums(config), windows * config.partitions.shuffler
     if fade == 1.0:
         return Remembered(1.0, 1.0)
     weights, squares = (-math.expm1(power * count * math.log(fade)) / (1.0 - fade**power) for power in (1, 2))
@@ -166,28 +166,28 @@ _FADED_VERSION = 2
 """The version if windows fade: sums are float64, and weights stand behind them."""
 
 
-class CrowdTotals:
-    """The totals of all crowds so far, for every (code, arm)."""
+class WindowTotals:
+    """The totals of all windows so far, for every (code, arm)."""
 
     def __init__(self, codes: int, arms: int, fade: float = 1.0) -> None:
-        """Begin without crowds; ``fade``, in (0, 1], is the factor of earlier crowds when a new one comes."""
+        """Begin without windows; ``fade``, in (0, 1], is the factor of earlier windows when a new one comes."""
         if codes < 1 or arms < 1:
             raise AggregationError(f"expected at least one code and arm, got {codes} and {arms}")
         dtype = np.int64 if fade == 1.0 else np.float64
         self.ones: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
-        """(k, K): sums of reward levels, with the noise of every crowd; int64, or float64 if crowds fade."""
+        """(k, K): sums of reward levels, with the noise of every window; int64, or float64 if windows fade."""
         self.zeros: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
         """(k, K): sums of M minus the level, likewise."""
         self.variance = 0.0
-        """The variance of the noise in one sum: the sum of what crowds state."""
-        self.crowds = 0
-        """How many crowds were added."""
+        """The variance of the noise in one sum: the sum of what windows state."""
+        self.windows = 0
+        """How many windows were added."""
         self.slots = 0
         """The number of slots in their windows (public), nulls included."""
         self._weights = None if fade == 1.0 else Weights(fade, codes)
 
     def add(self, ones: Int64, zeros: Int64, variance: float, slots: int) -> None:
-        """Add one crowd; if it is refused, nothing changes.
+        """Add one window; if it is refused, nothing changes.
 
         Args:
             ones: (k, K) int64.
@@ -217,12 +217,12 @@ class CrowdTotals:
         self.ones = self.ones + ones
         self.zeros = self.zeros + zeros
         self.variance = max(0.0, together)
-        self.crowds += 1
+        self.windows += 1
         self.slots += slots
 
     @property
     def effective_slots(self) -> float:
-        """The effective number of slots of all crowds together."""
+        """The effective number of slots of all windows together."""
         return float(self.slots) if self._weights is None else float(self._weights.effective_slots[0])
 
     def weighted_sums(self) -> WeightedSums:
@@ -232,15 +232,15 @@ class CrowdTotals:
         return self._weights.scaled(self.ones, self.zeros, self.variance)
 
     def dump(self) -> bytes:
-        """The totals as bytes: a header, then little-endian int64; if crowds fade, float64 and the weights."""
+        """The totals as bytes: a header, then little-endian int64; if windows fade, float64 and the weights."""
         codes, arms = self.ones.shape
         version, dtype = (_VERSION, "<i8") if self._weights is None else (_FADED_VERSION, "<f8")
-        header = _HEADER.pack(_MAGIC, version, codes, arms, self.crowds, self.slots, self.variance)
+        header = _HEADER.pack(_MAGIC, version, codes, arms, self.windows, self.slots, self.variance)
         weights = b"" if self._weights is None else self._weights.dump()
         return header + self.ones.astype(dtype).tobytes() + self.zeros.astype(dtype).tobytes() + weights
 
     @classmethod
-    def load(cls, dumped: bytes, fade: float = 1.0) -> CrowdTotals:
+    def load(cls, dumped: bytes, fade: float = 1.0) -> WindowTotals:
         """The totals that `dump` wrote with the same ``fade``.
 
         Raises:
@@ -248,7 +248,7 @@ class CrowdTotals:
         """
         if len(dumped) < _HEADER.size:
             raise AggregationError(f"expected at least {_HEADER.size} bytes of totals, got {len(dumped)}")
-        magic, version, codes, arms, crowds, slots, variance = _HEADER.unpack_from(dumped)
+        magic, version, codes, arms, windows, slots, variance = _HEADER.unpack_from(dumped)
         expected, dtype = (_VERSION, "<i8") if fade == 1.0 else (_FADED_VERSION, "<f8")
         if magic != _MAGIC or version != expected:
             raise AggregationError(f"expected totals of version {expected}, got something else")
@@ -259,7 +259,7 @@ class CrowdTotals:
         totals = cls(codes, arms, fade)
         sums = np.frombuffer(dumped, dtype, 2 * codes * arms, _HEADER.size).astype(totals.ones.dtype)
         totals.ones, totals.zeros = sums.reshape(2, codes, arms)
-        totals.crowds, totals.slots, totals.variance = crowds, slots, variance
+        totals.windows, totals.slots, totals.variance = windows, slots, variance
         if totals._weights is not None:
             totals._weights.load(dumped[end:])
         return totals
@@ -295,7 +295,7 @@ class ItemTotals:
             started: whether the deployment begins with a model; then `behind` can be called.
         """
         # The totals of all windows: for their checks, and for the variance of what a row leaves out.
-        self._all = CrowdTotals(rows, cells, fade)
+        self._all = WindowTotals(rows, cells, fade)
         self._carried = carried
         self._fade = fade
         self._weights = Weights(fade, rows) if started or fade < 1.0 else None
@@ -312,9 +312,9 @@ class ItemTotals:
         return self._all.slots
 
     @property
-    def crowds(self) -> int:
+    def windows(self) -> int:
         """How many windows were added."""
-        return self._all.crowds
+        return self._all.windows
 
     def add(
         self,
@@ -329,13 +329,13 @@ class ItemTotals:
         """Add one window; if it is refused, nothing changes.
 
         Args:
-            ones, zeros, variance, slots: see `CrowdTotals.add`.
+            ones, zeros, variance, slots: see `WindowTotals.add`.
             catalogue: the version of the catalogue that the window closed under.
             entries: (K,) the versions at which the items of its rows entered.
             features: the public features of these items.
 
         Raises:
-            AggregationError: see `CrowdTotals.add`; or entries have another shape.
+            AggregationError: see `WindowTotals.add`; or entries have another shape.
         """
         if entries.shape != self.entries.shape:
             raise AggregationError(f"expected entries of {self.entries.shape} rows, got {entries.shape}")
@@ -394,7 +394,7 @@ class ItemTotals:
         start = 4 + int.from_bytes(dumped[:4], "little")
         try:
             catalogue, length, described = json.loads(dumped[4:start])
-            every = CrowdTotals.load(dumped[start : start + length], self._fade)
+            every = WindowTotals.load(dumped[start : start + length], self._fade)
         except (ValueError, TypeError):
             raise AggregationError("expected totals of items, got other bytes") from None
         rows, cells = self.ones.shape

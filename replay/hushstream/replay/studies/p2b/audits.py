@@ -152,8 +152,8 @@ def played_windows(
             role.restart(*role.kept)
         else:
             role.restart()
-    crowds = [record for p in range(system.track_count) for record in role.published("crowds", "Crowd", p)]
-    return means(((crowd["window_id"], crowd_sums(system, crowd)) for crowd in crowds), len(windows))
+    sums = [record for p in range(system.track_count) for record in role.published("window-sums", "WindowSums", p)]
+    return means(((record["window_id"], sums_released(system, record)) for record in sums), len(windows))
 
 
 def played_lift(
@@ -205,7 +205,7 @@ def shifted_window() -> NeighbourTest:
             closed = windows.offer(place.to_bytes(16, "big"), 0, content if place or present else NULL).closed
             if closed is None or closed.window == WINDOWS:
                 continue
-            ones = crowd_sums(system, release_window(system, key, nonce, 0, closed).crowd)[0, :, TARGET]
+            ones = sums_released(system, release_window(system, key, nonce, 0, closed).record)[0, :, TARGET]
             votes += 1 if ones[closed.window] >= WINDOW_SLOTS else -1
             votes += 1 if ones[closed.window + 1] <= 0 else -1
         return float(votes)
@@ -318,7 +318,7 @@ def two_owners() -> NeighbourTest:
     def scores(present: bool) -> NDArray[np.float64]:
         genesis = ShufflerMachine(system, 0, key).genesis(fresh_nonce())
         seen = run_to_end(partial(_race, system, key, genesis, [[*slots(present), other] for other in held]))
-        return np.asarray(np.mean([crowd[0, :, TARGET] for crowd in seen], axis=0) - 0.5, dtype=np.float64)
+        return np.asarray(np.mean([record[0, :, TARGET] for record in seen], axis=0) - 0.5, dtype=np.float64)
 
     return NeighbourTest(side_by_side(scores, CELLS), system.guarantee().cost)
 
@@ -337,15 +337,15 @@ async def _race(system: P2BSystem, key: Key, genesis: bytes, windows: Sequence[C
         step = next(step for step in machine.fold([_reports(system, contents)]) if step.journal is not None)
         assert step.journal is not None
         under_way.append((writer, await writer.append(step.journal, 1), step))
-    published_crowds = []
+    published_sums = []
     for writer, append, step in under_way:
         try:
             await writer.confirm(append)
         except JournalLost:
             continue
-        fields = [codec.decode(output.value)[1] for output in step.releases if output.topic == "crowds"]
-        published_crowds += [crowd_sums(system, crowd) for crowd in fields]
-    return published_crowds
+        fields = [codec.decode(output.value)[1] for output in step.releases if output.topic == "window-sums"]
+        published_sums += [sums_released(system, record) for record in fields]
+    return published_sums
 
 
 def _sequence(machine: Machine, value: bytes) -> int:
@@ -488,16 +488,16 @@ def published(
     """
     genesis, item_rows = fresh_nonce() if nonce is None else nonce, system.window_rules().item_rows
     running = open_running(system.window_tree, key, release_address(system, genesis, 0))
-    crowds = []
+    sums = []
     for number, contents in enumerate(windows):
         closed = ClosedWindow(number, ClosedBy.SLOTS, tuple(contents), item_rows=item_rows)
-        crowds.append(crowd_sums(system, release_window(system, key, genesis, 0, closed, running).crowd))
-    return np.array(crowds)
+        sums.append(sums_released(system, release_window(system, key, genesis, 0, closed, running).record))
+    return np.array(sums)
 
 
-def crowd_sums(system: P2BSystem, crowd: Mapping[str, Any]) -> NDArray[np.int64]:
-    """The two sums of a crowd record, int64 (2, *shape of the sums)."""
-    sums = [np.frombuffer(crowd[name], "<i8").astype(np.int64) for name in ("ones", "zeros")]
+def sums_released(system: P2BSystem, record: Mapping[str, Any]) -> NDArray[np.int64]:
+    """The two sums of a window, int64 (2, *shape of the sums)."""
+    sums = [np.frombuffer(record[name], "<i8").astype(np.int64) for name in ("ones", "zeros")]
     return np.array(sums).reshape(2, *system.form.shape)
 
 

@@ -255,7 +255,7 @@ def feature_rows(rounds: int) -> list[BenchRow]:
     contents = pack_reports(layout, numbers % 10, numbers % 2, 0, units)
     rates = [WINDOW / _seconds(_sum_up, layout, contents) for _ in range(rounds)]
     cells_of_all = 2 * layout.arms * layout.cells
-    name = f"shuffler, slots of declared features to a crowd of {cells_of_all:,} sums"
+    name = f"shuffler, slots of declared features to {cells_of_all:,} sums"
     return [*found, at_least(name, rates, "slots/CPU s", 100_000)]
 
 

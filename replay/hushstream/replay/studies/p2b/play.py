@@ -119,7 +119,7 @@ def count_released(
     reports, sampled = int(filled.sum()), int((filled & coins).sum())
     released = sampled
     if config.release.mode != "slot-sums":
-        total = sum(int(np.frombuffer(release.crowd[name], "<i8").sum()) for name in ("ones", "zeros"))
+        total = sum(int(np.frombuffer(release.record[name], "<i8").sum()) for name in ("ones", "zeros"))
         released = total // config.release.levels
     return Released(1, len(closed.contents), reports, reports - sampled, sampled - released, released)
 
@@ -377,8 +377,8 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
         if spending.try_charge(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, closed, running)
-        if not totals.add(release.crowd):
-            raise PopulationError("expected every crowd to fit the deployment's domain, got one that does not")
+        if not totals.add(release.record):
+            raise PopulationError("expected every window's sums to fit the deployment's domain, got some that do not")
         released = released.plus(count_released(system, key, nonce, closed, release))
     return totals.model(), released
 
