@@ -46,8 +46,8 @@ def p2b(at: Any) -> Attacked:
         for number, report in enumerate([Report(1, 2, 1), None] * (OTHERS // 2) + [content] * (content != ABSENT)):
             rig.slot(number, report)
         rig.end_phase(0)
-        (crowd,) = rig.sums_of(rig.fold())
-        return crowd["slots"], np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8")
+        (window,) = rig.sums_of(rig.fold())
+        return window["slots"], np.frombuffer(window["ones"] + window["zeros"], "<i8")
 
     made = [rigs.make_system(release={"window_slots": 100, "epsilon": epsilon}) for epsilon in (0.1, 20.0)]
     return Attacked(*made, (Report(1, 2, 1), Report(2, 0, 0)), play)
