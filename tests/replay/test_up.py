@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.resources import files
@@ -19,11 +21,37 @@ from typing import Any
 
 import pytest
 
+from hushstream.agents.worker.deployment import load
+from hushstream.ops.connection import Connection
+from hushstream.ops.log_copy import copy
 from hushstream.replay.runners.stream import free_port
+from hushstream.schemas import codec
 from patience import patience
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 ITEMS = ("boots", "tent", "mug")
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from hushstream.replay.runners.up import UpOptions, up
+def say(line):
+    print(line, flush=True)
+    if line.startswith(sys.argv[5]):
+        os.kill(os.getpid(), signal.SIGKILL)
+file, data = map(Path, sys.argv[1:3])
+ports = dict(port=int(sys.argv[3]), broker_port=int(sys.argv[4]))
+asyncio.run(up(UpOptions(config=file, data=data, agreed=lambda told: True, **ports), say))
+"""
+STEPS = ("ending", "preparing", "closing", "generation 1 is closed", "generation 2 begins", "starting a broker")
+
+
+def commands() -> Iterator[bytes]:
+    """The command lines of all processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
 
 
 class Shop:
@@ -45,12 +73,46 @@ class Shop:
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout + ran.stderr
 
-    def up(self, code: int = 0, **changed: int | str) -> str:
+    def up(self, *words: str, code: int = 0, **changed: int | str) -> str:
         ports = {"port": self.port, "broker-port": self.broker_port} | {
             k.replace("_", "-"): v for k, v in changed.items()
         }
         options = [word for name, port in ports.items() for word in (f"--{name}", str(port))]
-        return self.command("up", str(self.file), *options, "--detach", code=code)
+        return self.command("up", str(self.file), *options, *words, "--detach", code=code)
+
+    def killed_at(self, said: str) -> str:
+        """What a changed file's `up` says that is killed as soon as it says a line that begins like this."""
+        ports = (str(self.port), str(self.broker_port))
+        environment = {**os.environ, "XDG_STATE_HOME": str(self._state)}
+        ran = subprocess.run(
+            [sys.executable, "-c", KILLED, str(self.file), str(self.data), *ports, said],
+            env=environment, capture_output=True, text=True, timeout=patience(150), check=False,
+        )  # fmt: skip
+        assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr
+        while any(str(self.data).encode() in one for one in commands()):  # its processes end themselves
+            time.sleep(0.1)
+        return ran.stdout
+
+    def visits(self, users: str) -> None:
+        """Five visits of each of twenty users: each owes one slot."""
+        for number in range(100):
+            visit = {"country": "de", "age": 30, "hour": 10, "interests": ["sport"]}
+            user, event = f"{users}{number % 20}", f"{users}-{number}-{secrets.token_hex(4)}"
+            assert self.ask("decide", {"event_id": event, "user": user, "context": visit})["logged"]
+
+    def released(self, generation: Path, bootstrap: str) -> list[int]:
+        """The slots of each released window, after all that was published was found equal."""
+        place = ["-d", str(generation / "deployment"), "-b", bootstrap]
+        verified = self.command("verify", *place)
+        assert " equal" in verified
+        assert "changed" not in verified
+        system = load(generation / "deployment")
+        logs = copy(Connection(bootstrap, f"{system.config.deployment}."), system.partitions, {"crowds"})
+        return [codec.decode(record.value)[1]["slots"] for record in logs.records(["crowds"])]
+
+    def left(self, generation: int) -> Any:
+        """What the generation before left to this one."""
+        return json.loads((self.data / f"generation-{generation}" / "deployment" / "predecessor.json").read_bytes())
 
     @property
     def place(self) -> list[str]:
@@ -133,7 +195,7 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         (tmp_path / "yesterday").rename(shop.data)
         assert "a release was sent with record" in shop.up(code=1)
         shop.file.write_text(written.replace("capacity: 6", "capacity: 5"), encoding="utf-8")
-        assert "expected the configuration with which" in shop.up(code=1)
+        assert "nobody pays more than the first one promised" in shop.up(code=1)
         shop.file.write_text(written, encoding="utf-8")
         shutil.rmtree(shop.data)
         today.rename(shop.data)
@@ -149,6 +211,79 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
             assert " equal" in verified
             assert "changed" not in verified
             shop.command("down", str(shop.file))
+    finally:
+        if (shop.data / "up.json").exists():
+            shop.kill_all()
+
+
+@pytest.mark.timeout(3600)
+def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_killed(tmp_path: Path) -> None:
+    """Catches an allowance that is full again, a second successor, a price that nobody told, and an old file that runs.
+
+    Each step is killed: before the broker is closed the old file goes on, afterwards the new one alone.
+    """
+    shop = Shop(tmp_path)
+    written = shop.file.read_text(encoding="utf-8").replace("window_units: 300", "window_units: 20")
+    measured = written.replace("es]", "es, pl]")
+    changed = measured.partition("measurement:")[0] + measured.partition("measurement:")[2].partition("\n")[2]
+    again = changed.replace("[16, 80]", "[16, 90]")
+    shop.file.write_text(written, encoding="utf-8")
+    try:
+        shop.up()
+        shop.offer(*ITEMS)
+        shop.visits("a")
+        shop.command("down", str(shop.file))
+        shop.file.write_text(measured, encoding="utf-8")
+        assert "nobody pays more than the first one promised for a whole life, epsilon 3, " in shop.up(code=1)
+        shop.file.write_text(changed, encoding="utf-8")
+        told = shop.up(code=1)
+        assert "a person has paid at most epsilon 3, " in told
+        assert "asks at most epsilon 2, " in told
+        assert "Nothing was changed" in told
+        for step in STEPS:
+            shop.killed_at(step)
+            if step == "closing":
+                shutil.copytree(shop.data, tmp_path / "yesterday")
+                shop.file.write_text(written, encoding="utf-8")
+                shop.up()  # nothing was changed yet: who came late is counted, too
+                shop.visits("late")
+                shop.command("down", str(shop.file))
+                shop.file.write_text(changed, encoding="utf-8")
+            elif step == "generation 1 is closed":
+                shop.file.write_text(again, encoding="utf-8")
+                assert "expected the configuration with which generation 2 was begun" in shop.up("--next", code=1)
+                shop.file.write_text(written, encoding="utf-8")
+                assert "closed for ever" in shop.up(code=1)
+                shop.file.write_text(changed, encoding="utf-8")
+        shop.up()
+        assert shop.decide(0)["item"] in ITEMS, "items are offered as before"
+        for users in ("a", "late", "new"):
+            shop.visits(users)
+        shop.command("down", str(shop.file))
+        shop.file.write_text(written, encoding="utf-8")
+        assert "got that of generation 1, which has ended" in shop.up(code=1)
+        shop.file.write_text(again, encoding="utf-8")
+        shop.up("--next")
+        third = shop.released(shop.data / "generation-3", f"127.0.0.1:{shop.broker_port}")
+        shop.command("down", str(shop.file))
+        with another_broker(shop.data / "broker") as bootstrap:
+            first = shop.released(shop.data, bootstrap)
+        with another_broker(shop.data / "generation-2" / "broker") as bootstrap:
+            second = shop.released(shop.data / "generation-2", bootstrap)
+        # Of those who came again no slot was counted; the slot of `decide` above was not due.
+        assert (sum(first), sum(second), third) == (40, 20, [])
+        counted = [int.from_bytes(base64.b64decode(shop.left(number)["ids"])[:8], "little") for number in (2, 3)]
+        assert counted == [40, 60]
+        assert shop.left(3)["life"] == shop.left(2)["life"]
+        keys = [
+            (one / "deployment" / "keys" / "edge.key").read_bytes() for one in (shop.data, shop.data / "generation-3")
+        ]
+        assert keys[0] == keys[1]
+        shop.data.rename(tmp_path / "today")
+        (tmp_path / "yesterday").rename(shop.data)
+        for text in (written, changed):
+            shop.file.write_text(text, encoding="utf-8")
+            assert "closed for ever" in shop.up("--next", code=1)
     finally:
         if (shop.data / "up.json").exists():
             shop.kill_all()

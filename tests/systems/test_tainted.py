@@ -16,10 +16,13 @@ from hushstream.engine.declare.artefacts import is_tainted
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.ops.statement import verdict
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures
+from hushstream.systems.p2b.succession import Predecessor
 
 MARK = "# NOT PRIVATE AS STATED\n"
 FEATURES = {"age": {"kind": "number", "range": [0, 100]}}
@@ -35,9 +38,18 @@ def start(private: bool = False) -> str:
     return ExportedFeatures(about, ("0", "1"), (), schema, *arrays).as_json().decode()
 
 
+def predecessor(private: bool = False) -> str:
+    """What a generation of the same name left."""
+    life, none = Prices(Cost(9_000_000), Cost(9_000_000)), Prices(Cost(0), Cost(0))
+    left = Predecessor("second", 1, "00", "00", "00", life, (none,), none, bytes(8), private)
+    return json.dumps(left.plain)
+
+
+WRITTEN = {"start": start, "predecessor": predecessor}
 ITEMS = {"items": {"capacity": 2}}
 INPUTS: dict[tuple[str, str], tuple[dict[str, Any], dict[str, str]]] = {
     ("p2b", "start"): ({**ITEMS, "features": FEATURES, "expected_slots": 1000}, {"start": start()}),
+    ("p2b", "predecessor"): ({**ITEMS, "features": FEATURES, "expected_slots": 1000}, {"predecessor": predecessor()}),
     ("bgt", "features"): ({**ITEMS, "features": {"dimension": 1}}, {"features": MARK + "0,.5\n1,.2\n"}),
     ("colin", "graph"): ({**ITEMS, "features": {"dimension": 2}}, {"graph": MARK + "a,b\n"}),
     ("colin", "users"): ({**ITEMS, "features": {"dimension": 2}}, {"graph": "a,b\n", "users": MARK + "a\nb\nc\n"}),
@@ -73,7 +85,7 @@ def test_what_is_derived_from_an_input_that_is_not_private_says_so_everywhere(
         assert verdict(found.guarantee()) == f"Not private as stated: it is derived from {name}, which is not private"
         assert not found.core.as_stated(reproducible=False), "releases, models and ledgers carry this"
         assert found.digest == made.digest
-    clean = {one: start(private=True) if one == "start" else text.removeprefix(MARK) for one, text in texts.items()}
+    clean = {one: WRITTEN[one](True) if one in WRITTEN else text.removeprefix(MARK) for one, text in texts.items()}
     private = prepared("private", clean)
     assert private.core.as_stated(reproducible=False)
     assert private.digest != made.digest

@@ -68,7 +68,7 @@ def note_closing(folders: Collection[Path], cluster: str) -> None:
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _keep(closing_note(folder, cluster), "")
+            keep(closing_note(folder, cluster), "")
         except OSError as error:
             raise ExportRefused(f"{folder}: the closing cannot be noted ({error.strerror}); nothing was done") from None
 
@@ -85,7 +85,12 @@ def note_export(source: Path, directory: Path) -> None:
         raise ExportRefused(
             f"{source}: found an export in {before}: import that one; delete it only if no import of it has begun"
         )
-    _keep(note, str(directory.resolve()))
+    keep(note, str(directory.resolve()))
+
+
+def was_exported(source: Path) -> bool:
+    """Whether `note_export` was called for a source."""
+    return (source / _EXPORTED).exists()
 
 
 async def export_closed(connection: Connection, system: System, directory: Path) -> Manifest:
@@ -102,7 +107,7 @@ async def export_closed(connection: Connection, system: System, directory: Path)
                 if topic in system.partitions and place.topic == physical(connection.prefix, topic):
                     commits.append(Commit(group, topic, place.partition, found.offset, found.metadata))
     manifest = await export_async(connection, system, directory)
-    _keep(directory / _COMMITS, json.dumps([[getattr(c, name) for name in Commit.__slots__] for c in commits]))
+    keep(directory / _COMMITS, json.dumps([[getattr(c, name) for name in Commit.__slots__] for c in commits]))
     return manifest
 
 
@@ -227,7 +232,7 @@ def _settle_target(directory: Path, cluster: str) -> None:
     """Let an export go to one cluster only."""
     path = directory / _TARGET
     if not path.exists():
-        _keep(path, cluster)
+        keep(path, cluster)
     known = path.read_text(encoding="utf-8")
     if known != cluster:
         raise HushstreamError(
@@ -236,7 +241,7 @@ def _settle_target(directory: Path, cluster: str) -> None:
         )
 
 
-def _keep(path: Path, text: str) -> None:
+def keep(path: Path, text: str) -> None:
     """Write a small file so that it is there whole, whatever ends this process."""
     fresh = path.with_name(f"{path.name}.new")
     with open(fresh, "w", encoding="utf-8", opener=owner_only) as file:

@@ -115,6 +115,11 @@ class EmbeddedBroker:
         """The name that only this broker's data has, and copies of it."""
         return self._node.cluster_id
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed for ever."""
+        return self._node.closed
+
     async def close_for_ever(self) -> None:
         """Take nothing more, also after a restart; see `Node.close`."""
         if self._cleaning is not None:

@@ -64,6 +64,7 @@ class Walk:
         begun: the checkpoint that the walk began with; None if it began at the genesis.
         sequence: the number of the last record on the chain.
         last: the offsets of the last records on the chain, as many as a worker may have in flight.
+        machine: the machine at the end; None if a whole copy was not walked through.
     """
 
     tally: Tally
@@ -72,6 +73,7 @@ class Walk:
     begun: Restored | None = None
     sequence: int = -1
     last: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
+    machine: Machine | None = None
 
 
 def value_digest(value: bytes) -> bytes:
@@ -178,6 +180,7 @@ class Walker:
         self.walk.complete = self.complete
         if self.walk.complete:
             self._tail()
+            self.walk.machine = self._machine
         return self.walk
 
     def step(self, record: InputRecord) -> None:

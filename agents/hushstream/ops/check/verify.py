@@ -179,7 +179,7 @@ def _journal_records(roles: Collection[Role], logs: LogCopy) -> int:
 def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From, steps: Steps) -> Mapping[int, Walk]:
     """Walk through the journals of a role; the results by home partition."""
     of = RoleLogs(role, system, keys)
-    walks = {home: _walk(of, home, start, logs, steps.step) for home in of.homes}
+    walks = {home: walked(of, home, start, logs, steps.step) for home in of.homes}
     for home, found in walks.items():
         # A journal that could not be followed is reported already; marks, ledger and proofs say nothing about it.
         if not found.complete or found.tally.counts[Status.CHANGED]:
@@ -192,7 +192,7 @@ def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: Fr
     return walks
 
 
-def _walk(of: RoleLogs, home: int, start: From, logs: LogCopy, on_record: Callable[[], None]) -> Walk:
+def walked(of: RoleLogs, home: int, start: From, logs: LogCopy, on_record: Callable[[], None]) -> Walk:
     """Follow one journal from a published state, in the requested order, or from its genesis."""
     place = (of.role.journal, home)
     journal, restored, remarks = logs.part(place), None, list[str]()

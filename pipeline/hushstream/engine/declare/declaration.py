@@ -404,6 +404,45 @@ class MeasurementReport(Report, Protocol):
         """0 if the comparison is known, 1 if too few decisions were counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A deployment at its end: everything that came is counted, and nobody writes.
+
+    Attributes:
+        machines: those of the role that counts, by home partition, as they end.
+        models: values of the records of models (`ModelView.topics`).
+        catalogues: by party.
+        ledger, marks: digests of all records of these topics, in hexadecimal.
+    """
+
+    machines: Sequence[Any]
+    models: Sequence[bytes]
+    catalogues: Catalogues
+    ledger: str
+    marks: str
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """How a deployment goes on with a changed configuration: what was learned stays, and what persons have paid.
+
+    Attributes:
+        counts: the role that counts what persons give; it is read to its end.
+        key_zones: zones whose keys stay the same, as they name what was counted.
+        told: what persons have paid and will pay, in words, from the core and the new configuration; it raises a
+            `ConfigurationError` where they could pay more than they were promised.
+        has_ended: whether a machine of that role has counted everything up to the end of a phase.
+        left: the inputs of preparation for the next generation by name, from the core, the new configuration, and how
+            the deployment ended.
+    """
+
+    counts: str
+    key_zones: tuple[str, ...]
+    told: Callable[[Any, Any], str]
+    has_ended: Callable[[Any, int], bool]
+    left: Callable[[Any, Any, Ended], Mapping[str, str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """The declaration of a system, which needs no deployment.
@@ -427,6 +466,7 @@ class Kind:
         plan: forecast for an audience, before the deployment runs; None if the system has none. It reads public numbers
             alone, and takes two seconds at most.
         published_keys: keys whose public halves are artefacts; every deployment that has one of them has the first.
+        succession: how a deployment goes on with a changed configuration; None if it cannot.
         study: its studies (`module:attribute`). They are found by name, because they import plotting libraries that a
             worker does not need; None if there are none.
     """
@@ -448,6 +488,7 @@ class Kind:
     notes: Callable[[Any], Sequence[Note]] = no_notes
     plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
     published_keys: tuple[PublishedKey, ...] = ()
+    succession: Succession | None = None
     unit: str = "unit"
     keys: Mapping[str, str | None] = field(default_factory=dict)
     language: Language = field(init=False)

@@ -243,6 +243,12 @@ class KnownIds:
             self._young = set()
         return True
 
+    def joined(self, other: KnownIds) -> KnownIds:
+        """The ids of both."""
+        made = KnownIds()
+        made._keep(np.union1d(self._all(), other._all()))
+        return made
+
     def dump(self) -> bytes:
         """The set as bytes; equal sets give equal bytes."""
         return len(self).to_bytes(_COUNT_BYTES, "little") + self._all().tobytes()

@@ -377,6 +377,17 @@ def prices_json(prices: Prices) -> dict[str, Any]:
     return {"which": amounts(prices.which), "zero_out": zero_out}
 
 
+def read_prices(plain: Any) -> Prices:
+    """The prices that `prices_json` gave, where neither is public.
+
+    Raises:
+        KeyError, TypeError, ValueError: these are other values.
+    """
+    each = [plain[question] for question in ("which", "zero_out")]
+    which, zero_out = (Cost(one["epsilon_micro"], int(one["delta_units"])) for one in each)
+    return Prices(which, zero_out)
+
+
 def amounts(cost: Cost) -> dict[str, Any]:
     """A price as plain values: rounded-up floats, and the exact whole amounts beside them."""
     # 2^80 is beyond what JSON readers keep exact as a number, so delta's integer travels as text.

@@ -14,6 +14,7 @@ the configuration alone is in `hushstream.systems.p2b.guarantee`.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,7 @@ from hushstream.systems.p2b.sealed import SealOpener
 from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
 from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
 from hushstream.systems.p2b.slots import SLOT_BYTES, SLOT_RECORD, BadSlot, FeatureLayout, slot_bytes, unpack
+from hushstream.systems.p2b.succession import Predecessor, require_within_life
 
 
 class SlotForm(Protocol):
@@ -468,6 +470,8 @@ class P2BSystem(Core[P2BConfig]):
     """The aggregator's public keys, where models are signed for devices."""
     non_private_arm: bool = False
     """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
+    before: Predecessor | None = None
+    """The generation before this one, whose configuration was changed."""
 
     @classmethod
     def of(
@@ -656,7 +660,20 @@ class P2BSystem(Core[P2BConfig]):
             open_ms=None if seconds is None else max(1, round(seconds * 1000)),
             content_bytes=self.form.content_bytes,
             item_rows=None if rules is None else ItemRows.of(Catalogue(rules)),
+            **({} if self.before is None else {"known": self.before.ids}),
         )
+
+    def following(self, before: Predecessor | None) -> P2BSystem:
+        """The same system as the generation after ``before``; None: as the first one.
+
+        Raises:
+            ConfigurationError: a person might pay more than was promised for a life.
+        """
+        if before is None:
+            return self
+        require_within_life(before.life, before.spent, self.config)
+        digest = hashlib.blake2b(self.digest + before.digest, digest_size=16, person=b"hush-following").digest()
+        return replace(self, digest=digest, before=before)
 
     def edge_terms(self) -> EdgeTerms:
         """The terms that agents of this deployment follow, with a fresh policy."""
@@ -688,6 +705,8 @@ class P2BSystem(Core[P2BConfig]):
     @property
     def paid(self) -> Prices:
         """The most that one person pays for all slots behind its models, with those of other deployments."""
+        if self.before is not None:
+            return self.before.together(self.config) + self.before.elsewhere
         own = self.guarantee().together
         return own if self.start is None else own + self.start.paid
 

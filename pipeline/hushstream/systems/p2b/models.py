@@ -40,7 +40,7 @@ from hushstream.engine.devices import envelope
 from hushstream.engine.devices.kept import BadModel
 from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
-from hushstream.privacy.amounts import Cost
+from hushstream.privacy.promises.promise import read_prices
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import CENTROID_STEPS, Encoder
@@ -57,8 +57,6 @@ _PLAIN = "model"
 
 _TOLERANCE = 1e-5
 """Largest difference of a golden score: a learner keeps coefficients as float32."""
-
-_QUESTIONS = ("which", "zero_out")
 
 
 class Golden(NamedTuple):
@@ -160,11 +158,9 @@ class ExportedModel(ABC):
         """
         paid = self._about("paid")
         try:
-            each = [paid[question] for question in _QUESTIONS]
-            which, zero_out = (Cost(one["epsilon_micro"], int(one["delta_units"])) for one in each)
+            return read_prices(paid)
         except (TypeError, KeyError, ValueError) as error:
             raise HushstreamError(f"model file: expected what a person was charged, got {error!r}") from None
-        return Prices(which, zero_out)
 
     @cached_property
     def digest(self) -> bytes:

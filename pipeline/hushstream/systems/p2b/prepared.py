@@ -28,6 +28,7 @@ from hushstream.engine.devices.published import AGREEMENT, first_keys, read_seal
 from hushstream.engine.devices.sealing import Recipients, body_bytes, period_of
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -36,6 +37,7 @@ from hushstream.systems.p2b.guarantee import summed_of
 from hushstream.systems.p2b.models import ExportedCodes, ExportedModel, Statement
 from hushstream.systems.p2b.server.estimate import cold_start
 from hushstream.systems.p2b.slots import SLOT_RECORD
+from hushstream.systems.p2b.succession import Predecessor, spent_with
 
 
 def agreement_of(system: P2BSystem) -> bytes:
@@ -108,8 +110,9 @@ def _words(system: P2BSystem) -> list[str]:
     return [promise.sentence(), *(f"Not protected: {one}" for one in promise.not_protected)]
 
 
-ENCODER, START = "encoder.json", "start.json"
+ENCODER, START, PREDECESSOR = "encoder.json", "start.json", "predecessor.json"
 
+FOLLOWS = PreparedFrom("predecessor", "what the generation before left, by `hushstream up` with a changed file")
 STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
 
@@ -123,6 +126,8 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
     started = STARTED_FROM.name in given.inputs
+    if FOLLOWS.name in given.inputs:
+        made |= _predecessor_of(config, artefacts, *given.inputs[FOLLOWS.name])
     if started:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
     if config.slot.sealed:
@@ -142,11 +147,15 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
-    """Join a configuration with its prepared files: encoder, start and public keys.
+    """Join a configuration with its prepared files: encoder, start, predecessor and public keys.
 
     Raises:
         ConfigurationError: a file is missing, damaged, or belongs to another configuration.
     """
+    return _assembled(config, artefacts).following(read_predecessor(artefacts))
+
+
+def _assembled(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     if not summed_of(config).fits_encoder:
         start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
         return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
@@ -188,6 +197,59 @@ def read_start(artefacts: Artefacts) -> ExportedModel | None:
     if not artefacts.has(START):
         return None
     return _exported(json.dumps(artefacts.json(START, "an exported model")).encode(), artefacts.path(START))
+
+
+def read_predecessor(artefacts: Artefacts) -> Predecessor | None:
+    """The generation before this deployment; None for the first.
+
+    Raises:
+        ConfigurationError: the file is damaged.
+    """
+    if not artefacts.has(PREDECESSOR):
+        return None
+    return _left(artefacts.json(PREDECESSOR, FOLLOWS.help), artefacts.path(PREDECESSOR))
+
+
+def _left(plain: Any, where: str) -> Predecessor:
+    try:
+        return Predecessor.of(plain)
+    except HushstreamError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def _predecessor_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) -> Mapping[str, bytes]:
+    """The prepared file of the generation before.
+
+    Raises:
+        ConfigurationError: the text is no such file, another one than before, or learners are devices.
+    """
+    require_no_devices(config)
+    try:
+        found, before = _left(json.loads(text), where), read_predecessor(artefacts)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: expected JSON, got {type(error).__name__}") from None
+    if before is not None and before.digest != found.digest:
+        raise ConfigurationError(f"{where}: expected the generation that this deployment follows, got another")
+    return {PREDECESSOR: json.dumps(found.plain).encode()}
+
+
+def paid_before(core: P2BSystem) -> tuple[Prices, tuple[Prices, ...]]:
+    """What was promised for a life by the first generation, and what was spent at the end of this one."""
+    life = core.guarantee().together if core.before is None else core.before.life
+    return life, spent_with(core.before, core.config)
+
+
+def require_no_devices(config: P2BConfig) -> None:
+    """Refuse a deployment of devices as the next generation.
+
+    Raises:
+        ConfigurationError: learners are devices.
+    """
+    if config.devices:
+        raise ConfigurationError(
+            "kind: expected hosted, got edge: devices keep themselves what they have paid, and refuse what passes the "
+            "life that they first agreed to; prepare a deployment of another name, and ship its agreement to them"
+        )
 
 
 def _exported(content: bytes, where: str) -> ExportedModel:

@@ -27,6 +27,7 @@ the interval is wider by that.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -37,10 +38,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.declare.declaration import EVERYBODY, Ended
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.records import MODEL_PARTS, PART
 from hushstream.engine.release_parts import PartSets
-from hushstream.features.kinds import Boolean, Category, Cross, DayOfWeek, Embedding, Feature, Histogram, Number, Tags
+from hushstream.engine.state.packed import KnownIds
+from hushstream.engine.values import require
+from hushstream.features.kinds import (
+    Boolean,
+    Category,
+    Cross,
+    DayOfWeek,
+    Embedding,
+    Entries,
+    Feature,
+    Histogram,
+    Number,
+    Tags,
+)
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.amounts import (
     count_text,
@@ -54,8 +69,9 @@ from hushstream.privacy.amounts import (
 from hushstream.privacy.promises.promise import prices_json
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.configuration import MeasurementConfig
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
+from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
+from hushstream.systems.p2b.deployment import TRACKS, FeaturesForm, P2BSystem, decode_model
+from hushstream.systems.p2b.edge.policies import COLD, SharedPolicy
 from hushstream.systems.p2b.forecast import Sample, noise_of_cells
 from hushstream.systems.p2b.guarantee import noise_variance
 from hushstream.systems.p2b.lift import (
@@ -69,7 +85,10 @@ from hushstream.systems.p2b.lift import (
     required_lift,
 )
 from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
+from hushstream.systems.p2b.prepared import FOLLOWS, STARTED_FROM, paid_before
+from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, started
 from hushstream.systems.p2b.slots import cell_names
+from hushstream.systems.p2b.succession import NOTHING, Predecessor
 
 _GROUPS_BASIS = (
     "Counted are decisions of users who began when there was a model, whose wait for a reward is over{named}; of each "
@@ -619,10 +638,7 @@ def _exported_features(system: P2BSystem, fields: Mapping[str, Any], catalogue: 
     rows, shown = shown_rows(system, fields, catalogue)
     schema: FeatureSchema = system.linear.layout.schema
     items = tuple(one.item for one in shown)
-    decided = _Decided(system, arrays, rows, items)
-    golden = tuple(
-        decided.of(context, np.frombuffer(schema.encode(context).row, np.uint8)) for context in _contexts(schema)
-    )
+    golden = _golden(_Decided(system.policy(), arrays, rows, items), schema)
     about = {**_about(system, fields), "reward_variance": fields["reward_variance"]}
     return ExportedFeatures(about, items, golden, schema, arrays[0][rows], arrays[1][rows])
 
@@ -630,7 +646,7 @@ def _exported_features(system: P2BSystem, fields: Mapping[str, Any], catalogue: 
 def _exported_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCodes:
     arrays = decode_model(system, dict(fields)).arrays
     items, learner = tuple(map(str, range(system.config.arms))), system.config.learner
-    decided = _Decided(system, arrays, np.arange(len(items)), items)
+    decided = _Decided(system.policy(), arrays, np.arange(len(items)), items)
     contexts = _histograms(system.config.context.dimension)
     golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
     onehot = system.config.encoder.features == "onehot"
@@ -653,14 +669,98 @@ def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def successor_model(model: ExportedFeatures, form: FeaturesForm) -> ExportedFeatures:
+    """An exported model for a deployment whose declared features or vocabularies were changed.
+
+    What a feature says is kept where both declare it alike; of a category and of tags, value by value, and a new value
+    of a category has what was learned of values without a cell. Of all other cells nothing is known: their means are 0,
+    with the largest variance that the item has in a cell.
+
+    Args:
+        model: the newest version of the predecessor.
+        form: of the deployment that is to begin with it.
+
+    Raises:
+        ConfigurationError: there is no room for its items.
+    """
+    layout, old, rows = form.layout, model.schema, np.arange(len(model.items))
+    if old.digest == layout.schema.digest:
+        return model
+    require(len(rows) <= layout.arms, "items.capacity", f"at least {len(rows)}, the items of the model", layout.arms)
+    means = np.zeros((len(model.items), layout.cells))
+    variances = np.tile(model.variances[:, 1:].max(axis=1, keepdims=True), (1, layout.cells))
+    for place, before in ((0, 0), *_kept_cells(old, layout.schema)):
+        means[:, place], variances[:, place] = model.means[:, before], model.variances[:, before]
+    known = started(WarmStart(means, variances, model.reward_variance), cold_start(*form.shape, 1))
+    arrays = (known.means, known.variances, np.array([known.reward_variance]))
+    golden = _golden(_Decided(form.policy(COLD, TRACKS[:1]), arrays, rows, model.items), layout.schema)
+    return ExportedFeatures(model.about, model.items, golden, layout.schema, means, variances)
+
+
+def left_by(core: P2BSystem, config: P2BConfig, ended: Ended) -> Mapping[str, str]:
+    """See `Succession.left`: the newest model, if there is one, and what was counted and paid.
+
+    Raises:
+        ConfigurationError: the model does not fit what was changed.
+    """
+    before, (life, spent) = core.before, paid_before(core)
+    elsewhere = NOTHING if core.start is None else core.start.paid
+    known = KnownIds()
+    for machine in ended.machines:
+        known = known.joined(KnownIds.load(machine.windows.ids))
+    found = Predecessor(
+        deployment=core.config.deployment,
+        generation=1 if before is None else before.generation + 1,
+        configuration=core.digest.hex(),
+        ledger=ended.ledger,
+        marks=ended.marks,
+        life=life,
+        spent=spent,
+        elsewhere=elsewhere if before is None else before.elsewhere,
+        ids=known.dump(),
+        private_as_stated=core.private_as_stated,
+    )
+    given = {FOLLOWS.name: json.dumps(found.plain)}
+    if not any(name == core.form.model_record for name, _ in codec.readable(ended.models)):
+        return given
+    model = export_model(core, ended.models, None, ended.catalogues.get(EVERYBODY))
+    if isinstance(model, ExportedFeatures) and config.release.form == "features":
+        model = successor_model(model, FeaturesForm.of(config))
+    return {**given, STARTED_FROM.name: model.as_json().decode()}
+
+
+def _kept_cells(old: FeatureSchema, new: FeatureSchema) -> Iterator[tuple[int, int]]:
+    """The cells of a model that are known under the new declaration: (new, old), counted behind the constant's."""
+    before = {block.name: block for block in old.table}
+    for block in new.table:
+        if block.name in before:
+            for place, cell in enumerate(_cells_before(block.name, old, new)):
+                if cell is not None:
+                    yield block.first_cell + place + 1, before[block.name].first_cell + cell + 1
+
+
+def _cells_before(name: str, old: FeatureSchema, new: FeatureSchema) -> Sequence[int | None]:
+    """For each cell of a feature the one that said before what is known of it; empty if nothing is known."""
+    was, is_now = old.features[name], new.features[name]
+    of = (is_now.left, is_now.right) if isinstance(is_now, Cross) else ()
+    if was == is_now and all(old.features[one] == new.features[one] for one in of):
+        return range(is_now.cells)
+    if type(was) is not type(is_now) or not (isinstance(was, Entries) and isinstance(is_now, Entries)):
+        return ()
+    # The last cell is that of values without an entry, as was every value of a category that has one only now.
+    last, numbers = len(was.vocabulary), {entry: number for number, entry in enumerate(was.vocabulary)}
+    unnamed = last if isinstance(is_now, Category) else None
+    return [*(numbers.get(entry, unnamed) for entry in is_now.vocabulary), last]
+
+
 class _Decided:
     """The decisions of the learner's kernel for a user who was never seen."""
 
     def __init__(
-        self, system: P2BSystem, arrays: tuple[Float64, ...], rows: NDArray[np.intp], items: Sequence[str]
+        self, policy: SharedPolicy, arrays: tuple[Float64, ...], rows: NDArray[np.intp], items: Sequence[str]
     ) -> None:
         """Load a model's arrays; ``rows`` are those that items stand in."""
-        self._policy, self._rows, self._items = system.policy(), rows, items
+        self._policy, self._rows, self._items = policy, rows, items
         self._policy.adopt(TRACKS[0], 1, *arrays[:3])
 
     def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
@@ -668,6 +768,12 @@ class _Decided:
         state = self._policy.shared(TRACKS[0]).state
         scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
         return Golden(context, scores.tolist(), self._items[int(scores.argmax())])
+
+
+def _golden(decided: _Decided, schema: FeatureSchema) -> tuple[Golden, ...]:
+    """Decisions for made-up contexts with declared features."""
+    rows = ((context, schema.encode(context).row) for context in _contexts(schema))
+    return tuple(decided.of(context, np.frombuffer(row, np.uint8)) for context, row in rows)
 
 
 def _histograms(dimension: int) -> list[list[float]]:

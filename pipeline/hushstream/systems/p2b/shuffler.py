@@ -459,6 +459,7 @@ class WindowRules:
         open_ms: a window also closes this long (log time) after its first slot; None: time closes no window.
         content_bytes: the size of every slot's content.
         item_rows: the items of the rows before any record of a learner; None in a deployment of codes.
+        known: ids that were counted before (`KnownIds.dump`): a generation before this one has paid for them.
     """
 
     slots: int
@@ -467,6 +468,7 @@ class WindowRules:
     open_ms: int | None = None
     content_bytes: int = 32
     item_rows: ItemRows | None = None
+    known: bytes = KnownIds().dump()
 
     def __post_init__(self) -> None:
         """Refuse rules under which nothing could close."""
@@ -490,7 +492,7 @@ class Windows:
         self._opened_ms = 0
         self._slots: list[tuple[bytes, bytes]] = []
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
-        self._ids = KnownIds()
+        self._ids = KnownIds.load(rules.known)
         self.item_rows = rules.item_rows
         """The items of the rows of sums, by the newest record of a learner; None in a deployment of codes."""
 
@@ -508,6 +510,11 @@ class Windows:
     def remembered(self) -> int:
         """How many report ids are remembered: as many as slots have ever joined."""
         return len(self._ids)
+
+    @property
+    def ids(self) -> bytes:
+        """All remembered ids, as `KnownIds.dump` writes them."""
+        return self._ids.dump()
 
     def advance(self, log_time_ms: int) -> ClosedWindow | None:
         """Move log time forward (call it for every record, before what the record does).

@@ -28,6 +28,7 @@ from hushstream.engine.declare.declaration import (
     MeasurementView,
     ModelView,
     Note,
+    Succession,
     System,
     Words,
     exploration_facts,
@@ -50,7 +51,6 @@ from hushstream.engine.devices.sealing import body_bytes
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text, duration_text
-from hushstream.privacy.promises.promise import Guarantee
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b import prepared as files
@@ -69,6 +69,7 @@ from hushstream.systems.p2b.guarantee import (
 from hushstream.systems.p2b.lift import lift_figures
 from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.server.totals import remembered
+from hushstream.systems.p2b.succession import Predecessor, require_within_life, sums_told
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -380,7 +381,7 @@ def declare(core: P2BSystem) -> System:
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
-        before=started_facts(core.guarantee(), core.start),
+        before=started_facts(core.config, core.start, core.before),
         requests=None if config.devices else core.requests,
         devices=_DEVICES if config.devices else {},
         device_service=(lambda: _device_service(core)) if config.devices else None,
@@ -462,10 +463,9 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
-    start = None if artefacts is None else files.read_start(artefacts)
     return (
         *declared,
-        *started_facts(priced(config).guarantee, start),
+        *started_facts(config, files.read_start(artefacts), files.read_predecessor(artefacts)),
         *device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
@@ -511,24 +511,44 @@ def _period_ms(config: P2BConfig) -> int:
     return round(config.slot.period_seconds * 1000)
 
 
-def started_facts(promise: Guarantee, start: ExportedModel | None) -> Sequence[Fact]:
+def started_facts(config: P2BConfig, start: ExportedModel | None, before: Predecessor | None = None) -> Sequence[Fact]:
     """The total price for a person who is in this deployment and in the one whose model it began with.
 
-    Empty if it began without a model.
+    Empty if it began without a model, and follows no generation.
     """
-    if start is None:
-        return ()
-    about, both = start.about, start.paid + promise.together
-    return (
-        Fact(
-            "started_from_slots",
-            start.slots,
+    found = []
+    if before is not None:
+        text = f"Generation {before.generation + 1} of the deployment: {sums_told(before.life, before.spent, config)}."
+        found.append(Fact("generation", before.generation + 1, text))
+    if start is not None:
+        about = start.about
+        text = (
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
             f"({start.slots:,.0f} slots). It knows {count_text(len(start.items), 'item')} by id; others begin as new "
-            f"ones. Whoever gave a slot there has paid {_in_words(start.paid)}; whoever is in both pays "
-            f"{_in_words(both)} together.",
-        ),
-    )
+            "ones."
+        )
+        if before is None:
+            both = start.paid + priced(config).guarantee.together
+            text += (
+                f" Whoever gave a slot there has paid {_in_words(start.paid)}; whoever is in both pays "
+                f"{_in_words(both)} together."
+            )
+        found.append(Fact("started_from_slots", start.slots, text))
+    return found
+
+
+def _told(core: P2BSystem, config: P2BConfig) -> str:
+    """See `Succession.told`."""
+    files.require_no_devices(core.config)
+    files.require_no_devices(config)
+    life, spent = files.paid_before(core)
+    require_within_life(life, spent, config)
+    return sums_told(life, spent, config)
+
+
+def _has_ended(machine: ShufflerMachine, phase: int) -> bool:
+    """Whether all learners' slots of a phase have come, and no window is open."""
+    return machine.windows.ended_phase >= phase and not machine.windows.slots
 
 
 def _in_words(paid: Prices) -> str:
@@ -547,13 +567,14 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, SEALING, files.START, SIGNING, AGREEMENT),
-    inputs=(files.STARTED_FROM,),
+    artefacts=(files.ENCODER, SEALING, files.START, files.PREDECESSOR, SIGNING, AGREEMENT),
+    inputs=(files.STARTED_FROM, files.FOLLOWS),
     resolved=_resolved,
     check=_check,
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: _plan(config, audience),
     published_keys=keys_published(_period_ms),
+    succession=Succession("shuffler", (EDGE_ZONE,), _told, _has_ended, _imported("reports:left_by")),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

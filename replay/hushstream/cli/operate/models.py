@@ -100,21 +100,13 @@ def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalog
     Raises:
         HushstreamError: the system's models cannot be shown.
     """
-    from hushstream.engine.learner.items import catalogue_of
-    from hushstream.engine.records import InputSlice
+    from hushstream.ops.ending import catalogues_in, rules_of
     from hushstream.ops.log_copy import copy
 
     system, connection = place.system, place.connection
     view = system.models
     if view is None:
         raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")
-    asked = system.requests
-    rules = () if asked is None else (*asked.catalogues.values(), *filter(None, [asked.catalogue]))
     with working("reading the models", quiet):
-        logs = copy(connection, system.partitions, {*view.topics, *(one.topic for one in rules)})
-    values = [record.value for record in logs.records(view.topics)]
-    catalogues = {}
-    for one in rules:
-        items = logs.part((one.topic, 0))
-        catalogues[one.party] = catalogue_of(one, InputSlice(one.topic, 0, items.low, items.high, items.records))
-    return view, values, catalogues
+        logs = copy(connection, system.partitions, {*view.topics, *(one.topic for one in rules_of(system))})
+    return view, [record.value for record in logs.records(view.topics)], catalogues_in(logs, system)

@@ -38,6 +38,9 @@ def up(
     security: SecurityFile = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway and its page.")] = 8080,
     broker_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the embedded broker.")] = 9092,
+    next_: Annotated[
+        bool, typer.Option("--next", help="The file was changed for good: what was learned and paid goes on with it.")
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it is ready; `hushstream down` stops it.")
     ] = False,
@@ -58,6 +61,7 @@ def up(
         security=security,
         port=port,
         broker_port=broker_port,
+        agreed=lambda told: next_ or (sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm(f"{told}. Begin?")),
     )
     if detach:
         _detach(options)

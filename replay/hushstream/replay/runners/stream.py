@@ -95,6 +95,7 @@ def not_free(flag: str, port: int, error: OSError) -> Exception:
 
 
 BROKER_START_SECONDS = 60.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
 BROKER, GATEWAY = "broker", "gateway"
 _PR_SET_PDEATHSIG = 1
@@ -258,9 +259,28 @@ class StreamSession:
                     self._spawn(name, self._commands[name])
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def waited_for(self) -> list[str]:
+    def _waited_for(self) -> list[str]:
         """The processes that are not at work yet: a worker has no partition, or the gateway does not answer."""
         return [name for name in self._processes if name != BROKER and not self._at_work(name)]
+
+    async def ready(self, say: Callable[[str], None]) -> None:
+        """Return once every process is at work.
+
+        Args:
+            say: told for which it waits.
+
+        Raises:
+            HushstreamError: one is not at work within `READY_SECONDS`.
+        """
+        before: list[str] = []
+        deadline = time.monotonic() + READY_SECONDS
+        while waited := await asyncio.to_thread(self._waited_for):
+            if waited != before:
+                say(f"waiting for {', '.join(waited)} ...")
+                before = waited
+            if time.monotonic() > deadline:
+                raise HushstreamError(f"expected all to work within {READY_SECONDS:g} s, got no {', '.join(waited)}")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def metrics_ports(self) -> Mapping[str, tuple[int, int]]:
         """The ports of each process's public and zone-private metrics."""

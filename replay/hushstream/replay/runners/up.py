@@ -18,16 +18,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hushstream.agents.datadir import owner_only
 from hushstream.agents.worker.deployment import (
-    CONFIGURATION,
     KEYS,
     KeySource,
     artefacts_of,
-    configuration_in,
     load,
     prepare,
     read_config,
@@ -46,14 +45,14 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import Manifest
 from hushstream.ops.log_copy import copy_async
 from hushstream.ops.moving import export_closed, note_closing, note_export
-from hushstream.privacy.keys import generate_keys
+from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.replay.runners.generations import IDENTITY, NextGeneration, current, is_changed, prepared_beside
 from hushstream.replay.runners.stream import HOST, StreamPlace, StreamSession, answers, first_of, require_free
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
-READY_SECONDS = 120.0
 DOWN_SECONDS = 40.0
-_LOCK, _RUNNING, _IDENTITY, _OPERATORS = "up.lock", "up.json", "identity", "operators"
+_LOCK, _RUNNING, _OPERATORS = "up.lock", "up.json", "operators"
 _LOOK_SECONDS = 0.2
 
 
@@ -69,6 +68,7 @@ class UpOptions:
         security: file with the settings of that Kafka.
         port: port of the gateway.
         broker_port: port of the embedded broker.
+        agreed: asked with what persons have paid and will pay, where the configuration was changed; whether to go on.
     """
 
     config: Path
@@ -78,6 +78,7 @@ class UpOptions:
     security: Path | None = None
     port: int = 8080
     broker_port: int = 9092
+    agreed: Callable[[str], bool] = lambda told: False
 
 
 def data_beside(config: Path) -> Path:
@@ -93,8 +94,8 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
         say: told each line for the person who started it.
 
     Raises:
-        HushstreamError: a port or the folder is taken, the configuration is another one than before, or a process does
-            not begin to work; the message names the way out.
+        HushstreamError: a port or the folder is taken, the configuration is another one than before and makes no next
+            generation, or a process does not begin to work; the message names the way out.
     """
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -104,7 +105,16 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
         if options.bootstrap is None:
             require_free("--broker-port", options.broker_port)
         began = time.monotonic()
-        system = prepared(options)
+        config = read_config(options.config)
+        if is_changed(options.data, config):
+            home = current(options.data)
+            following = NextGeneration(options.data, config, _place(options, load(home / "deployment")), say)
+            await first_of(following.make(options.agreed, partial(_made, options.config)), ended.wait())
+            if ended.is_set():
+                return
+        elif (begun := prepared_beside(options.data)) is not None:
+            say(f"warning: another configuration was begun; if this one is closed for ever, go on with {begun}")
+        system = prepared(options, config)
         for note in kind_of(system.config.system).notes(system.config):
             say(f"warning: {note.text}")
         for name in ("logs", "targets"):
@@ -116,7 +126,7 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
         try:
             async with session:
                 # What cannot begin ends the command, and says why; what ends later is started again.
-                await first_of(_ready(session, say), session.watch(), ended.wait())
+                await first_of(session.ready(say), session.watch(), ended.wait())
                 if not ended.is_set():
                     _write_targets(options.data / "targets", system, session)
                     place = {"bootstrap": session.bootstrap, "port": options.port, "pid": os.getpid()}
@@ -129,43 +139,41 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
     say("stopped; `hushstream up` goes on from here")
 
 
-def prepared(options: UpOptions) -> System:
-    """The deployment of a configuration: made with new keys the first time, and the same one ever after.
+def prepared(options: UpOptions, config: Any) -> System:
+    """The deployment of the newest generation: made with new keys the first time, and the same one ever after."""
+    folder = current(options.data) / "deployment"
+    if not folder.exists():
+        # Made elsewhere and moved: a folder that was killed half-way holds no deployment.
+        fresh = folder.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True, mode=0o700)
+        _made(options.config, fresh, config, {})
+        fresh.rename(folder)
+    return load(folder)
 
-    Raises:
-        HushstreamError: the configuration is another one than before.
-    """
-    folder, config = options.data / "deployment", read_config(options.config)
-    if folder.exists():
-        if read_config(configuration_in(folder)) != config:
-            raise HushstreamError(
-                f"{options.config}: expected the configuration with which {options.data} began, got another; put it "
-                f"back (it is in {folder / CONFIGURATION}), or begin anew under another `deployment` name and --data"
-            )
-        return load(folder)
+
+def _made(file: Path, fresh: Path, config: Any, inputs: Mapping[str, tuple[str, str]]) -> System:
+    """Prepare a deployment in a folder, with new keys of all zones whose keys are not there."""
     kind = kind_of(config.system)
     kind.check(config)
-    require_releases(config, str(options.config))
-    # Made elsewhere and moved: a folder that was killed half-way holds no deployment.
-    fresh = folder.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True, mode=0o700)
+    require_releases(config, str(file))
     # The agreement of devices names the public halves of these two, so they come first.
     edge = kind.guarantee(config, artefacts_of(fresh)).deployment == "edge"
     published = (SEALING_ZONE, SIGNING_ZONE) if edge and kind.published_keys else ()
     generate_keys(fresh / KEYS, published)
-    system = prepare(fresh, config, keys=KeySource(fresh / KEYS) if published else None)
-    require_private(system.guarantee(), str(options.config))
-    require_person_promised(config, system.guarantee(), str(options.config))
-    generate_keys(fresh / KEYS, set(key_names(system.roles)) - set(published))
+    system = prepare(fresh, config, inputs, KeySource(fresh / KEYS) if published else None)
+    require_private(system.guarantee(), str(file))
+    require_person_promised(config, system.guarantee(), str(file))
+    missing = {zone for zone in key_names(system.roles) if not key_path(fresh / KEYS, zone).exists()}
+    generate_keys(fresh / KEYS, missing)
     require_live(system, KeySource(fresh / KEYS))
-    fresh.rename(folder)
-    return load(folder)
+    return system
 
 
 async def screen(data: Path) -> str:
     """Where to ask, where to look, what was released and spent; read from released records alone."""
-    system, found = load(data / "deployment"), running_at(data)
+    folder, found = current(data) / "deployment", running_at(data)
+    system = load(folder)
     connection = Connection(found["bootstrap"], f"{system.config.deployment}.")
     logs = await copy_async(connection, system.partitions, frozenset(budget.budget_topics(system)))
     spent = budget.read(logs, system)
@@ -178,7 +186,7 @@ async def screen(data: Path) -> str:
         "budget": " ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
         "guarantee": f"{system.guarantee().sentence()} One operator holds all keys on this machine.",
         "broker": found["bootstrap"],
-        "tools": f"--deployment {data / 'deployment'} --bootstrap {found['bootstrap']}",
+        "tools": f"--deployment {folder} --bootstrap {found['bootstrap']}",
         "Prometheus": f"{data / 'targets' / 'public.yml'} (released), zone.yml (private to the zones)",
         "logs": str(data / "logs"),
     }
@@ -229,11 +237,12 @@ async def move_out(data: Path, marks: Path | None, directory: Path) -> Manifest:
         HushstreamError: it is no such folder, a deployment is up on it, it was exported before, or the export cannot
             be written.
     """
-    system = load(data / "deployment")
+    home = current(data)
+    system = load(home / "deployment")
     place = _place(UpOptions(config=data, data=data, marks=marks), system)
     if place.data is None or place.marks is None or not (place.data / FILE).exists():
         raise HushstreamError(f"{data}: expected a folder of `hushstream up` with an embedded broker, got none")
-    note_export(data, directory)
+    note_export(home, directory)
     try:
         async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
             note_closing([place.marks / role for role in system.role_names], broker.cluster_id)
@@ -243,20 +252,9 @@ async def move_out(data: Path, marks: Path | None, directory: Path) -> Manifest:
         raise HushstreamError(str(error)) from None
 
 
-async def _ready(session: StreamSession, say: Callable[[str], None]) -> None:
-    before: list[str] = []
-    deadline = time.monotonic() + READY_SECONDS
-    while waited := await asyncio.to_thread(session.waited_for):
-        if waited != before:
-            say(f"waiting for {', '.join(waited)} ...")
-            before = waited
-        if time.monotonic() > deadline:
-            raise HushstreamError(f"expected all to work within {READY_SECONDS:g} s, got no {', '.join(waited)}")
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
 def _place(options: UpOptions, system: System) -> StreamPlace:
-    identity = options.data / _IDENTITY
+    home = current(options.data)
+    identity = home / IDENTITY
     if not identity.exists():
         _write(identity, os.urandom(8).hex())
     # Named by what a copy of the folder has too: wherever it is put back, it meets the marks of its original.
@@ -268,12 +266,12 @@ def _place(options: UpOptions, system: System) -> StreamPlace:
     if system.requests is None or system.kind == "edge":
         settings["devices"] = {}
     return StreamPlace(
-        options.data / "deployment",
+        home / "deployment",
         options.bootstrap,
         None,
         resume=True,
         security=options.security,
-        data=options.data / "broker",
+        data=None if options.bootstrap else home / "broker",
         broker_port=options.broker_port,
         marks=(options.marks or state / "hushstream" / "marks") / name,
         gateway=settings,

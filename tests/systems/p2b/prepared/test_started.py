@@ -21,12 +21,12 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem, decode_model
+from hushstream.systems.p2b.deployment import FeaturesForm, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.policies import FeaturePolicy
 from hushstream.systems.p2b.machines.shuffler import terms_of
 from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
-from hushstream.systems.p2b.reports import export_model
+from hushstream.systems.p2b.reports import export_model, successor_model
 
 FEATURES = {
     "country": {"kind": "category", "vocabulary": ["de", "fr", "se"]},
@@ -129,6 +129,42 @@ def test_what_it_exports_is_taken_up_again_and_what_was_paid_adds_up(rigs: Any, 
     third = system_of("third", start=again)
     assert third.paid == one + one + one
     assert decisions(third) == [int(again.decide(visit)) for visit in VISITS]
+
+
+def test_a_generation_with_other_features_begins_with_what_still_means_the_same(exported: ExportedFeatures) -> None:
+    """Value by value of a vocabulary, in whatever order; what is declared otherwise or new says nothing yet."""
+    vocabulary = ["se", "pl", "de", "fr"]
+    changed = {
+        "country": {"kind": "category", "vocabulary": vocabulary},
+        "age": {"kind": "number", "range": [16, 80], "nodes": 4},
+        "member": {"kind": "boolean"},
+    }
+    context = ContextConfig(declared=declare(changed))
+    config = replace(system_of("first").config, context=context, arms=ITEMS)
+    model = successor_model(exported, FeaturesForm.of(config))
+    started = P2BSystem.declared(config, start=ExportedModel.read(model.as_json()))
+    cells = {name: place for place, name in enumerate(exported.schema.cell_names(), 1)}
+    known = {f"country: {one}": cells[f"country: {one}"] for one in ("de", "fr", "se", "other")}
+    known["country: pl"] = cells["country: other"]  # where such a visit was counted
+    for place, name in enumerate(model.schema.cell_names(), 1):
+        if name in known:
+            assert np.array_equal(model.means[:, place], exported.means[:, known[name]])
+            assert np.array_equal(model.variances[:, place], exported.variances[:, known[name]])
+        else:
+            assert not model.means[:, place].any()
+            assert np.array_equal(model.variances[:, place], exported.variances[:, 1:].max(axis=1))
+    assert np.array_equal(model.means[:, 0], exported.means[:, 0])
+    assert len(known) == 5
+    assert model.paid == exported.paid
+    assert model.golden, "so `read` has compared the learner's kernel with the file's formulas"
+    visit = {"country": "pl", "age": 50, "member": True}
+    row = np.frombuffer(model.schema.encode(visit).row, np.uint8)
+    agent = EdgeAgent(started.edge_terms(), seeded_key(1, "edge").derive("user", "ann"), "private")
+    assert agent.decide_new("event", row, 0).arm == int(model.decide(visit))
+    same = successor_model(exported, FeaturesForm.of(system_of("first").config))
+    assert same.digest == exported.digest
+    with pytest.raises(ConfigurationError, match=r"items\.capacity: expected at least 4, .* of the model, got 2"):
+        successor_model(exported, FeaturesForm.of(replace(config, arms=2)))
 
 
 CONFIG = {

@@ -1,0 +1,124 @@
+"""What `hushstream up` refuses of a changed file, and of copies of a folder whose generation was closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.worker.deployment import KEYS, KeySource, load, parse_config, prepare
+from hushstream.broker import BrokerSettings, EmbeddedBroker
+from hushstream.engine.declare.role import key_names
+from hushstream.ops.connection import Connection
+from hushstream.ops.ending import final_digests
+from hushstream.ops.moving import keep, note_export
+from hushstream.ops.topics import apply_async
+from hushstream.privacy.key_files import rotate
+from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.replay.runners.generations import NextGeneration, current, generations, is_changed
+from hushstream.replay.runners.stream import StreamPlace
+from hushstream.schemas.errors import HushstreamError
+
+SHOP = {"deployment": "shop", "items": {"capacity": 2}}
+
+
+def shop(system: str = "p2b", feature: str = "member", **changed: Any) -> Any:
+    """A configuration; p2b's visits have a boolean of this name."""
+    own: dict[str, Any] = {"features": {"dimension": 0}}
+    if system == "p2b":
+        own = {"features": {feature: {"kind": "boolean"}}, "expected_slots": 1000}
+    return parse_config({**SHOP, "system": system, **own, **changed})
+
+
+def begun(data: Path, config: Any) -> StreamPlace:
+    """A first generation that has run, as `hushstream up` leaves it."""
+    folder = data / "deployment"
+    system = prepare(folder, config)
+    generate_keys(folder / KEYS, key_names(system.roles))
+    return StreamPlace(folder, None, None, data=data / "broker", marks=data.parent / "marks" / "shop")
+
+
+def following(data: Path, config: Any, place: StreamPlace) -> NextGeneration:
+    return NextGeneration(data, config, place, lambda line: None)
+
+
+async def closed(data: Path, place: StreamPlace) -> None:
+    """End at the step at which the broker is closed, and the next generation is prepared beside."""
+    assert place.data is not None
+    system, fresh = load(place.folder), data / "generation-2.new"
+    prepare(fresh / "deployment", shop(feature="guest"))
+    async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
+        there = Connection(broker.bootstrap, "shop.")
+        await apply_async(there, system)
+        keep(fresh / "final", " ".join(await final_digests(there, system)))
+        await broker.close_for_ever()
+    keep(fresh / "identity", '"0123456789abcdef"')
+
+
+def refused(*_: Any) -> Any:
+    raise AssertionError("what is closed is asked for and prepared no more")
+
+
+def test_the_newest_generation_runs_and_a_file_of_one_that_has_ended_is_refused(tmp_path: Path) -> None:
+    files = [shop(feature=name) for name in ("member", "guest", "staff")]
+    begun(tmp_path, files[0])
+    assert not is_changed(tmp_path, files[0])
+    assert is_changed(tmp_path, files[1])
+    prepare(tmp_path / "generation-2" / "deployment", files[1])
+    prepare(tmp_path / "generation-3.new" / "deployment", files[2])
+    assert generations(tmp_path) == [tmp_path, tmp_path / "generation-2"]
+    assert current(tmp_path) == tmp_path / "generation-2"
+    assert not is_changed(tmp_path, files[1])
+    assert is_changed(tmp_path, files[2])
+    with pytest.raises(HushstreamError, match=r"got that of generation 1, which has ended; the newest one is in"):
+        is_changed(tmp_path, files[0])
+
+
+def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    place, changed = begun(tmp_path / "shop", shop()), shop(feature="guest")
+    following(tmp_path / "shop", changed, place)
+    for config, there, said in (
+        (shop(deployment="other"), place, "got that of another deployment or system: put it back, or begin anew"),
+        (shop(system="bgt"), place, "got that of another deployment or system: put it back, or begin anew"),
+        (changed, replace(place, data=None), "a Kafka: .* `hushstream prepare --start`"),
+    ):
+        with pytest.raises(HushstreamError, match=said):
+            following(tmp_path / "shop", config, there)
+    others = begun(tmp_path / "bgt", shop(system="bgt"))
+    with pytest.raises(HushstreamError, match="with which system bgt cannot go on: put it back, or begin anew"):
+        following(tmp_path / "bgt", shop(system="bgt", items={"capacity": 3}), others)
+    rotate(key_path(place.folder / KEYS, "shuffler"))
+    following(tmp_path / "shop", changed, place)
+    rotate(key_path(place.folder / KEYS, "edge"))
+    with pytest.raises(HushstreamError, match="only if the key of zone edge was never rotated"):
+        following(tmp_path / "shop", changed, place)
+    moved = begun(tmp_path / "moved", shop())
+    note_export(tmp_path / "moved", tmp_path / "export")
+    with pytest.raises(HushstreamError, match="its topics were moved to another broker"):
+        following(tmp_path / "moved", changed, moved)
+
+
+def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path: Path) -> None:
+    """Catches a second life of the same numbers, and a successor that was prepared before more was released."""
+    data, changed = tmp_path / "shop", shop(feature="guest")
+    place = begun(data, shop())
+    asyncio.run(closed(data, place))
+    stale, copied = (shutil.copytree(data, tmp_path / name) for name in ("stale", "copied"))
+    keep(stale / "generation-2.new" / "final", "00 00")
+    keep(copied / "generation-2.new" / "identity", '"of another one"')
+    with pytest.raises(HushstreamError, match="expected what the closed broker ends with, got an earlier state"):
+        asyncio.run(following(stale, changed, replace(place, data=stale / "broker")).make(refused, refused))
+    with pytest.raises(HushstreamError, match="with which generation 2 was begun"):
+        asyncio.run(following(data, shop(feature="staff"), place).make(refused, refused))
+    asyncio.run(following(data, changed, place).make(refused, refused))
+    assert current(data) == data / "generation-2"
+    assert json.loads((place.marks or data).joinpath("successor").read_text()) == "0123456789abcdef"
+    assert list((place.marks or data).glob("learner/*.closed"))
+    with pytest.raises(HushstreamError, match="another folder went on as generation 2: this one is a copy"):
+        asyncio.run(following(copied, changed, replace(place, data=copied / "broker")).make(refused, refused))
+    assert KeySource(place.folder / KEYS).ring("edge").current == 0
