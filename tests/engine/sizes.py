@@ -51,14 +51,14 @@ class Part(NamedTuple):
 
 PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "schemas": (("schemas",), Part(937, 1_000, 9, 0)),
-    "privacy": (("pipeline/hushstream/privacy",), Part(2_921, 2_600, 22, 0)),
+    "privacy": (("pipeline/hushstream/privacy",), Part(2_925, 2_600, 22, 0)),
     "counting": (("pipeline/hushstream/counting",), Part(1_540, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
         Part(2_188, 2_000, 15, 0),
     ),
-    "engine": (("pipeline/hushstream/engine",), Part(6_068, 5_000, 45, 34)),
-    "p2b": ((f"{SYSTEMS}/p2b",), Part(7_752, 4_600, 30, 24)),
+    "engine": (("pipeline/hushstream/engine",), Part(6_087, 5_000, 45, 34)),
+    "p2b": ((f"{SYSTEMS}/p2b",), Part(7_990, 4_600, 31, 24)),
     "pdol": ((f"{SYSTEMS}/pdol",), Part(2_737, 2_000, 17, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_386, 1_600, 14, 10)),
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_534, 1_600, 17, 10)),
@@ -66,16 +66,16 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "agents": (("agents/hushstream/agents",), Part(6_187, 4_900, 39, 30)),
     "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_578, 2_000, 16, 0)),
     "gateway": (("agents/hushstream/gateway",), Part(3_308, 2_800, 27, 0)),
-    "ops": (("agents/hushstream/ops",), Part(5_106, 3_000, 27, 0)),
-    "broker": (("replay/hushstream/broker",), Part(2_279, 2_400, 18, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_879, 2_600, 25, 0)),
-    "rest of replay": (("replay/hushstream/replay",), Part(10_249, 7_000, 75, 0)),
+    "ops": (("agents/hushstream/ops",), Part(5_215, 3_000, 28, 0)),
+    "broker": (("replay/hushstream/broker",), Part(2_282, 2_400, 18, 0)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_875, 2_600, 25, 0)),
+    "rest of replay": (("replay/hushstream/replay",), Part(10_439, 7_000, 76, 0)),
     "studies": ((STUDIES,), Part(11_599, 6_000, 45, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_991, 56_000, 470, 430)
-TESTS = Part(73_359, 48_000, 424, 330)
+PRODUCT_SUM = Part(76_550, 56_000, 473, 430)
+TESTS = Part(73_753, 48_000, 426, 330)
 DEPLOY = Part(3_961, 3_000, 28, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 21, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_172, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_999, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_996, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
