@@ -100,7 +100,7 @@ bench-gateway: $(VENV)/.installed-dev
 
 # 1,000 devices through a gateway beside the same users hosted: the chance of a click, and verify. Two minutes.
 bench-edge: $(VENV)/.installed-dev
-	$(BIN)/python -m hushstream.replay.studies.p2b.bench
+	$(BIN)/python -m pytest -s tests/edge/test_thousand_devices.py
 
 # 100,000 requests made at random: no 500, no traceback, nothing lost that was taken.
 fuzz-gateway: $(VENV)/.installed-dev

@@ -192,6 +192,56 @@ async def log_times(
         return [record.timestamp_ms for record in await reader.read(source, first, end)]
 
 
+Timeline = Sequence[tuple[int, int]]
+"""(log time in ms, how much was done by then since the time before), by time."""
+
+
+async def appended(
+    connection: Connection, topic: str, partitions: int, enough: int, writer: Running, done: Callable[[bytes], int]
+) -> Timeline:
+    """Read a worker's output until it has done ``enough``.
+
+    Args:
+        connection: the broker of the worker.
+        topic: the output, read from its first record on.
+        partitions: how many partitions it has.
+        enough: the sum over all records.
+        writer: the worker.
+        done: how much a record stands for; records that stand for nothing are left out.
+
+    Raises:
+        BenchFailed: the worker has ended, or has written nothing for a minute.
+    """
+    places = {(topic, partition): 0 for partition in range(partitions)}
+    found: list[tuple[int, int]] = []
+    moved = time.monotonic()
+    async with LogReader(connection.settings()) as reader:
+        reader.open(places)
+        while sum(count for _, count in found) < enough:
+            writer.check()
+            for place, end in (await reader.end_offsets(list(places))).items():
+                if end > places[place]:
+                    moved, first, places[place] = time.monotonic(), places[place], end
+                    found += [(one.timestamp_ms, done(one.value)) for one in await reader.read(place, first, end)]
+            if time.monotonic() - moved > STALL_SECONDS:
+                raise BenchFailed(f"{topic}: expected {enough} answers, got none for {STALL_SECONDS} s")
+            await asyncio.sleep(POLL_SECONDS)
+    return sorted(one for one in found if one[1])
+
+
+def paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
+    """How much was done per second of the clock and per second of a worker's CPU time, after the first log time.
+
+    Raises:
+        BenchFailed: all of it has one log time.
+    """
+    begun, ended = line[0][0], line[-1][0]
+    if begun == ended:
+        raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
+    counted = sum(count for moment, count in line if moment > begun)
+    return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+
+
 @asynccontextmanager
 async def worker_on(
     folder: Path, system: System, role: str, topic: str, values: Sequence[Sequence[bytes]]

@@ -6,6 +6,7 @@ failed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -120,3 +121,10 @@ def at_most(name: str, values: Sequence[float], unit: str, bound: float) -> Benc
     """A row with the median of some rounds, which should be at most ``bound``."""
     value = float(median(values))
     return BenchRow(name, value, unit, f"at most {bound:g}", value <= bound)
+
+
+def cpu_seconds(work: Callable[..., object], *given: object) -> float:
+    """The thread's CPU seconds of one call."""
+    begin = time.thread_time()
+    work(*given)
+    return time.thread_time() - begin

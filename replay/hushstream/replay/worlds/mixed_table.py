@@ -228,45 +228,6 @@ class MixedTable:
 
 
 @dataclass(frozen=True)
-class Rotating:
-    """A world whose items swap their reward functions for each generation of users.
-
-    Attributes:
-        world: the world of the first generation.
-        every: the number of users of a generation.
-    """
-
-    world: FeatureWorld
-    every: int
-
-    @property
-    def name(self) -> str:
-        """See `FeatureWorld`."""
-        return f"{self.world.name}, rotating"
-
-    @property
-    def schema(self) -> FeatureSchema:
-        """See `FeatureWorld`."""
-        return self.world.schema
-
-    @property
-    def arms(self) -> int:
-        """See `FeatureWorld`."""
-        return self.world.arms
-
-    @property
-    def click_rate(self) -> float:
-        """See `FeatureWorld`."""
-        return self.world.click_rate
-
-    def visits(self, users: Int64, round_index: int) -> Visits:
-        """See `FeatureWorld`."""
-        found = self.world.visits(users, round_index)
-        places = (np.arange(self.arms) + (users // self.every)[:, None]) % self.arms
-        return Visits(found.rows, np.take_along_axis(found.chances, places, axis=1))
-
-
-@dataclass(frozen=True)
 class EmbeddedUsers:
     """Users who are points on the unit sphere, and items with log-odds that are linear in the point.
 

@@ -25,14 +25,11 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.connection import Connection
 from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, worker_on
-from hushstream.replay.bench.processes import Running
-from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.bench.journal import appended, paces, worker_on
+from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import bgt_address
@@ -207,26 +204,10 @@ async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slot
     system = _prepared(folder / "deployment", config)
     log = list(_log(config, system.digest, sizes, slots))
     async with worker_on(folder, system, "collector", "updates", [log]) as (connection, worker, meter):
-        begun, ended = await _ends(connection, worker)
-    if begun == ended:
-        raise BenchFailed("expected rounds that end at two log times, got one: the run is too short")
-    return sizes.slots * 1000 / (ended - begun), sizes.slots / meter.seconds(begun, ended)
+        ends = await appended(connection, "releases", 1, ROUNDS, worker, _is_end)
+    # All slots of the last round were taken between the ends of the last two rounds.
+    return paces([ends[-2], (ends[-1][0], sizes.slots)], meter)
 
 
-async def _ends(connection: Connection, worker: Running) -> tuple[int, int]:
-    """Log times, in ms, at which the last two rounds were released."""
-    source = ("releases", 0)
-    found: list[int] = []
-    idle, end = 0.0, 0
-    async with LogReader(connection.settings()) as reader:
-        reader.open({source: 0})
-        while len(found) < ROUNDS:
-            worker.check()
-            low, end = end, (await reader.end_offsets([source]))[source]
-            held = await reader.read(source, low, end)
-            found += [one.timestamp_ms for one in held if codec.decode(one.value)[0] == "RatingSums"]
-            idle = 0.0 if held else idle + POLL_SECONDS
-            if idle > STALL_SECONDS:
-                raise BenchFailed(f"expected {ROUNDS} releases, got {len(found)} and none for {STALL_SECONDS} s")
-            await asyncio.sleep(POLL_SECONDS)
-    return found[-2], found[-1]
+def _is_end(value: bytes) -> int:
+    return codec.decode(value)[0] == "RatingSums"

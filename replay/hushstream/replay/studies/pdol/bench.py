@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,15 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, InputSlice
-from hushstream.ops.connection import Connection
 from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, worker_on
-from hushstream.replay.bench.processes import Running
-from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, figure
+from hushstream.replay.bench.journal import appended, paces, worker_on
+from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, cpu_seconds, figure
 from hushstream.replay.studies.pdol.run import person_name, record_name
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.schemas import codec
@@ -122,7 +118,7 @@ def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
             domain.release()
 
     run()  # the first run builds tables and touches memory pages
-    return len(rows) / _seconds(run)
+    return len(rows) / cpu_seconds(run)
 
 
 def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rounds: int) -> list[float]:
@@ -136,7 +132,7 @@ def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rou
         machine = counter_home(system, 0, seeded_key(seed, "bench"))
         machine.start(machine.genesis(bytes(32)))
         part = InputSlice("records", 0, 0, len(records), records)
-        found.append(len(stream) / _seconds(partial(_fold_all, machine, part)))
+        found.append(len(stream) / cpu_seconds(partial(_fold_all, machine, part)))
     return found
 
 
@@ -157,13 +153,7 @@ def _versions(rounds: int) -> list[float]:
         node.domain = domain
         node.fold(rows, aggregate.model.solved(config.records.dimension).weights)
         aggregate.on_release(node.release())
-    return [1e3 * _seconds(aggregate.publish) for _ in range(rounds)]
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    before = time.thread_time()
-    run()
-    return time.thread_time() - before
+    return [1e3 * cpu_seconds(aggregate.publish) for _ in range(rounds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,34 +229,11 @@ async def _worker_rate(
     folder: Path, sizes: StreamSizes, leaves: int, values: Sequence[Sequence[bytes]]
 ) -> tuple[float, float]:
     """Records per second of the clock, and per second of the worker's CPU time."""
-    system = _prepared(folder / "deployment", sizes, leaves)
+    system, records = _prepared(folder / "deployment", sizes, leaves), sizes.busy * sizes.slots * leaves
     async with worker_on(folder, system, "node", "records", values) as (connection, worker, meter):
-        answers = await _answers(connection, len(values), sizes.busy * sizes.slots * leaves, worker)
-    begun, ended = answers[0][0], answers[-1][0]
-    if begun == ended:
-        raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
-    counted = sum(count for moment, count in answers if moment > begun)
-    return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+        answers = await appended(connection, "predictions", len(values), records, worker, _answers)
+    return paces(answers, meter)
 
 
-async def _answers(connection: Connection, homes: int, records: int, worker: Running) -> list[tuple[int, int]]:
-    """(log time in ms, records answered) of all predictions, by time; returns once all records are answered."""
-    read = dict.fromkeys((("predictions", home) for home in range(homes)), 0)
-    found: list[tuple[int, int]] = []
-    idle = 0.0
-    async with LogReader(connection.settings()) as reader:
-        reader.open(read)
-        while sum(count for _, count in found) < records:
-            worker.check()
-            ends, before = await reader.end_offsets(list(read)), len(found)
-            for source, end in ends.items():
-                if end > read[source]:
-                    for record in await reader.read(source, read[source], end):
-                        fields = codec.decode(record.value)[1]
-                        found.append((record.timestamp_ms, len(fields.get("event_ids", ()))))
-                    read[source] = end
-            idle = 0.0 if len(found) > before else idle + POLL_SECONDS
-            if idle > STALL_SECONDS:
-                raise BenchFailed(f"expected {records} answers, got none for {STALL_SECONDS} s")
-            await asyncio.sleep(POLL_SECONDS)
-    return sorted(one for one in found if one[1])
+def _answers(value: bytes) -> int:
+    return len(codec.decode(value)[1].get("event_ids", ()))
