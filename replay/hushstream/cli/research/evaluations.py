@@ -229,7 +229,9 @@ def _audit_one(
         )
     else:
         raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
-    show(report.as_json(), json, report.as_text())
+    from hushstream.replay.audits.row import as_table
+
+    show(report.as_json(), json, report.facts, as_table(report.rows))
     raise typer.Exit(0 if report.passed else 1)
 
 

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 
 from hushstream.privacy.audits import FALSE_ALARM, upper_confidence
 from hushstream.privacy.mechanisms.tuples import at_least, working
-from hushstream.replay.audits import counters, mechanisms
+from hushstream.replay.audits import mechanisms
 from hushstream.replay.audits.configured import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Row
 from hushstream.replay.study import studies, study_of
@@ -128,7 +128,7 @@ def audit_names() -> tuple[str, ...]:
 @cache
 def _known() -> Mapping[str, Audit]:
     of_studies = (study.audits() for study in studies().values())
-    return {audit.name: audit for audit in chain(mechanisms.rows(), counters.rows(), *of_studies)}
+    return {audit.name: audit for audit in chain(mechanisms.rows(), *of_studies)}
 
 
 SURPRISING = 1e-3

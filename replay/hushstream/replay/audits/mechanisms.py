@@ -1,13 +1,28 @@
-"""The mechanisms: noise, responses and choices under fresh nonces, attacked on two neighbouring inputs."""
+"""The mechanisms: noise, responses and choices under fresh nonces, attacked on two neighbouring inputs.
+
+Counters are attacked on two streams that differ in their first leaf; the attacker sees every release. From the releases
+it computes independent numbers (`hushstream.replay.audits.readings.Reading`) and decides by their likelihood ratio; the
+bound uses the curve of an attacker who sees the draws behind them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.counting import (
+    BinaryTree,
+    BufferedToeplitz,
+    Concentrated,
+    HonakerTree,
+    NegativeDigitTree,
+    Plan,
+    PureEpsilon,
+)
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audits import Attack, Family, Pair, Sizes, laplace_pair, lattice_sizes, plane_pair, pure
 from hushstream.privacy.keys import Key
@@ -18,10 +33,20 @@ from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_g
 from hushstream.privacy.mechanisms.noise import discrete_laplace, laplace_scale
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.mechanisms.tuples import RandomisedResponse
-from hushstream.replay.audits.readings import BUDGET, EPSILON, GAUSSIAN_FAMILY, LAPLACE_FAMILY, STEP
-from hushstream.replay.audits.recordings import fresh_key, fresh_stream
+from hushstream.replay.audits.readings import (
+    BUDGET,
+    EPSILON,
+    GAUSSIAN_FAMILY,
+    LAPLACE_FAMILY,
+    STEP,
+    Reading,
+    reading_family,
+    reading_of,
+)
+from hushstream.replay.audits.recordings import fresh_address, fresh_key, fresh_stream
 from hushstream.replay.audits.row import Audit
 from hushstream.replay.audits.tests import NeighbourTest, Read, Score, SizeTest, Test, each_run, side_by_side
+from hushstream.schemas.errors import HushstreamError
 
 CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
 _DRAWS = 100
@@ -189,12 +214,58 @@ def _line(
     return whole, masses / masses.sum()
 
 
+PARALLEL_COUNTERS = 25
+"""How many scalar counters share one nonce, as the coordinates of a vector."""
+
+LEAF = 1 << 10
+"""How far a leaf moves a sum, in steps of the lattice: so far that noise has the law of continuous noise."""
+
+PLANS: dict[str, tuple[Plan, int]] = {
+    "binary-tree": (BinaryTree(budget=PureEpsilon(EPSILON), horizon=15, sensitivity=LEAF), 5_000),
+    "negative-digit-tree": (NegativeDigitTree(budget=PureEpsilon(EPSILON), horizon=112, sensitivity=LEAF), 5_000),
+    "honaker-tree": (HonakerTree(budget=BUDGET, horizon=15, sensitivity=LEAF), 2_000),
+    "buffered-toeplitz": (BufferedToeplitz(budget=BUDGET, horizon=15, sensitivity=LEAF), 2_000),
+}
+"""The attacked counters by the names of their rows, each with the runs of the quick version."""
+
+
+def audit_counter(plan: Plan) -> NeighbourTest:
+    """Attack one coordinate of a counter by its first leaf."""
+    key, reading, wide = fresh_key(), reading_of(plan, plan.horizon), in_parallel(plan)
+    score = Reading.linear_score if isinstance(plan.budget, Concentrated) else Reading.clipped_score
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        counter, seen = wide.open(key, fresh_address(plan.mechanism)), []
+        for time in reading.times:
+            leaves = np.zeros((time - counter.leaves, PARALLEL_COUNTERS), dtype=np.int64)
+            leaves[0] = LEAF * (present and not counter.leaves)
+            counter.add(leaves)
+            seen.append(counter.release().values)
+        return score(reading, np.array(seen)[..., None], LEAF)
+
+    family = reading_family(plan, reading, 1)
+    return NeighbourTest(side_by_side(scores, PARALLEL_COUNTERS), plan.guarantee().cost, family)
+
+
+def in_parallel(plan: Plan) -> Plan:
+    """The counter with `PARALLEL_COUNTERS` coordinates, which are scalar counters with independent noise.
+
+    Raises:
+        HushstreamError: its noise is smaller than the scalar counter's.
+    """
+    wide = replace(plan, dimension=PARALLEL_COUNTERS)
+    if wide.noise.variance < plan.noise.variance:
+        raise HushstreamError("audit: expected as much noise on each of many coordinates as on one, got less")
+    return wide
+
+
 def rows() -> tuple[Audit, ...]:
-    """The audits of all mechanisms."""
+    """The audits of all mechanisms, and of one coordinate of each counter."""
     response = RandomisedResponse.of(CATEGORIES, EPSILON)
     bit, noised = LocalReward.of(1, EPSILON, "response"), LocalReward.of(LEVELS, EPSILON, "laplace")
     choice = exponential_guarantee(CANDIDATES, EPSILON, 1).cost
     steps = pure(lambda epsilon: laplace_pair(epsilon, 1, noised.levels).power)
+    streams = "two streams that differ in one leaf, all releases seen"
 
     def ratio(name: str, subject: object, runs: int, score: Callable[[], Score], cost: Cost, family: Family) -> Audit:
         return attacked(name, subject, runs, lambda: NeighbourTest(each_run(score()), cost, family))
@@ -229,4 +300,8 @@ def rows() -> tuple[Audit, ...]:
             lambda: NeighbourTest(k_norm_attack(), k_norm_cost(), K_NORM_FAMILY),
         ),
         sized("k-norm-size", k_norm_draw, k_norm_cost, k_norm_sizes, 5_000),
+        *(
+            Audit(name, "counter", streams, runs, partial(audit_counter, plan), subjects=(plan,))
+            for name, (plan, runs) in PLANS.items()
+        ),
     )

@@ -157,11 +157,12 @@ def as_json(rows: Sequence[Row], effort: Effort) -> dict[str, Any]:
         "effort": effort,
         "passed": all(row.passed for row in rows),
         "false_alarm_of_all": sum(row.result.false_alarm for row in rows),
-        "audits": list(map(_row_json, rows)),
+        "audits": list(map(row_json, rows)),
     }
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def row_json(row: Row) -> dict[str, Any]:
+    """Plain values under stable keys."""
     result, claim = row.result, row.paper_claim
     return {
         "name": row.name,
