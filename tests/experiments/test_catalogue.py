@@ -171,8 +171,7 @@ def test_a_slot_every_few_interactions_costs_each_time():
 def test_progress_ends_at_its_total():
     seen: list[tuple[int, int]] = []
     play(_point(users=50), (0, 1), lambda done, total, _: seen.append((done, total)))
-    assert seen[-1][0] == seen[-1][1] == 2 * _point(users=50).interactions()
-    assert seen == sorted(seen)
+    assert seen == [(1, 2), (2, 2)]
 
 
 def test_codes_of_figures_follow_from_configuration_alone():

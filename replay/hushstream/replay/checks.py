@@ -24,7 +24,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.report.parts import RoleCheck
+from hushstream.replay.report.parts import RoleCheck, slot_public
 from hushstream.replay.runners.playing import Place, Recording, Runner, require_runner
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import common_name
@@ -137,7 +137,7 @@ def environment() -> dict[str, str | int]:
 
 
 def run_fields(
-    options: PlayOptions, dataset: str, system: System, recording: Recording[Any], answers: int
+    options: PlayOptions, dataset: str, system: System, recording: Recording[Any], answers: int, public: bool = True
 ) -> dict[str, Any]:
     """What the result of every run has (`hushstream.replay.report.replayed.RunResult`), by field.
 
@@ -147,8 +147,9 @@ def run_fields(
         system: the deployment that was run.
         recording: its logs and what was played.
         answers: how many requests were answered.
+        public: whether exact counts may be shown.
     """
-    played = recording.played
+    played, counts = recording.played, {**recording.counts, **record_counts(recording.logs)}
     return {
         "system": system.config.system,
         "dataset": dataset,
@@ -157,9 +158,9 @@ def run_fields(
         "deployment": system.config.deployment,
         "config_digest": system.digest.hex(),
         "privacy": system.guarantee().under_key(reproducible=True),
-        "counts": {**recording.counts, **record_counts(recording.logs)},
+        "counts": counts if public else slot_public(counts),
         "throughput": throughput(
-            played.seconds, answers, played.latencies, recording.counts, recording.peak_memory_bytes
+            played.seconds, answers, played.latencies, recording.counts if public else {}, recording.peak_memory_bytes
         ),
         "verify": role_checks(system, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         "environment": environment(),

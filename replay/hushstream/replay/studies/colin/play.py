@@ -43,19 +43,15 @@ Plays many runs of collaborative bandits, seed by seed, in as many processes as 
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from multiprocessing import get_context
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.counting import (
     BinaryTree,
@@ -74,6 +70,7 @@ from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.promises.promise import Claim, Guarantee
 from hushstream.replay.catalogue import make_world, world_options
 from hushstream.replay.experiments.rows import Row, over_seeds
+from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.colin.worlds import CollaborativeWorld
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.world import WorldError
@@ -743,42 +740,24 @@ def play_tasks(
 
     Args:
         tasks: in any order; equal ones (after `canonical`) are played once.
-        progress: called with (runs done, runs in all, what).
+        progress: called with (worlds done, worlds in all, what).
         processes: the largest number of processes; None for one per processor. The results do not depend on it.
     """
-    wanted = list(dict.fromkeys(canonical(task) for task in tasks))
     by_world: dict[WorldSetting, list[Task]] = defaultdict(list)
-    for task in wanted:
+    for task in dict.fromkeys(canonical(task) for task in tasks):
         by_world[task.world].append(task)
     bundles = [_ordered(of_world) for of_world in by_world.values()]
-    count = min(len(bundles), processes or os.cpu_count() or 1)
-    done: dict[Task, Played] = {}
-
-    def take(bundle: Sequence[Task], results: Sequence[Played]) -> None:
-        done.update(zip(bundle, results, strict=True))
-        if progress is not None:
-            progress(len(done), len(wanted), f"{bundle[0].world.name}, seed {bundle[0].world.seed}")
-
-    if count == 1:
-        for bundle in bundles:
-            take(bundle, _play_bundle(bundle))
-        return done
-    # New interpreters, as a forked process would inherit locks that threads of this process hold.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        for bundle, results in zip(bundles, pool.map(_play_bundle, bundles), strict=True):
-            take(bundle, results)
-    return done
+    played = play_all(_play_bundle, bundles, "worlds of related users", progress, processes)
+    return {task: one for bundle, found in played.items() for task, one in zip(bundle, found, strict=True)}
 
 
-def _ordered(tasks: Sequence[Task]) -> list[Task]:
+def _ordered(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Order runs so that those with the same noise are neighbours, and it is drawn once."""
-    return sorted(tasks, key=lambda task: (task.calibration, task.noise_at, task.policy, task.epsilon))
+    return tuple(sorted(tasks, key=lambda task: (task.calibration, task.noise_at, task.policy, task.epsilon)))
 
 
 def _play_bundle(tasks: Sequence[Task]) -> list[Played]:
-    # With one thread of linear algebra, the learner's results are the same to the bit in each run.
-    with threadpool_limits(limits=1):
-        results = [play(task) for task in tasks]
+    results = [play(task) for task in tasks]
     forget_noise()
     return results
 

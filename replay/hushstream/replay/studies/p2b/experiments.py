@@ -40,7 +40,7 @@ from hushstream.replay.studies.p2b.play import (
     Played,
     Point,
     WorldSpec,
-    play,
+    play_points,
     provenance,
 )
 from hushstream.replay.studies.p2b.run import GAIN, P2BOptions, run_p2b
@@ -268,22 +268,6 @@ PANELS = (
 def lines(codes: int) -> tuple[Line, ...]:
     """The paper's release with ``codes`` codes, and the default release with codes from the configuration."""
     return (Line(f"paper mode, k={codes}", codes, PAPER_RELEASE), Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2))
-
-
-def play_points(points: Sequence[Point], seeds: Sequence[int], progress: Progress | None) -> list[Played]:
-    """Play points one after the other, with progress over all of them."""
-    total = sum(point.interactions() for point in points) * len(seeds)
-    played: list[Played] = []
-    before = 0
-    for point in points:
-
-        def step(done: int, _: int, what: str, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, total, what)
-
-        played.append(play(point, seeds, step))
-        before += point.interactions() * len(seeds)
-    return played
 
 
 def fig4(scale: Scale, progress: Progress | None = None) -> Findings:

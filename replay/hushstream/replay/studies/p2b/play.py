@@ -33,7 +33,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -48,6 +48,7 @@ from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.catalogue import make_world
 from hushstream.replay.experiments.findings import Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
+from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import World
@@ -135,9 +136,6 @@ CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
 CHUNK_USERS = 20_000
 """The number of users in memory at a time; with T=10 and d=10 they take 11 MB."""
 
-NORMAL_95 = 1.959963984540054
-"""Half the width of a 95 % normal interval, in standard errors."""
-
 
 class PopulationError(HushstreamError):
     """A run that cannot be played; the message says what was expected and what it got."""
@@ -177,43 +175,9 @@ class PopulationRun:
     released: Released
     models: Mapping[str, ModelFields]
 
-    def rounds(self) -> list[dict[str, Any]]:
-        """A row for each condition and round: mean reward in it and up to it, with 95 % intervals over users."""
-        rows: list[dict[str, Any]] = []
-        for condition, rewards in self.rewards.items():
-            so_far = rewards.cumsum(axis=1) / np.arange(1, rewards.shape[1] + 1)
-            for index in range(rewards.shape[1]):
-                rows.append(
-                    {
-                        "condition": condition,
-                        "round": index + 1,
-                        "users": len(rewards),
-                        **interval("reward", rewards[:, index]),
-                        **interval("reward_so_far", so_far[:, index]),
-                    }
-                )
-        return rows
-
-    def conditions(self) -> list[dict[str, Any]]:
-        """A row for each condition: mean reward of a user over all rounds, with a 95 % interval over users."""
-        return [
-            {"condition": condition, "users": len(rewards), **interval("reward", rewards.mean(axis=1))}
-            for condition, rewards in self.rewards.items()
-        ]
-
     def mean(self, condition: str) -> float:
         """Mean reward of a condition."""
         return float(self.rewards[condition].mean())
-
-
-def interval(name: str, values: Float64) -> dict[str, float]:
-    """The mean of ``values`` (n,) under ``name``, and its normal 95 % interval under ``_low`` and ``_high``.
-
-    The spread of a single value is not known: its bounds are NaN.
-    """
-    mean = float(values.mean())
-    half = NORMAL_95 * float(values.std(ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else float("nan")
-    return {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
 
 
 def run_population(
@@ -225,7 +189,6 @@ def run_population(
     *,
     coins: Coins | None = None,
     key: Key | None = None,
-    progress: Progress | None = None,
 ) -> PopulationRun:
     """Play both phases.
 
@@ -237,13 +200,12 @@ def run_population(
         seed: seed of the users' coins and the shuffler's key.
         coins: used in place of `SeededCoins`.
         key: the shuffler's key, in place of the seeded one.
-        progress: called after every round of every chunk of users.
 
     Raises:
         PopulationError: the world does not fit the deployment, has too few users, or restricts arms; the data
             are not public; or the deployment learns on one-hot codes.
     """
-    return run_systems((system,), world, contributors, evaluated, seed, coins=coins, key=key, progress=progress)[0]
+    return run_systems((system,), world, contributors, evaluated, seed, coins=coins, key=key)[0]
 
 
 def run_systems(
@@ -255,7 +217,6 @@ def run_systems(
     *,
     coins: Coins | None = None,
     key: Key | None = None,
-    progress: Progress | None = None,
 ) -> list[PopulationRun]:
     """As `run_population`, for deployments that differ only in encoder and release.
 
@@ -268,8 +229,7 @@ def run_systems(
     for system in systems:
         _require(system, world, contributors, evaluated)
         _require_shared(first.config, system.config)
-    play = _Play(first, world, SeededCoins(seed) if coins is None else coins, progress)
-    play.expect((contributors + evaluated * (2 + len(systems))) * world.rounds)
+    play = _Play(first, world, SeededCoins(seed) if coins is None else coins)
     shuffler = seeded_key(seed, "shuffler") if key is None else key
     given = play.contribute(np.arange(contributors, dtype=np.int64))
     users = np.arange(contributors, contributors + evaluated, dtype=np.int64)
@@ -291,13 +251,8 @@ def run_systems(
 class _Play:
     """Plays users of one world in lockstep, chunk by chunk."""
 
-    def __init__(self, system: P2BSystem, world: World, coins: Coins, progress: Progress | None) -> None:
-        self._system, self._world, self._coins, self._progress = system, world, coins, progress
-        self._done = self._total = 0
-
-    def expect(self, interactions: int) -> None:
-        """Set how many interactions there will be in all."""
-        self._total = interactions
+    def __init__(self, system: P2BSystem, world: World, coins: Coins) -> None:
+        self._system, self._world, self._coins = system, world, coins
 
     def contribute(self, users: Int64) -> Contributions:
         """Phase 0: play cold and keep the interaction that each due slot reports."""
@@ -345,9 +300,6 @@ class _Play:
             rewards = self._world.rewards(users, index, chosen)
             population.learn(contexts, chosen, rewards)
             yield index, contexts, chosen, rewards
-            self._done += len(users)
-            if self._progress is not None:
-                self._progress(self._done, self._total, condition)
 
 
 def genesis_nonce(system: P2BSystem, key: Key) -> bytes:
@@ -509,7 +461,7 @@ class Line:
     release: ReleaseConfig
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Point:
     """One comparison; see the module.
 
@@ -540,6 +492,11 @@ class Point:
         """How many users phase 0 has."""
         return round(self.users * CONTRIBUTING)
 
+    @property
+    def systems(self) -> tuple[P2BSystem, ...]:
+        """The deployments of all lines."""
+        return tuple(fitted_system(self.configuration(line)) for line in self.lines)
+
     def configuration(self, line: Line) -> P2BConfig:
         """The deployment of a line; all slots are in one window, which is as large as possible."""
         every = self.rounds if self.slot_every is None else self.slot_every
@@ -554,10 +511,6 @@ class Point:
             slot=SlotConfig(after_interactions=every, lifetime_slots=lifetime),
             release=replace(line.release, window_slots=slots),
         )
-
-    def interactions(self) -> int:
-        """How many interactions are played under one seed."""
-        return (self.contributors + (self.users - self.contributors) * (2 + len(self.lines))) * self.rounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -619,42 +572,35 @@ class Played:
 
 
 def play(point: Point, seeds: Sequence[int], progress: Progress | None = None) -> Played:
-    """Play a point under each seed.
-
-    Args:
-        point: what to play.
-        seeds: at least one.
-        progress: called with interactions done, interactions in all, and what is played, for this point.
-    """
-    systems = tuple(fitted_system(point.configuration(line)) for line in point.lines)
-    total = point.interactions() * len(seeds)
-    what = ", ".join(f"{name} {value}" for name, value in point.columns.items())
-    runs: list[list[PopulationRun]] = []
-    for number, seed in enumerate(seeds):
-        before = number * point.interactions()
-
-        def step(done: int, _: int, __: str, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, total, what)
-
-        world = point.world.make(point.users, point.rounds, point.dimension, point.arms, seed)
-        evaluated = point.users - point.contributors
-        runs.append(run_systems(systems, world, point.contributors, evaluated, seed, progress=step))
-    means = np.array([_means(of_seed) for of_seed in runs])
-    released = tuple(_sum([of_seed[line].released for of_seed in runs]) for line in range(len(systems)))
-    guarantees = tuple(run.guarantee for run in runs[0])
-    return Played(point, systems, guarantees, means, released)
+    """Play a point under each seed, at least one, in this process; ``progress`` as in `play_points`."""
+    return play_points([point], seeds, progress, processes=1)[0]
 
 
-def _means(runs: Sequence[PopulationRun]) -> list[float]:
-    return [runs[0].mean(COLD), runs[0].mean(WARM_NONPRIVATE), *(run.mean(WARM_PRIVATE) for run in runs)]
+def play_points(
+    points: Sequence[Point], seeds: Sequence[int], progress: Progress | None = None, processes: int | None = None
+) -> list[Played]:
+    """Play points under each seed; ``progress`` and ``processes`` as in `hushstream.replay.runners.to_end.play_all`."""
+    tasks = [(point, seed) for point in points for seed in seeds]
+    found = play_all(_play_seed, tasks, "populations", progress, processes)
+    return [_played(point, [found[point, seed] for seed in seeds]) for point in points]
 
 
-def _sum(parts: Sequence[Released]) -> Released:
-    total = Released()
-    for part in parts:
-        total = total.plus(part)
-    return total
+_OfSeed = tuple[list[float], tuple[Guarantee, ...], tuple[Released, ...]]
+"""Means of cold, non-private and each line; guarantees and what was released, by line."""
+
+
+def _play_seed(task: tuple[Point, int]) -> _OfSeed:
+    point, seed = task
+    world = point.world.make(point.users, point.rounds, point.dimension, point.arms, seed)
+    runs = run_systems(point.systems, world, point.contributors, point.users - point.contributors, seed)
+    means = [runs[0].mean(COLD), runs[0].mean(WARM_NONPRIVATE), *(run.mean(WARM_PRIVATE) for run in runs)]
+    return means, tuple(run.guarantee for run in runs), tuple(run.released for run in runs)
+
+
+def _played(point: Point, seeds: Sequence[_OfSeed]) -> Played:
+    means, guarantees, released = zip(*seeds, strict=True)
+    of_lines = tuple(reduce(Released.plus, of_line) for of_line in zip(*released, strict=True))
+    return Played(point, point.systems, guarantees[0], np.array(means), of_lines)
 
 
 def fitted_system(config: P2BConfig) -> P2BSystem:

@@ -49,13 +49,11 @@ from hushstream.replay.catalogue import hint, make_world, system_of, world_optio
 from hushstream.replay.checks import (
     NEVER_SECONDS,
     PlayOptions,
-    environment,
     merged_values,
-    record_counts,
     role_checks,
-    throughput,
+    run_fields,
 )
-from hushstream.replay.report.parts import NORMAL_975, Comparison, RoleCheck, gain_kept, ratio, slot_public
+from hushstream.replay.report.parts import NORMAL_975, Comparison, RoleCheck, gain_kept, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.result import BadResult, Headline
@@ -578,7 +576,7 @@ def _result(
 ) -> RunResult:
     private, *others = arms
     config: P2BConfig = private.system.core.config
-    recording, counts = private.recording, private.recording.counts
+    recording, played = private.recording, private.recording.played
     rewards = {
         name: found
         for one in arms
@@ -588,28 +586,15 @@ def _result(
     kept, payoff = kept_of(rewards), payoff_of(rewards)
     gap = None if payoff is None else Headline(GAIN, payoff.gap.value, payoff.gap.low, payoff.gap.high, ratio=False)
     rows, curve = reward_figures(rewards)
-    all_counts = {**counts, **record_counts(recording.logs)}
     beside = {one.arm.name: _stated(one) for one in others}
     warned = [text for name, one in beside.items() for text in (*one.marks, f"deployment {name}")] or [NOT_PRIVATE]
+    shared = run_fields(
+        replace(options, verify=False), options.dataset, private.system, recording, played.decisions, public
+    )
+    checked = _checked(arms) if options.verify else None
     return RunResult(
-        system="p2b",
+        **{**shared, "privacy": _stated(private), "verify": checked},
         title=f"p2b on {options.dataset}",
-        dataset=options.dataset,
-        runner=options.runner,
-        seed=options.seed,
-        deployment=config.deployment,
-        config_digest=private.system.digest.hex(),
-        privacy=_stated(private),
-        counts=all_counts if public else slot_public(all_counts),
-        throughput=throughput(
-            recording.played.seconds,
-            recording.played.decisions,
-            recording.played.latencies,
-            counts if public else {},
-            recording.peak_memory_bytes,
-        ),
-        verify=_checked(arms) if options.verify else None,
-        environment=environment(),
         facts={
             "release mode": config.release.mode,
             "sampling": config.release.sampling,
