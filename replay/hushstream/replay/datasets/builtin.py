@@ -2,24 +2,13 @@
 
 *Datasets by name.* Finds a dataset by name, among the built-in ones and the entry points of other packages.
 
-*Summaries.* Counts rows, users, arms and rewards of each, for ``datasets inspect``. Readers import this module, so each
-summary imports its reader when it is called.
-
 Another package adds a dataset with an entry point of the group ``hushstream.datasets`` that names a `Dataset`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile, Summary, simulated_dataset
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile, SummaryBy, simulated_dataset
 from hushstream.replay.study import Registry, studies
-
-if TYPE_CHECKING:
-    from hushstream.replay.worlds.world import World
 
 _MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
@@ -27,6 +16,8 @@ _MULAN = (
 )
 _LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
 _UNVERIFIED = "The addresses come from public descriptions and were not tried; checksums decide."
+
+_SUMMARIES = "hushstream.replay.catalogue"
 
 
 def _packed(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:
@@ -37,150 +28,17 @@ def _single(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...
     return tuple(DatasetFile(path, sha256, size, url=prefix + path) for path, size, sha256 in files)
 
 
-def summarise_synthetic(folder: Path) -> Summary:
-    """Describe the default synthetic world; the click rate is that of uniformly random arms."""
-    from hushstream.replay.worlds.synthetic import synthetic
-
-    world = synthetic()
-    return simulated(world, world.dimension)
-
-
-def summarise_shop(folder: Path) -> Summary:
-    """Describe the default shop; the dimension is that of all blocks of its declared features together."""
-    from hushstream.replay.worlds.shop import shop
-
-    world = shop()
-    return simulated(world, world.dimension)
-
-
-def simulated(world: World, dimension: int) -> Summary:
-    """Describe a simulator; the reward is that of uniformly random arms."""
-    everyone = np.arange(world.users)
-    arms = everyone % world.arms
-    rate = np.mean([world.expected(everyone, round_index, arms) for round_index in range(world.rounds)])
-    return {
-        "rows": world.users * world.rounds,
-        "users": world.users,
-        "arms": world.arms,
-        "dimension": dimension,
-        "random_arm_reward": float(rate),
-    }
-
-
-def summarise_movielens(folder: Path) -> Summary:
-    """Count ratings, users, items and genres, and the share of likes (4 stars or more)."""
-    from hushstream.replay.worlds.movielens import read_ratings
-
-    ratings = read_ratings(folder)
-    return {
-        "rows": int(ratings.users.size),
-        "users": int(np.unique(ratings.users).size),
-        "items": int(ratings.genres.shape[0]),
-        "arms": len(ratings.genre_names) - 1,
-        "click_rate": float(np.mean(ratings.stars >= 4)),
-    }
-
-
-def summarise_tmc2007(folder: Path) -> Summary:
-    """Count instances, words and labels, and the mean number of labels an instance."""
-    from hushstream.replay.worlds.multilabel import read_corpus, split_labels
-
-    words, labels, names = split_labels(read_corpus(folder))
-    return {
-        "rows": words.shape[0],
-        "dimension": words.shape[1],
-        "arms": len(names),
-        "labels_per_row": float(labels.sum(axis=1).mean()),
-        "click_rate": float(labels.mean()),
-    }
-
-
-def summarise_mediamill(folder: Path) -> Summary:
-    """Count instances, features and labels, and the mean number of labels an instance."""
-    from hushstream.replay.worlds.multilabel import read_mediamill
-
-    table = read_mediamill(folder)
-    return {
-        "rows": table.numbers.shape[0],
-        "dimension": table.numbers.shape[1],
-        "arms": table.labels.shape[1],
-        "labels_per_row": float(table.labels.sum(axis=1).mean()),
-        "click_rate": float(table.labels.mean()),
-    }
-
-
-def summarise_criteo(folder: Path) -> Summary:
-    """Count the rows that the world reads by default, the rows of its arms, and the share of these with a click."""
-    from hushstream.replay.catalogue import world_options
-    from hushstream.replay.worlds.criteo import FILE, NUMBERS, read_impressions
-
-    options = world_options("criteo")
-    kept = read_impressions(folder / FILE, options["rows"], options["arms"])
-    return {
-        "rows_read": kept.read,
-        "rows_kept": len(kept.ranks),
-        "dimension": NUMBERS,
-        "arms": options["arms"],
-        "click_rate": float(kept.clicks.mean()),
-    }
-
-
-def summarise_obd(folder: Path) -> Summary:
-    """Count the rows and clicks of every log, and the arms of every campaign."""
-    from hushstream.replay.logged.log import CAMPAIGNS, POLICIES, load_obd
-
-    summary: dict[str, int | float | str] = {}
-    rows = clicks = 0
-    for policy in POLICIES:
-        for campaign in CAMPAIGNS:
-            log = load_obd(folder, policy=policy, campaign=campaign)
-            rows += len(log)
-            clicks += int(log.rewards.sum())
-            summary[f"arms_{campaign}"] = log.arms
-            summary[f"clicks_{policy}_{campaign}"] = int(log.rewards.sum())
-    return {"rows": rows, "click_rate": clicks / rows, **summary}
-
-
-def summarise_filmtrust(folder: Path) -> Summary:
-    """Count ratings, users and items, and the mean rating (0.5 to 4)."""
-    rows = [line for part in range(4) for line in _lines(folder / f"ratings_{part}.txt")]
-    fields = [line.split() for line in rows]
-    if any(len(entry) != 3 for entry in fields):
-        raise DatasetError(f"{folder}: expected 'user item rating' in every line of ratings")
-    return {
-        "rows": len(rows),
-        "users": len({user for user, _, _ in fields}),
-        "items": len({item for _, item, _ in fields}),
-        "mean_rating": float(np.mean([float(rating) for _, _, rating in fields])),
-    }
-
-
-def summarise_lastfm(folder: Path) -> Summary:
-    """Count listening counts, users, artists listened to, and directed friendships."""
-    pairs = [line.split("\t") for line in _lines(folder / "user_artists.dat")[1:]]
-    return {
-        "rows": len(pairs),
-        "users": len({pair[0] for pair in pairs}),
-        "items": len({pair[1] for pair in pairs}),
-        "friendships": len(_lines(folder / "user_friends.dat")) - 1,
-    }
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="latin-1").splitlines() if line.strip()]
-
-
 SYNTHETIC = simulated_dataset(
     "synthetic",
     "Simulated preferences (Malekzadeh et al. 2020), text and code variants; the world of the demo",
-    summarise_synthetic,
+    SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
     page="https://arxiv.org/abs/1909.04421",
 )
 
 SHOP = simulated_dataset(
     "shop",
     "Simulated visitors of a shop: a country, an age, interests and an hour; items with names",
-    summarise_shop,
+    SummaryBy(f"{_SUMMARIES}:summarise_shop"),
 )
 
 ML_100K = Dataset(
@@ -199,7 +57,7 @@ ML_100K = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} Several public copies are altered and will be refused.",
     folders=("ml-100k",),
-    summarise=summarise_movielens,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_movielens"),
 )
 
 TMC2007 = Dataset(
@@ -228,7 +86,7 @@ TMC2007 = Dataset(
         "fixed commit. If you have the RAR, unpack it and give the folder by --data-dir."
     ),
     folders=("tmc2007-500", "tmc2007"),
-    summarise=summarise_tmc2007,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_tmc2007"),
 )
 
 _UNCHECKED = (
@@ -247,7 +105,7 @@ MEDIAMILL = Dataset(
     verified=False,
     note=f"Mulan's page offers a RAR archive, which Python cannot unpack without a further program. {_UNCHECKED}",
     folders=("mediamill",),
-    summarise=summarise_mediamill,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_mediamill"),
 )
 
 CRITEO = Dataset(
@@ -260,7 +118,7 @@ CRITEO = Dataset(
     verified=False,
     note=f"Kaggle's page leads to Criteo's, where the archive holds train.txt. {_UNCHECKED}",
     folders=("criteo", "dac"),
-    summarise=summarise_criteo,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_criteo"),
 )
 
 OBD = Dataset(
@@ -290,7 +148,7 @@ OBD = Dataset(
         "adapter (`hushstream.replay.logged.log.load_obd`)."
     ),
     folders=("open-bandit-small", "obd"),
-    summarise=summarise_obd,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_obd"),
 )
 
 FILMTRUST = Dataset(
@@ -313,7 +171,7 @@ FILMTRUST = Dataset(
         "the ratings on which budgets of a recommender trained with clients are compared (experiments `bgt-*`)."
     ),
     folders=("filmtrust",),
-    summarise=summarise_filmtrust,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_filmtrust"),
 )
 
 LASTFM = Dataset(
@@ -332,7 +190,7 @@ LASTFM = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
     folders=("hetrec2011-lastfm-2k", "lastfm"),
-    summarise=summarise_lastfm,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
 BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from hushstream.schemas.errors import HushstreamError
@@ -68,6 +69,23 @@ class Dataset:
     folders: tuple[str, ...]
     summarise: Callable[[Path], Summary]
     instead: tuple[DatasetFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryBy:
+    """A summary function that is imported when it is called.
+
+    An earlier import would be circular, as readers of datasets import this module.
+    """
+
+    place: str
+    """``module:function``."""
+
+    def __call__(self, folder: Path) -> Summary:
+        """Summarise the files of a folder."""
+        module, _, name = self.place.partition(":")
+        found: Summary = getattr(import_module(module), name)(folder)
+        return found
 
 
 def simulated_dataset(name: str, description: str, summarise: Callable[[Path], Summary], page: str = "") -> Dataset:

@@ -15,8 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.agents.worker.deployment import parse_config, prepare
-from hushstream.replay.catalogue import make_world
-from hushstream.replay.datasets.builtin import simulated
+from hushstream.replay.catalogue import make_world, simulated
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure, privacy_columns
