@@ -20,7 +20,7 @@ import pytest_asyncio
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.client import Item, connect
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.personalizer.protocol import RequestFeatures, still_fits
+from hushstream.gateway.personalizer.protocol import RequestFeatures, _event, still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import read_gateway
 from hushstream.systems.p2b.configuration import configuration_digest
@@ -355,14 +355,22 @@ async def test_actions_become_items_while_there_is_room(gateways: Any, tmp_path:
             slots = {"slots": [{"id": LONGEST, "baselineAction": LONGEST}], "eventId": f"{LONGEST[1:]}p"}
             page = await caller.post(rank_path(0, True), {**ASKED, "actions": more[:1], **slots}, headers=HEADERS)
             assert page.json["slots"] == [{"id": LONGEST, "rewardActionId": LONGEST}]
-            # A short id that is the name of a longer one's item: both slots would show one item.
-            twice = {**ASKED, "actions": [*more[:1], {"id": added}], "eventId": "twice"}
+            # A short id that is the name of a longer one's item is another action, together with that one or alone.
             both = [{"id": "top", "baselineAction": LONGEST}, {"id": "side", "baselineAction": added}]
-            for number, wrong in ((0, twice), (1, {**twice, "slots": both})):
-                refused = await caller.post(rank_path(0, number == 1), wrong, headers=HEADERS)
-                told = refused.json["error"]
-                assert (refused.status, told["innerError"]["code"]) == (400, "bad-item"), refused.json
-                assert f"actions: expected ids of different items, got {added} and" in json.dumps(told)
+            for actions, slots in (((*more[:1], {"id": added}), both), (({"id": added},), both[1:])):
+                wrong = {**ASKED, "actions": list(actions), "eventId": f"twice-{len(actions)}"}
+                for many in (False, True):
+                    refused = await caller.post(rank_path(0, many), {**wrong, "slots": slots}, headers=HEADERS)
+                    code = refused.json["error"]["innerError"]["code"]
+                    assert (refused.status, code) == (400, "catalogue-full"), refused.json
+            # So is an event: it would be answered, activated and rewarded in another's place.
+            event = _event(LONGEST)
+            assert re.fullmatch("event-[0-9a-f]{32}", event)
+            for name in (event, f"{event}%232"):
+                told = await caller.post(f"/personalizer/v1.0/events/{name}/reward", {"value": 1}, headers=HEADERS)
+                assert told.json["error"]["innerError"]["code"] == "unknown-event", told.json
+            other = {"actions": [{"id": "news"}], "eventId": event, "contextFeatures": [{"User": {"id": "eve"}}]}
+            assert (await caller.post(rank_path(0), other, headers=HEADERS)).json["eventId"] == event
 
 
 def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> None:

@@ -272,13 +272,8 @@ class PersonalizerCalls:
         """If the settings allow it, make each unknown action an item, with those of its features that are declared.
 
         Raises:
-            Problem: two actions are one item, as one's id is the digest of the other's; or the item is refused.
+            Problem: the item is refused.
         """
-        ids = frozenset(asked.ids)
-        for name in asked.ids:
-            if (item := _item(name)) != name and item in ids:
-                long = f"an id of {len(name)} characters whose item has that name"
-                raise Problem("bad-item", f"actions: expected ids of different items, got {item} and {long}")
         if not self._settings.auto_items:
             return
         for action in asked.actions:
@@ -367,14 +362,20 @@ _POSITION_BYTES = len("#64")
 """What the deployment adds to an event's id for a further position."""
 
 
+_DIGEST_NAME = re.compile("(action|event|slot)-[0-9a-f]{32}")
+"""The form of digests as ids: an id that comes in it would be taken for another's, so it gets a digest of its own."""
+
+
 def _event(event_id: str) -> str:
     """The deployment's id of an event: the same, or a digest of one that is too long with a position."""
-    return event_id if id_fault(event_id + _POSITION_BYTES * "#") is None else f"event-{_digest(event_id)}"
+    fits = id_fault(event_id + _POSITION_BYTES * "#") is None and not _DIGEST_NAME.match(event_id)
+    return event_id if fits else f"event-{_digest(event_id)}"
 
 
 def _item(action: str) -> str:
     """The deployment's id of an action: the same, or a digest of one that is too long."""
-    return action if id_fault(action) is None else f"action-{_digest(action)}"
+    fits = id_fault(action) is None and not _DIGEST_NAME.fullmatch(action)
+    return action if fits else f"action-{_digest(action)}"
 
 
 def _action(item: str | int, actions: Iterable[str]) -> str:
