@@ -66,6 +66,19 @@ def test_the_intervals_of_all_differences_hold_at_once_in_95_of_100_logs():
     assert held >= 366
 
 
+def test_a_gain_below_what_a_verdict_names_is_missed_more_often_than_shown():
+    """Of 60 logs of 60 users at most 30 + 18 show it, of 60 of 1,000 users at least 30 - 18: by chance 2e-6 each."""
+    truth, shown = 0.8 * (TASTES[0] - TASTES[1]), {}
+    for users in (60, 1000):
+        judged = [_judged(_log(seed, users)) for seed in range(60)]
+        assert {found.missed > truth for found in judged} == {users == 60}
+        shown[users] = sum(finding(found.differences[SINGLE][1]) == "significantly better" for found in judged)
+    assert shown[60] <= 48
+    assert shown[1000] >= 12
+    said = verdict(_gains((EQUAL, BETTER, EQUAL)), PROMISED)
+    assert "A gain below 0.0150 a decision, 30.0 % of what the log earns, is missed by such a log more often" in said
+
+
 @pytest.mark.parametrize(
     ("intervals", "said"),
     [

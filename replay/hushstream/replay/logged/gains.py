@@ -118,6 +118,15 @@ class Gains:
         return "measure first" if found == "deploy" and (self.estimated or self.ended) else found
 
     @property
+    def missed(self) -> float:
+        """A gain that a log like this misses as often as it shows it: smaller ones are missed more often.
+
+        An interval around the true gain lies above 0 with a chance of one half if the gain is half its width.
+        """
+        known = [one[1] for name in NEEDED if (one := self.differences.get(name)) is not None]
+        return max((one.high - one.low) / 2 for one in known)
+
+    @property
     def ended(self) -> tuple[str, ...]:
         """The baselines than which the policy is not significantly better in the later half of the log."""
         return tuple(name for name, one in self.halves.items() if finding(one.later[1]) != "significantly better")

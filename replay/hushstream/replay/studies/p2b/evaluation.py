@@ -535,7 +535,8 @@ _ADVICE = {
     "deploy": "Deploy: the shared private model is significantly better than {needed}",
     "measure first": "Measure first: the shared private model looks significantly better than {needed}, {but}",
     "do not deploy": "Do not deploy: the shared private model is significantly worse than {worse}",
-    "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}",
+    "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}"
+    ". A gain below {missed} is missed by such a log more often than it is shown",
     "no verdict": "No verdict: too few of the {rows:,} rows show what the shared private model earns against {unknown}"
     ". Needed are an effective sample size of {least}, {rewarded} rewarded rows, and several users. There are: "
     "{left_out}",
@@ -570,6 +571,7 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
         least=SMALL_SAMPLE,
         rewarded=FEW_REWARDS,
         left_out=_too_few_words(found),
+        missed=_missed(found) if found.advice == "no gain shown" else "",
         but=_ENDED.format(ended=" and ".join(f"the {name}" for name in found.ended)) if found.ended else _ESTIMATED,
     )
     if found.policy not in found.rewards:
@@ -579,6 +581,13 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
     apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
     own = "" if of.get(OWN) in (None, "significantly better") else f" That sharing helps is {_OWN[of[OWN]]}."
     return f"{first}. {reward} That is {apart} (95 % intervals that hold together).{own}{_drift(found)}{_kept(found)}"
+
+
+def _missed(found: Gains) -> str:
+    """The gain below which a log shows none, of the logging policy's reward too."""
+    shown = found.rewards.get(LOGGING, 0.0)
+    share = f", {100 * found.missed / shown:.1f} % of what the log earns," if shown > 0.0 else ""
+    return f"{found.missed:.4f} a decision{share}"
 
 
 _OWN = {
