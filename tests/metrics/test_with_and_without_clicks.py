@@ -23,7 +23,9 @@ from prometheus_client import generate_latest
 import recordings
 from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.worker.roles import all_machines, role_work
+from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.listening import Endpoints
+from hushstream.gateway.personalizer.protocol import PersonalizerCalls
 from hushstream.gateway.server import Gateway
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.replay.runners.direct import MemoryLog
@@ -318,3 +320,15 @@ def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_click
     assert any(line.endswith(" 11.0") for line in clicked[-1]), "eleven decisions were asked for"
     assert b"too-busy" in told
     assert b"too-busy" not in untold
+
+
+def test_every_call_by_which_feedback_is_told_is_called_so_in_every_protocol() -> None:
+    """Only other calls are counted where everybody may read it (the test above drives those of decisions)."""
+    told = {served.name: {call.name for call in served.calls if call.is_feedback} for served in SERVED.values()}
+    assert told == {"decisions": {"shown", "reward"}, "records": {"label"}, "ratings": {"rate"}}
+    retired = PersonalizerCalls.__new__(PersonalizerCalls)
+    for form in ("", "multislot/"):
+        for call in ("rank", "events/e/reward", "events/e/activate"):
+            route = retired.route(f"/personalizer/v1.1/{form}{call}")
+            assert route is not None
+            assert route.is_feedback == (call != "rank"), route.name
