@@ -91,6 +91,7 @@ export class Agreement extends Agreed<SlotFigures> {
 
 /** The settings under the digest that a device computes with, as Python's canonical form has them. */
 interface Settings {
+  readonly deployment: string;
   readonly arms: number;
   readonly budget: unknown;
   readonly context: { readonly declared: { readonly features: Declaration } };
@@ -117,20 +118,23 @@ interface Settings {
 }
 
 /** Refuse figures that do not follow from the settings under the digest; fewer slots may, where a budget has no room. */
-function requireSettings({ terms, slot, layout }: AgreementFile, settings: Settings): void {
+function requireSettings({ deployment, promise, terms, slot, layout }: AgreementFile, settings: Settings): void {
   const { system, kind, public_dataset: replayed, release: { mode, form } } = settings;
   const known = canonical([system, kind, replayed, mode, form]) === canonical(["p2b", "edge", false, "slot-sums", "features"]);
   expect(known, "settings of devices that send slots for noised sums");
   const { arms, budget, context, exploration, feedback, release, slot: owed, users } = settings;
   const milliseconds = (seconds: number | null): number | null => (seconds === null ? null : round(1000 * seconds));
   const stated = [
-    layout.arms, layout.features, terms.levels, terms.after_interactions, terms.contexts_per_period, terms.exploration,
+    deployment, promise.lifetime_slots, layout.arms, layout.features, terms.levels, terms.after_interactions, terms.contexts_per_period, terms.exploration,
     terms.attribution_window_ms, terms.quota_period_ms, terms.renew_ms, slot.period_ms, slot.delay_ms,
   ];
   const seconds = [
     feedback.attribution_window_seconds, users.period_seconds, owed.renew_every_seconds, owed.period_seconds, owed.settle_seconds,
   ];
-  const given = [arms, context.declared.features, release.levels, owed.after_interactions, users.contexts_per_period, exploration];
+  const given = [
+    settings.deployment, terms.lifetime_slots, arms, context.declared.features, release.levels, owed.after_interactions,
+    users.contexts_per_period, exploration,
+  ];
   const same = canonical(stated) === canonical([...given, ...seconds.map(milliseconds)]);
   const fits = budget === null ? terms.lifetime_slots === owed.lifetime_slots : terms.lifetime_slots <= owed.lifetime_slots;
   expect(same && fits, "figures of its settings");

@@ -647,7 +647,12 @@ test("another agreement is refused unless it is requested, and a weaker one alwa
   for (const changes of [{ promise: { ...other.promise, delta_units: "1" } }, { promise: { ...other.promise, exchange_delta_units: "1" } }]) {
     assert.throws(() => new Agreement({ ...other, ...changes }), /privacy cost of its settings/);
   }
-  for (const changes of [{ slot: { ...other.slot, delay_ms: 0 } }, { terms: { ...other.terms, after_interactions: 1 } }]) {
+  for (const changes of [
+    { slot: { ...other.slot, delay_ms: 0 } },
+    { terms: { ...other.terms, after_interactions: 1 } },
+    { deployment: "another" },
+    { promise: { ...other.promise, lifetime_slots: 9 } },
+  ]) {
     assert.throws(() => new Agreement({ ...other, ...changes }), /figures of its settings/);
   }
   const device = await open({ agreement: other, agreeAnew: true });

@@ -64,7 +64,7 @@ export async function agreed(changes = {}, name = "first") {
   const content = 12 + 4 * layout.places;
   const file = {
     format: 1,
-    deployment: "shop",
+    deployment: name,
     configuration: digestOf(plain, keys.sealing.shown, keys.vouch.shown, keys.signing.shown),
     canonical: plain,
     sealing: { public_key: hex(keys.sealing.shown), vouch_key: hex(keys.vouch.shown) },
