@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.schemas import context_columns, feedback_columns
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.codec import CodecError, encode
 from hushstream.schemas.context_columns import ContextColumns, gather_contexts
@@ -327,3 +329,44 @@ def test_damaged_records_become_rejects_and_nothing_raises():
     assert all(0.0 <= reward <= 1.0 for reward in clicks.rewards)
     for accepted in (contexts.event_ids, contexts.rejects, contexts.marks, clicks.event_ids, clicks.rejects):
         assert len(accepted) > 100
+
+
+def test_what_is_cut_out_of_usual_records_is_what_the_codec_reads(monkeypatch):
+    """Ids, kinds, arms and lengths at the edges of what is cut, and records with damaged, missing or further bytes."""
+    rng = np.random.default_rng(20260103)
+    form, row = context_columns.RowForm(5, bytes(range(16))), {"features_digest": bytes(range(16)), "row": b"12345"}
+    named = [("e", "u"), ("e" * 63, "u" * 63), ("e" * 64, "u"), ("e", "u" * 64), ("\u00e9", "u"), ("", "u"), (" ", "u")]
+    numbers, rows, clicks = [], [], []
+    for event_id, user in named:
+        who = {"event_id": event_id, "user": user}
+        numbers += [event(**who), event(**who, baseline=1)]
+        rows += [encode("FeatureContext", {**row, **who}), encode("FeatureContext", {**row, **who, "line": "cold"})]
+        clicks += [feedback(**who, arm=arm) for arm in (0, 63, 64, 127, 128, 8191, 8192, -1, 2**31 - 1)]
+        clicks += [
+            feedback(**who, kind=kind, reward=reward) for kind in ("shown", "reward") for reward in (-0.0, 1.0, 2.0)
+        ]
+
+    def damaged(values: list[bytes]) -> bytes:
+        value = bytearray(values[int(rng.integers(len(values)))])
+        for _ in range(int(rng.integers(0, 3))):
+            at = int(rng.integers(0, len(value) + 1))
+            value[at : at + int(rng.integers(0, 3))] = rng.bytes(int(rng.integers(0, 3)))
+        return bytes(value)
+
+    logs = [log(*[damaged(values) for _ in range(4000)]) for values in (numbers, rows, clicks)]
+
+    def read() -> list[Any]:
+        found = (gather_contexts(logs[0], D, K), gather_contexts(logs[1], 5, K, form), gather_feedback(logs[2]))
+        return [
+            [
+                value.tolist() if isinstance(value, np.ndarray) else value
+                for value in (getattr(columns, one.name) for one in fields(columns))
+            ]
+            for columns in found
+        ]
+
+    cut = read()
+    assert min(len(columns[0]) for columns in cut) > 400
+    monkeypatch.setattr(context_columns._Usual, "cut", lambda usual, value: None)
+    monkeypatch.setattr(feedback_columns, "_cut", lambda value: None)
+    assert cut == read()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
+from functools import lru_cache
+from itertools import compress, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.schemas import batches
-from hushstream.schemas.codec import CodecError, decode
+from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
 from hushstream.schemas.rows import (
     MAX_ID_BYTES,
     LogRecord,
@@ -99,7 +100,20 @@ def gather_contexts(
         form: form of the rows of declared features; None if contexts are numbers.
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
-    event, batch, expected = gatherer.event, gatherer.batch, _NUMBERS if form is None else _ROWS
+    expected, usual = (_NUMBERS, _usual(4 * dimension, None)) if form is None else (_ROWS, _usual(*form))
+    cuts = [usual.cut(value) for _, _, value in records]
+    for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
+        some, found = zip(*run, strict=True)
+        if not (whole and gatherer.events(some, usual.track, found)):
+            _take_decoded(gatherer, some, expected)
+    return gatherer.columns()
+
+
+def _is_cut(item: tuple[LogRecord, _Cut | None]) -> bool:
+    return item[1] is not None
+
+
+def _take_decoded(gatherer: _ContextGatherer, records: Sequence[LogRecord], expected: frozenset[str]) -> None:
     for offset, timestamp_ms, value in records:
         try:
             name, fields = decode(value, expected)
@@ -107,14 +121,64 @@ def gather_contexts(
             gatherer.rejects.append(Reject(offset, -1, error.reason))
             continue
         if name in ("Context", "FeatureContext"):
-            event(offset, timestamp_ms, fields)
+            gatherer.event(offset, timestamp_ms, fields)
         elif name in ("ContextBatch", "FeatureContextBatch"):
-            batch(offset, timestamp_ms, fields)
+            gatherer.batch(offset, timestamp_ms, fields)
         elif name == "Seal":
             gatherer.end_phase(offset, timestamp_ms, fields)
         else:
             gatherer.forget(offset, timestamp_ms, fields)
-    return gatherer.columns()
+
+
+# Most records differ in their ids and their context alone, so these are cut out; the codec reads every other record.
+
+_Cut = tuple[str, str, bytes]
+"""The event id, the user and the context of a record."""
+
+_SHORT = 64
+"""A length below this is one byte in Avro: its double."""
+
+
+class _Usual(NamedTuple):
+    """What surrounds event id, user and context in a record with the usual values of all other fields."""
+
+    head: bytes
+    track: str
+    before: bytes
+    after: bytes
+    end: int
+
+    def cut(self, value: bytes) -> _Cut | None:
+        """The parts of a record, with ids not yet checked; None if it deviates in anything else."""
+        stop = len(value) - self.end
+        if stop <= HEADER_BYTES:
+            return None
+        start = HEADER_BYTES + 1
+        middle = start + (value[HEADER_BYTES] >> 1)
+        if middle >= stop or not middle - start < _SHORT > stop - middle - 1:
+            return None
+        context = stop + len(self.before)
+        if not (
+            value.startswith(self.head)
+            and value[HEADER_BYTES] == 2 * (middle - start)
+            and value[middle] == 2 * (stop - middle - 1)
+            and value[stop:context] == self.before
+            and value.endswith(self.after)
+        ):
+            return None
+        ids = value[start:stop].decode("latin-1")
+        return ids[: middle - start], ids[middle - start + 1 :], value[context : len(value) - len(self.after)]
+
+
+@lru_cache(maxsize=64)
+def _usual(width: int, digest: bytes | None) -> _Usual:
+    """The usual record of contexts of ``width`` bytes, by the codec; of declared features with their digest."""
+    name, beside = ("Context", {}) if digest is None else ("FeatureContext", {"features_digest": digest})
+    column, track = "context" if digest is None else "row", "private"
+    value = encode(name, {"event_id": "", "user": "", column: bytes(width), "line": track, **beside})
+    after = len(digest or b"") + 3
+    before = value[HEADER_BYTES + 2 : len(value) - width - after]
+    return _Usual(value[:HEADER_BYTES], track, before, value[-after:], len(before) + width + after)
 
 
 class _ContextGatherer:
@@ -161,6 +225,17 @@ class _ContextGatherer:
         self._timestamps_ms: list[int] = []
         self._marks: list[PhaseEndMark | ForgetMark] = []
         self.rejects: list[Reject] = []
+
+    def events(self, records: Sequence[LogRecord], track: str, cuts: Sequence[_Cut]) -> bool:
+        """Take records that were cut, one event each; False, and nothing is taken, if an id needs a closer look."""
+        event_ids, users, chunks = map(list, zip(*cuts, strict=True))
+        if not (all_plain(event_ids) and all_plain(users)):
+            return False
+        n = len(cuts)
+        offsets, times_ms, _ = zip(*records, strict=True)
+        columns = (event_ids, users, [b""] * n, [-1] * n, [-1] * n)
+        self._extend((offsets, times_ms), track, columns, b"".join(chunks), [0] * n)
+        return True
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
         event_id, user, track = fields["event_id"], fields["user"], fields["line"]
@@ -242,12 +317,12 @@ class _ContextGatherer:
                 columns = tuple(list(compress(column, keep)) for column in columns)
                 chunk = batches.take_rows(chunk, self._width, keep)
                 rows = list(compress(rows, keep))
-        self._extend(offset, timestamp_ms, fields["line"], columns, chunk, rows)
+        n = len(rows)
+        self._extend(([offset] * n, [timestamp_ms] * n), fields["line"], columns, chunk, rows)
 
     def _extend(
         self,
-        offset: int,
-        timestamp_ms: int,
+        places: tuple[Sequence[int], Sequence[int]],
         track: str,
         columns: tuple[list[Any], ...],
         chunk: bytes,
@@ -262,9 +337,9 @@ class _ContextGatherer:
         self._eligible += [b"" if mask == self._full else mask for mask in masks] if any(masks) else masks
         self._baselines += baselines
         self._after_clicks += after_clicks
-        self._offsets += [offset] * n
+        self._offsets += places[0]
         self._rows += rows
-        self._timestamps_ms += [timestamp_ms] * n
+        self._timestamps_ms += places[1]
 
     def _batch_fault(self, fields: dict[str, Any]) -> Reason | None:
         n = len(fields["event_ids"])

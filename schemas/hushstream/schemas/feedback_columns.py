@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, groupby
 from typing import Any
 
 import numpy as np
 
 from hushstream.schemas import batches
-from hushstream.schemas.codec import CodecError, decode
+from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
 from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reason, Reject, all_plain, feedback_fault
 
 SHOWN, REWARD = 0, 1
@@ -44,6 +45,15 @@ def gather_feedback(records: Sequence[LogRecord]) -> FeedbackColumns:
         records: (offset, log time in milliseconds, value), in offset order.
     """
     columns = FeedbackColumns([], [], [], [], [], [], [], [], [])
+    cuts = [_cut(value) for _, _, value in records]
+    for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
+        some, found = zip(*run, strict=True)
+        if not (whole and _take_cut(columns, some, found)):
+            _take_decoded(columns, some)
+    return columns
+
+
+def _take_decoded(columns: FeedbackColumns, records: Sequence[LogRecord]) -> None:
     for offset, timestamp_ms, value in records:
         try:
             name, fields = decode(value, _FEEDBACK)
@@ -54,7 +64,62 @@ def gather_feedback(records: Sequence[LogRecord]) -> FeedbackColumns:
             _feedback_event(columns, offset, timestamp_ms, fields)
         else:
             _feedback_batch(columns, offset, timestamp_ms, fields)
-    return columns
+
+
+# Most records have short ids, an arm below 8,192 and a reward from 0 to 1: their fields are cut out, without the codec.
+
+_Cut = tuple[int, str, str, int, float]
+"""The fields of a `Feedback`, in order."""
+
+_HEAD = encode("Feedback", {"kind": "shown", "event_id": "", "user": "", "arm": 0})[:HEADER_BYTES]
+_REWARD = struct.Struct("<d")
+_LEAST = HEADER_BYTES + 4 + _REWARD.size
+"""The shortest record: a kind, two empty ids, an arm and a reward."""
+
+
+def _cut(value: bytes) -> _Cut | None:
+    """The fields of a record of one event, with ids not yet checked; None if it needs the codec."""
+    last = len(value) - _REWARD.size
+    if len(value) < _LEAST or not value.startswith(_HEAD):
+        return None
+    kind, length = value[HEADER_BYTES], value[HEADER_BYTES + 1]
+    middle = HEADER_BYTES + 2 + length // 2
+    if kind not in (0, 2) or length % 2 or length > 127 or middle >= last - 1:
+        return None
+    length = value[middle]
+    end = middle + 1 + length // 2
+    if length % 2 or length > 127 or not end < last <= end + 2 or value[end] % 2 or value[last - 1] > 127:
+        return None
+    arm = value[end] >> 1 if last == end + 1 else (value[end] & 127) >> 1 | value[end + 1] << 6
+    (reward,) = _REWARD.unpack_from(value, last)
+    # The arm has one byte, or two if the first says so; and NaN is not from 0 to 1.
+    if (value[end] > 127) != (last == end + 2) or not 0.0 <= reward <= 1.0:
+        return None
+    ids = value[HEADER_BYTES + 2 : end].decode("latin-1")
+    first = middle - HEADER_BYTES - 2
+    return kind >> 1, ids[:first], ids[first + 1 :], arm, reward
+
+
+def _is_cut(item: tuple[LogRecord, _Cut | None]) -> bool:
+    return item[1] is not None
+
+
+def _take_cut(columns: FeedbackColumns, records: Sequence[LogRecord], cuts: Sequence[_Cut]) -> bool:
+    """Take records that were cut; False, and nothing is taken, if an id needs a closer look."""
+    kinds, event_ids, users, arms, rewards = map(list, zip(*cuts, strict=True))
+    if not (all_plain(event_ids) and all_plain(users)):
+        return False
+    offsets, times_ms, _ = zip(*records, strict=True)
+    given = (kinds, event_ids, users, arms, rewards, offsets, [0] * len(cuts), times_ms)
+    _extend(columns, given)
+    return True
+
+
+def _extend(columns: FeedbackColumns, given: Sequence[Sequence[Any]]) -> None:
+    """Append rows, given as columns in the order of `FeedbackColumns`."""
+    kept: tuple[list[Any], ...] = (columns.kinds, columns.event_ids, columns.users, columns.arms, columns.rewards)
+    for column, more in zip((*kept, columns.offsets, columns.rows, columns.timestamps_ms), given, strict=True):
+        column.extend(more)
 
 
 def _feedback_event(columns: FeedbackColumns, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -97,14 +162,8 @@ def _feedback_batch(columns: FeedbackColumns, offset: int, timestamp_ms: int, fi
         table = [list(compress(column, keep)) for column in table]
         rows = list(compress(rows, keep))
     event_ids, users, arm_list, reward_list, kind_list = table
-    columns.kinds.extend(kind_list)
-    columns.event_ids.extend(event_ids)
-    columns.users.extend(users)
-    columns.arms.extend(arm_list)
-    columns.rewards.extend(reward_list)
-    columns.offsets.extend([offset] * len(rows))
-    columns.rows.extend(rows)
-    columns.timestamps_ms.extend([timestamp_ms] * len(rows))
+    n = len(rows)
+    _extend(columns, (kind_list, event_ids, users, arm_list, reward_list, [offset] * n, rows, [timestamp_ms] * n))
 
 
 def _feedback_row_fault(event_id: str, user: str, arm: int, reward: float, kind: int) -> Reason | None:
