@@ -8,6 +8,7 @@ step; which one is used changes no bit.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -117,7 +118,8 @@ class CompiledRows:
         self._hats: list[_Hat] = []
         self._cells: list[_Cell] = []
         self._pairs: list[_Pair] = []
-        self._wide: list[_Wide] = []
+        self._tags: list[tuple[_Wide, Tags]] = []
+        self._vectors: list[_Wide] = []
         self.places = 1 + sum(feature.places for feature in features.values())
         self._form, self.row_bytes, numbers = "<", 0, dict[str, int]()
         for (name, feature), (cell, place) in zip(features.items(), first, strict=True):
@@ -126,13 +128,17 @@ class CompiledRows:
                 of = (numbers[feature.left], numbers[feature.right], feature.right_levels)
                 self._pairs.append(_Pair(*of, cell + 1, place + 1))
             elif isinstance(feature, Tags | Coordinates):
-                columns = slice(self.row_bytes, self.row_bytes + size)
-                self._wide.append(_Wide(feature, columns, cell + 1, place + 1))
+                wide = _Wide(feature, slice(self.row_bytes, self.row_bytes + size), cell + 1, place + 1)
+                if isinstance(feature, Tags):
+                    self._tags.append((wide, feature))
+                else:
+                    self._vectors.append(wide)
                 self._form, self.row_bytes = f"{self._form}{size}x", self.row_bytes + size
             else:
                 numbers[name] = len(self._plain)
                 self._add(feature, cell + 1, place + 1)
                 self._form, self.row_bytes = self._form + "BH"[size - 1], self.row_bytes + size
+        self._wide = [*self._vectors, *(wide for wide, _ in self._tags)]
         self._make_tables()
 
     def _add(self, feature: Feature, cell: int, place: int) -> None:
@@ -170,13 +176,19 @@ class CompiledRows:
         """(n,) which of n rows `FeatureSchema.encode` can have given."""
         size = len(content) // self.row_bytes
         if size * self.places <= _FEW:
-            good = np.array([self._fits(numbers) for numbers in self._rows(content)], np.bool_)
+            fits = [self._fits(numbers) for numbers in self._rows(content)]
+            for wide, tags in self._tags:
+                many = 1 << len(tags.vocabulary)
+                fits = [
+                    fit and bits < many and bits.bit_count() <= tags.most
+                    for fit, bits in zip(fits, self._bits(content, wide), strict=True)
+                ]
+            good, wider = np.array(fits, np.bool_), self._vectors
         else:
             found, (most, gap) = self._gathered(content), self._by_plain[3:5]
-            good = ((found <= most) | (found == gap)).all(axis=1)
-        raw = np.frombuffer(content, np.uint8).reshape(size, self.row_bytes)
-        for one in self._wide:
-            good &= one.feature.valid(_column(raw, one))
+            good, wider = ((found <= most) | (found == gap)).all(axis=1), self._wide
+        for one in wider:
+            good &= one.feature.valid(self._column(content, one))
         return good
 
     def losses(self, content: bytes) -> list[tuple[int, int]]:
@@ -202,16 +214,16 @@ class CompiledRows:
         """(n, places) cells and values of n valid rows: of the constant (cell 0), then of the blocks, from cell 1."""
         size = len(content) // self.row_bytes
         if size * self.places <= _FEW:
-            cells, values = self._read_few(content)
+            (cells, values), wider = self._read_few(content), self._vectors
         else:
             cells, values = np.zeros((size, self.places), np.intp), np.zeros((size, self.places), np.float32)
+            wider = self._wide
             values[:, 0] = 1.0
             found = self._gathered(content)
             self._read_hats(found, cells, values)
             self._read_cells(found, cells, values)
-        raw = np.frombuffer(content, np.uint8).reshape(size, self.row_bytes)
-        for one in self._wide:
-            column, across = _column(raw, one), slice(one.place, one.place + one.feature.places)
+        for one in wider:
+            column, across = self._column(content, one), slice(one.place, one.place + one.feature.places)
             shares = one.feature.shares(column)
             np.add(shares.cells, one.cell, out=cells[:, across])
             values[:, across] = one.feature.values(column, shares)
@@ -220,6 +232,18 @@ class CompiledRows:
     def _rows(self, content: bytes) -> Iterable[tuple[int, ...]]:
         """The numbers of the plain features of each row."""
         return struct.iter_unpack(self._form, content)
+
+    def _bits(self, content: bytes, tags: _Wide) -> list[int]:
+        """The tags of each row, one bit for each."""
+        low, high = tags.columns.start, tags.columns.stop
+        starts = range(0, len(content), self.row_bytes)
+        return [int.from_bytes(content[start + low : start + high], "little") for start in starts]
+
+    def _column(self, content: bytes, one: _Wide) -> NDArray[Any]:
+        """(n, length) the tags or the vector of each row."""
+        raw = np.frombuffer(content, np.uint8).reshape(-1, self.row_bytes)
+        found: NDArray[Any] = np.ascontiguousarray(raw[:, one.columns]).view(one.feature.column.base)
+        return found
 
     def _gathered(self, content: bytes) -> NDArray[np.int64]:
         """(n, plain features) their numbers."""
@@ -278,6 +302,10 @@ class CompiledRows:
                 cells[place], values[place] = known * (one * right_levels + other) + cell, float(known)
             all_cells.append(cells)
             all_values.append(values)
+        for wide, tags in self._tags:
+            across = slice(wide.place, wide.place + tags.most)
+            for cells, values, bits in zip(all_cells, all_values, self._bits(content, wide), strict=True):
+                cells[across], values[across] = _tagged(bits, tags, wide.cell)
         shape = (len(all_cells), self.places)
         return np.array(all_cells, np.intp).reshape(shape), np.array(all_values, np.float32).reshape(shape)
 
@@ -286,8 +314,8 @@ class CompiledRows:
         return _NONE if number == void else min(number * times // parts, highest)
 
 
-def _column(raw: NDArray[np.uint8], one: _Wide) -> NDArray[Any]:
-    """(n, length) the tags or the vector of each row (n, row bytes)."""
-    kind = one.feature.column
-    found: NDArray[Any] = np.ascontiguousarray(raw[:, one.columns]).view(kind.base)
-    return found
+def _tagged(bits: int, tags: Tags, first: int) -> tuple[list[int], list[float]]:
+    """The cells and values of tags, one bit for each."""
+    found = [tag for tag in range(bits.bit_length()) if bits >> tag & 1] or [len(tags.vocabulary)]
+    spare = tags.most - len(found)
+    return [tag + first for tag in found] + [first] * spare, [1 / math.sqrt(len(found))] * len(found) + [0.0] * spare

@@ -114,7 +114,7 @@ class Key:
 
     def prf(self, purpose: str, *parts: Part) -> bytes:
         """32 pseudorandom bytes for ``purpose`` and ``parts``: HMAC-SHA256 over their encoding."""
-        return hmac.digest(self._material, encode(purpose, *parts), "sha256")
+        return hmac.digest(self._material, _encoded_purpose(purpose) + encode(*parts), "sha256")
 
     def prf_encoded(self, purpose: str, encoded: bytes) -> bytes:
         """`prf` of parts that are already encoded, for many calls: only the first call sets up the key.

@@ -94,6 +94,9 @@ def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
         records = part.records
         n = len(records)
         chunks.append(f"{part.topic}/{part.partition}/{part.low}/{part.high}".encode())
+        if not n:
+            chunks += (b"", b"", b"", b"")
+            continue
         chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
         chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
         chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))

@@ -309,6 +309,8 @@ class TwoCandidates:
 
     def _settled(self, waits: WaitingCandidates, key: Key, log_time_ms: int) -> WaitingCandidates:
         """Make candidates of the interactions whose reward window has ended."""
+        if not waits.resolved:
+            return waits
         ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
         if not ended:
             return waits
