@@ -14,7 +14,8 @@ from hushstream.engine.configuration import canonical_form
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
-from hushstream.features.schema import FeatureSchema, declare
+from hushstream.features.compiled import CompiledRows
+from hushstream.features.schema import declare
 from hushstream.gateway.conversation.translation import Translation
 from hushstream.learners.sparse import MOST_STEPS
 from hushstream.privacy.keys import seeded_key
@@ -260,7 +261,6 @@ def test_rewards_that_come_late_are_read_together(rigs: Any, monkeypatch: pytest
     """Each was read alone where so many contexts had come since that its row was forgotten: an eighth of the speed."""
     system = system_of()
     rig, schema = rigs.LearnerRig(system), system.linear.layout.schema
-    monkeypatch.setattr("hushstream.features.schema._MOST_ROWS", 0)
     plain = {"line": "private", "features_digest": schema.digest}
 
     def ask(number: int) -> None:
@@ -274,10 +274,10 @@ def test_rewards_that_come_late_are_read_together(rigs: Any, monkeypatch: pytest
     rig.fold()
     for number in range(40):
         rig.reward(str(number), arms[str(number)], 1.0, str(number))
-    sizes, blocks = [], FeatureSchema.blocks
-    monkeypatch.setattr(FeatureSchema, "blocks", lambda self, rows: sizes.append(len(rows)) or blocks(self, rows))
+    sizes, read = [], CompiledRows.read
+    monkeypatch.setattr(CompiledRows, "read", lambda self, rows: sizes.append(len(rows)) or read(self, rows))
     assert rig.fold().counts["rewarded"] == 40
-    assert sizes == [40]
+    assert sizes == [40 * schema.row_bytes]
 
 
 def test_bad_rows_are_dead_letters_and_those_beside_them_are_answered(rigs: Any) -> None:
