@@ -50,15 +50,15 @@ class Part(NamedTuple):
 
 
 PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
-    "schemas": (("schemas",), Part(937, 1_000, 9, 0)),
+    "schemas": (("schemas",), Part(1_028, 1_000, 9, 0)),
     "privacy": (("pipeline/hushstream/privacy",), Part(2_925, 2_600, 22, 0)),
     "counting": (("pipeline/hushstream/counting",), Part(1_540, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
-        Part(2_188, 2_000, 15, 0),
+        Part(2_212, 2_000, 15, 0),
     ),
-    "engine": (("pipeline/hushstream/engine",), Part(6_087, 5_000, 45, 34)),
-    "p2b": ((f"{SYSTEMS}/p2b",), Part(7_990, 4_600, 31, 24)),
+    "engine": (("pipeline/hushstream/engine",), Part(6_090, 5_000, 45, 34)),
+    "p2b": ((f"{SYSTEMS}/p2b",), Part(7_992, 4_600, 31, 24)),
     "pdol": ((f"{SYSTEMS}/pdol",), Part(2_737, 2_000, 17, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_386, 1_600, 14, 10)),
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_534, 1_600, 17, 10)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_998, 56_000, 471, 430)
-TESTS = Part(73_863, 48_000, 426, 330)
+PRODUCT_SUM = Part(76_118, 56_000, 471, 430)
+TESTS = Part(73_899, 48_000, 426, 330)
 DEPLOY = Part(3_961, 3_000, 28, 0)
 
 
