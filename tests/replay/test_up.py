@@ -107,8 +107,8 @@ class Shop:
         assert " equal" in verified
         assert "changed" not in verified
         system = load(generation / "deployment")
-        logs = copy(Connection(bootstrap, f"{system.config.deployment}."), system.partitions, {"crowds"})
-        return [codec.decode(record.value)[1]["slots"] for record in logs.records(["crowds"])]
+        logs = copy(Connection(bootstrap, f"{system.config.deployment}."), system.partitions, {"window-sums"})
+        return [codec.decode(record.value)[1]["slots"] for record in logs.records(["window-sums"])]
 
     def left(self, generation: int) -> Any:
         """What the generation before left to this one."""

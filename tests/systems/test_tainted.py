@@ -41,7 +41,7 @@ def start(private: bool = False) -> str:
 def predecessor(private: bool = False) -> str:
     """What a generation of the same name left."""
     life, none = Prices(Cost(9_000_000), Cost(9_000_000)), Prices(Cost(0), Cost(0))
-    left = Predecessor("second", 1, "00", "00", "00", life, (none,), none, bytes(8), private)
+    left = Predecessor("second", 1, "00", "00", "00", "00", life, (none,), none, bytes(8), private)
     return json.dumps(left.plain)
 
 

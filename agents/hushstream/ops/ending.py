@@ -87,13 +87,13 @@ async def ended(
             )
         machines.append(found.machine)
     committed = await _committed(connection, system, succession.counts)
+    key_ids = {zone: keys.key(zone).key_id.hex() for zone in succession.key_zones}
     for machine in machines:
         done = all(committed.get(source, 0) >= end for source, end in machine.committed().items())
         if not done or not succession.has_ended(machine, phase):
             return None
-    return Ended(
-        machines, [one.value for one in logs.records(models)], catalogues_in(logs, system), *digests(logs, system)
-    )
+    models_found = [one.value for one in logs.records(models)]
+    return Ended(machines, models_found, catalogues_in(logs, system), *digests(logs, system), key_ids)
 
 
 async def final_digests(connection: Connection, system: System) -> tuple[str, str]:

@@ -413,6 +413,7 @@ class Ended:
         models: values of the records of models (`ModelView.topics`).
         catalogues: by party.
         ledger, marks: digests of all records of these topics, in hexadecimal.
+        key_ids: of the keys that stay the same (`Succession.key_zones`), by zone, in hexadecimal.
     """
 
     machines: Sequence[Any]
@@ -420,6 +421,7 @@ class Ended:
     catalogues: Catalogues
     ledger: str
     marks: str
+    key_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ from hushstream.systems.p2b.prepared import FOLLOWS, STARTED_FROM, paid_before
 from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, started
 from hushstream.systems.p2b.slots import cell_names
 from hushstream.systems.p2b.succession import NOTHING, Predecessor
+from hushstream.systems.p2b.topics import EDGE_ZONE
 
 _GROUPS_BASIS = (
     "Counted are decisions of users who began when there was a model, whose wait for a reward is over{named}; of each "
@@ -712,6 +713,7 @@ def left_by(core: P2BSystem, config: P2BConfig, ended: Ended) -> Mapping[str, st
         deployment=core.config.deployment,
         generation=1 if before is None else before.generation + 1,
         configuration=core.digest.hex(),
+        edge_key=ended.key_ids[EDGE_ZONE],
         ledger=ended.ledger,
         marks=ended.marks,
         life=life,

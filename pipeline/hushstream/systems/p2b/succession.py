@@ -47,6 +47,7 @@ class Predecessor:
         deployment: its name, which is that of all generations.
         generation: its number; the first is 1.
         configuration: digest of its configuration, in hexadecimal.
+        edge_key: public id of the edge key, in hexadecimal; under another one every number would count again.
         ledger, marks: digests of its final ledgers and release marks, in hexadecimal.
         life: what persons were promised over their whole life by the first generation.
         spent: at place j the most that a person with j counted slots has paid, in all generations so far.
@@ -58,6 +59,7 @@ class Predecessor:
     deployment: str
     generation: int
     configuration: str
+    edge_key: str
     ledger: str
     marks: str
     life: Prices
@@ -93,6 +95,7 @@ class Predecessor:
             "deployment": self.deployment,
             "generation": self.generation,
             "configuration": self.configuration,
+            "edge_key": self.edge_key,
             "ledger": self.ledger,
             "marks": self.marks,
             "life": prices_json(self.life),

@@ -26,6 +26,7 @@ from hushstream.systems.p2b.slots import Report
 from hushstream.systems.p2b.succession import NOTHING, Predecessor, require_within_life, spent_after
 
 SUCCESSION = kind_of("p2b").succession
+EDGE = seeded_key(1, "edge")
 
 
 def user_slot(rig: Any, user: str, number: int, report: Report | None, edge: Any) -> None:
@@ -36,7 +37,7 @@ def user_slot(rig: Any, user: str, number: int, report: Report | None, edge: Any
 
 def ended(system: Any, rig: Any) -> Predecessor:
     """What a generation leaves, as its shuffler ends."""
-    left = left_by(system, system.config, Ended((rig.machine,), (), {}, "1f", "2e"))
+    left = left_by(system, system.config, Ended((rig.machine,), (), {}, "1f", "2e", {"edge": EDGE.key_id.hex()}))
     assert set(left) == {"predecessor"}, "nothing was released as a model"
     return Predecessor.of(json.loads(left["predecessor"]))
 
@@ -50,11 +51,11 @@ def of_lives(slots: int, micro: int) -> Any:
 
 def test_a_number_that_was_counted_before_counts_no_more_and_a_further_one_does(rigs: Any) -> None:
     """Also over three generations, and whatever content it has now; under another edge key it would count again."""
-    edge, first = seeded_key(1, "edge"), rigs.make_system()
+    edge, first = EDGE, rigs.make_system()
     rig = rigs.ShufflerRig(first)
     for user in "abcd":
         user_slot(rig, user, 0, Report(0, 0, 1), edge)
-    assert len(rig.crowds(rig.fold())) == 1
+    assert len(rig.sums_of(rig.fold())) == 1
     before = ended(first, rig)
     for generation in (2, 3):
         system = first.following(before)
@@ -64,10 +65,10 @@ def test_a_number_that_was_counted_before_counts_no_more_and_a_further_one_does(
             user_slot(rig, user, 0, Report(1, 1, 1), edge)
         seen = rig.fold()
         assert seen.counts[Outcome.REPEATED_SLOT] == 4
-        assert not rig.crowds(seen)
+        assert not rig.sums_of(seen)
         for user in "vwxy":
             user_slot(rig, f"{user}{generation}", 0, None, edge)
-        assert len(rig.crowds(rig.fold())) == 1
+        assert len(rig.sums_of(rig.fold())) == 1
         before = ended(system, rig)
     user_slot(rig, "a", 0, None, seeded_key(2, "edge"))
     assert rig.fold().counts[Outcome.SLOT] == 1
@@ -132,9 +133,10 @@ def test_its_digest_names_the_final_ledger_and_marks_and_whatever_else_it_follow
     first = rigs.make_system()
     before = ended(first, rigs.ShufflerRig(first))
     changed = [
-        replace(before, ledger="1e"), replace(before, marks="2f"), replace(before, configuration="00" * 16),
+        replace(before, edge_key="3d"), replace(before, ledger="1e"), replace(before, marks="2f"),
+        replace(before, configuration="00" * 16), replace(before, generation=2),
         replace(before, life=before.life + before.life), replace(before, spent=before.spent[:1] * 2),
-        replace(before, generation=2), replace(before, elsewhere=before.life), replace(before, private_as_stated=False),
+        replace(before, elsewhere=before.life), replace(before, private_as_stated=False),
         replace(before, ids=(1).to_bytes(8, "little") + bytes(8)),
     ]  # fmt: skip
     digests = {first.digest, *(first.following(one).digest for one in (before, *changed))}
@@ -148,7 +150,7 @@ def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_
     config = of_lives(1, 1_000_000)
     first = prepare(tmp_path / "first", config)
     life, spent = paid_before(first.core)
-    left = Predecessor("d", 1, first.digest.hex(), "1f", "2e", life, spent, NOTHING, bytes(8), True)
+    left = Predecessor("d", 1, first.digest.hex(), "3d", "1f", "2e", life, spent, NOTHING, bytes(8), True)
 
     def prepared(text: str) -> Any:
         return prepare(tmp_path / "next", config, {"predecessor": ("left.json", text)})
@@ -166,3 +168,17 @@ def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_
     assert system.core.paid == life, "a person gives the one slot to one of both"
     with pytest.raises(HushstreamError, match="expected the generation that this deployment follows, got another"):
         prepared(json.dumps(replace(left, ledger="00").plain))
+
+
+def test_no_learner_begins_under_another_edge_key(rigs: Any) -> None:
+    """Under another one every number of a person would be new."""
+    first = rigs.make_system()
+    system = first.following(ended(first, rigs.ShufflerRig(first)))
+    for key in (EDGE, seeded_key(2, "edge")):
+        machine = rigs.LearnerMachine(system, 0, key)
+        genesis = machine.genesis(rigs.NONCE)
+        if key is EDGE:
+            machine.start(genesis)
+        else:
+            with pytest.raises(HushstreamError, match=f"edge key: expected {EDGE.key_id.hex()}, .* got another"):
+                machine.start(genesis)

@@ -338,6 +338,12 @@ class LearnerMachine(DecisionRole):
         return Users(self.terms, self.key, store, self._resident)
 
     def start(self, genesis: bytes) -> None:
+        before = self.system.before
+        if before is not None and codec.decode(genesis)[1]["key_id"].hex() != before.edge_key:
+            raise HushstreamError(
+                f"edge key: expected {before.edge_key}, that of the generation before, as under another one every "
+                "person's slots would count again, got another; bring its key file"
+            )
         super().start(genesis)
         self.lift = self.open_lift()
 
