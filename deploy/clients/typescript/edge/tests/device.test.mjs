@@ -756,7 +756,7 @@ test("a slot that falls due between two rounds does not wait for the next one", 
 test("the guarantee names its figures, and what a device cannot know", async () => {
   const { open } = await placed();
   const lines = (await open()).guarantee().join("\n");
-  for (const said of [/epsilon 2,/, /epsilon 1,/, /cannot know/, /at most 1 slot of 117 bytes/]) assert.match(lines, said);
+  for (const said of [/replace-one\): epsilon 2, delta 1\.2e-13/, /zero-out\): epsilon 1, delta 1\.2e-13/, /cannot know/, /at most 1 slot of 117 bytes/]) assert.match(lines, said);
 });
 
 test("if WebCrypto lacks X25519, no slot leaves, and none is lost", async () => {
