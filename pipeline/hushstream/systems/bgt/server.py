@@ -39,7 +39,6 @@ from hushstream.systems.bgt.topics import SERVER_ZONE, STATEMENTS
 _LARGEST_PRIOR = 0.4
 """Largest predicted bias of an item from features and popularity alone."""
 
-_PRIOR_RIDGE = 1.0
 _FEW = 10.0
 """Added to counts before a division, because a small count is mostly noise."""
 
@@ -111,6 +110,9 @@ def joined(first: ItemSums, second: ItemSums) -> ItemSums:
 def biases_of(sums: ItemSums, features: Float64, config: BgtConfig) -> Biases:
     """Item biases: predictions from popularity and features, corrected by each item's sums by their precision.
 
+    Popularity and features are not expected to tell more than biases differ: their coefficients have the prior variance
+    of a bias. With a wider one the noise of small deployments decides the fit, and all biases with it.
+
     Args:
         sums: the result of `item_sums`.
         features: (I, f) public features of items.
@@ -123,7 +125,7 @@ def biases_of(sums: ItemSums, features: Float64, config: BgtConfig) -> Biases:
     noise = deviation**2 + counts * model.rating_variance
     # Without noise an item that nobody rated has neither variance nor weight.
     weights = 1.0 / np.maximum(noise + counts**2 * model.bias_variance, 1e-9)
-    gram = columns.T @ (weights[:, None] * columns) + _PRIOR_RIDGE * np.eye(columns.shape[1])
+    gram = columns.T @ (weights[:, None] * columns) + np.eye(columns.shape[1]) / model.bias_variance
     prior = known @ np.linalg.solve(gram, columns.T @ (weights * rest))
     prior = np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR)
     gain = counts / np.maximum(counts**2 + noise / model.bias_variance, 1e-9)
