@@ -30,7 +30,7 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.guarantee import bgt_contents, deviation_of, epoch_guarantee, rho_micro
 from hushstream.systems.bgt.plan import expected_errors, plan, remaining_variance
-from hushstream.systems.bgt.server import ItemSums, biases_of
+from hushstream.systems.bgt.server import ItemSums, biases_of, joined
 from hushstream.systems.bgt.system import ERASURE, KIND, declare
 
 SEEDS = (1, 2, 3)
@@ -295,25 +295,36 @@ def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, eps
     assert [one.pays for one in errors] == [True, False]
 
 
-@pytest.mark.parametrize(("users", "epsilon"), [(60, 3.0), (2000, 0.1), (2000, 3.0)])
-def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate(users, epsilon) -> None:
-    """200 draws of sums, of which a device takes the best share. Taking noised counts for exact ones, and the fit of
-    popularity for known, expects five times the gain at 60 users."""
+@pytest.mark.parametrize(("users", "epsilon"), [(60, 0.5), (60, 3.0), (2000, 0.1), (2000, 3.0)])
+def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate_mixed_by_devices(users, epsilon) -> None:
+    """100 draws of both sums of items, and 50 devices each that weigh the estimate by 32 ratings of their own. Taking
+    noised counts for exact ones, one sum for both, or the best weight for known is further off."""
     config = BgtConfig("x", 400, release=ReleaseConfig(epsilon=epsilon))
-    draw, deviation = np.random.default_rng(5), deviation_of(0, "items", config)
+    draw, first, third = np.random.default_rng(5), *(deviation_of(number, "items", config) for number in (0, 2))
     popularity = 1.0 / (np.arange(400) + 10.0)
     popularity /= popularity.sum()
     counts = np.minimum(users, users * 32 * popularity)
     counts *= min(1.0, config.release.clip / (32 * (config.release.count_weight**2 + 0.187**2 + 0.01)) ** 0.5)
-    sums = np.zeros(2)
-    for _ in range(200):
+    left = []
+    for _ in range(100):
         biases = draw.normal(0, 0.1, 400)
-        rest = counts * biases + draw.normal(0, 1, 400) * np.sqrt(counts * 0.187**2 + deviation**2)
-        noised = counts + draw.normal(0, deviation / config.release.count_weight, 400)
-        found = biases_of(ItemSums(noised, rest, deviation), np.zeros((400, 0)), config).biases
-        sums += [popularity @ (found * biases) / 200, popularity @ found**2 / 200]
+        exact = counts * biases + draw.normal(0, 1, 400) * np.sqrt(counts * 0.187**2)
+        copies = [
+            ItemSums(
+                counts + draw.normal(0, one / config.release.count_weight, 400), exact + draw.normal(0, one, 400), one
+            )
+            for one in (first, third)
+        ]
+        found = biases_of(joined(*copies), np.zeros((400, 0)), config).biases
+        found -= popularity @ found
+        items, spread = draw.choice(400, (50, 32), p=popularity), popularity @ found**2
+        local, gap = biases[items] + draw.normal(0, 0.187, items.shape), found[items]
+        weight = ((local * gap).sum(axis=1) + 16 * spread) / ((gap**2).sum(axis=1) + 20 * spread)
+        left.append(
+            ((biases - np.clip(weight, 0, 1)[:, None] * found) ** 2 @ popularity).mean() - popularity @ biases**2
+        )
     gained = 0.01 - remaining_variance(config, users, 32, 0.01)
-    assert gained <= sums[0] ** 2 / sums[1] <= 1.5 * gained
+    assert -np.mean(left) == pytest.approx(gained, rel=0.1, abs=0.0004)
 
 
 def test_a_plan_refuses_no_users() -> None:

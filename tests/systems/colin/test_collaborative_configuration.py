@@ -31,7 +31,7 @@ from hushstream.systems.colin.configuration import (
 from hushstream.systems.colin.deployment import GRAPH as EDGES
 from hushstream.systems.colin.deployment import RELATION, USERS, CollaborativeSystem, inputs_of, read_relation
 from hushstream.systems.colin.deployment import prepare as prepared
-from hushstream.systems.colin.plan import plan
+from hushstream.systems.colin.plan import plan, share
 from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
 from hushstream.systems.colin.system import KIND, declare
 
@@ -612,6 +612,7 @@ def test_the_range_of_a_plan_begins_where_tied_users_have_independent_tastes():
     config = make(release=release, learner=learner, features=replace(make().features, dimension=25))
     lows = [plan(config, users, Audience(users, 200, 1.0)).values["this deployment"].low for users in (1, 10, 20)]
     assert lows == pytest.approx([lows[0], lows[0] / sqrt(10), lows[0] / sqrt(20)])
+    assert lows[0] == share(config, 200, 0.15 / sqrt(2), 0.0) < share(config, 200, 0.15 / sqrt(2), 0.5), "no scatter"
     untied = plan(replace(config, learner=replace(learner, algorithm="linucb")), 20, Audience(20, 200, 1.0))
     assert untied.values["this deployment"].low == pytest.approx(lows[0])
 

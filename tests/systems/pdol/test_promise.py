@@ -166,7 +166,20 @@ def test_the_plan_names_the_crossing_and_says_so_plainly(
     assert ahead.crossing == pytest.approx(crossing, rel=0.01)
     assert ahead.verdict == verdict
     assert verdict in "\n".join(ahead.sentences)
-    assert "of the information in others' records is left" in ahead.sentences[2], "of a lead in accuracy less is left"
+    assert "of the information in others' records is left" in ahead.sentences[2]
+    assert ("points of correct predictions" in ahead.sentences[2]) == (ahead.correct is not None)
+
+
+def test_guarded_nodes_gain_the_share_of_a_lead_that_noise_leaves_and_never_lose_more_than_the_guards_credit() -> None:
+    """Up to four times less noise than computed, and a point beyond; in drawn worlds the share holds."""
+    noise = sharing_gain(tmc(8.0), 447).crossing * 63
+    found = sharing_gain(tmc(8.0), 447, lead=0.1).correct
+    assert found.low == -5 / 447
+    assert found.middle == pytest.approx(0.1 * 447 / (447 + noise))
+    assert found.high == pytest.approx(0.1 * 447 / (447 + noise / 4) + 0.01)
+    assert sharing_gain(tmc(8.0), 447, lead=-0.1).correct == (-5 / 447, 0, 0.01)
+    assert sharing_gain(replace(tmc(8.0), prediction=PredictionConfig("released")), 447, lead=0.1).correct is None
+    assert sharing_gain(tmc(8.0), 447).correct is None, "nobody stated a lead"
 
 
 def test_sharing_does_not_help_with_what_no_other_node_has() -> None:

@@ -6,8 +6,13 @@ at C = 1, so ratio = .0095 U / sqrt(M / rho_B): factors helped where it was .8 a
 
 *Biases.* The server takes the share g = c / (c^2 + (sigma^2 + c s2) / tau0^2) of an item's noised sum, with c its
 noised count, and the rest from a fit of popularity; where users are few both are noise. So an estimate has the variance
-g^2 (N^2 tau^2 + sigma^2 + N s2), plus that of the fit, and the covariance g N tau^2 with the bias of an item that N
-users rated. A device, which has the variance tau^2 alone, takes the share of the estimate that is best on average.
+g^2 (N^2 tau^2 + sigma^2 + N s2), plus that of the fit about its mean over ratings (each user's own offset takes up what
+all items have in common), and the covariance g N tau^2 with the bias of an item that N users rated. A device, which has
+the variance tau^2 alone, mixes in a share w of the estimate, the best one being w* = covariance / v, with v the
+estimate's mean square. It finds w from its own n ratings and 20 that say .8 (`hushstream.systems.bgt.edge.agent.fit`):
+so w has the variance n s2 / ((n + 20)^2 v), at most 1/4 as w is from 0 to 1, and is off by 20 (.8 - w*) / (n + 20); v
+times the sum of that variance and this square is lost. Where no factors are found, the third slot repeats the first,
+and sigma is that of both together.
 `ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with popularity 1 / (rank + 10): variances
 are means over ratings, which popular items dominate.
 """
@@ -26,8 +31,9 @@ from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_da
 from hushstream.engine.values import whole
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.edge.agent import PRIOR_RATINGS, PRIOR_WEIGHT
 from hushstream.systems.bgt.guarantee import deviation_of, lifetime_guarantee, rho_micro
-from hushstream.systems.bgt.slots import slot_bytes
+from hushstream.systems.bgt.slots import ROUNDS, slot_bytes
 
 PER_USER = 0.0095
 """Largest eigenvalue of kind B, for each user."""
@@ -49,8 +55,9 @@ LEAST_GAIN = 0.001
 TYPICAL_RATINGS = 50
 """Number of ratings of a user, by default."""
 
-FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
-"""The plan is computed for the assumed spread of item offsets times each of these: low, expected and high."""
+FACTORS = (1 / 1.5, 1.0, 1.5)
+"""The plan is computed for the assumed spread of item offsets times each of these: low, expected and high. Datasets
+differ by 1.41; the rest is the error of the formulas in drawn worlds, a tenth of the gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,7 @@ def remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spr
     # Longer slots are scaled down to the clip.
     shrink = min(1.0, config.release.clip / (sent * weight) ** 0.5)
     counts = np.minimum(users, users * sent * popularity) * shrink
-    deviation, model = deviation_of(0, "items", config), config.model
+    deviation, model = _deviation(config, users), config.model
     points, chances = hermegauss(_NODES)
     noised = np.maximum(0.0, counts + deviation / config.release.count_weight * points[:, None])
     noise = deviation**2 + noised * model.rating_variance
@@ -177,10 +184,30 @@ def remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spr
     shares = chances[:, None] / chances.sum() * popularity
     known = np.stack([np.ones_like(noised), np.log1p(noised)], axis=-1)
     weights = chances[:, None] / chances.sum() * noised**2 / (noise + noised**2 * model.bias_variance)
-    fit = np.linalg.inv(np.einsum("ni,nij,nik->jk", weights, known, known) + np.eye(2))
-    guessed = (1 - taken * noised) ** 2 * np.einsum("nij,jk,nik->ni", known, fit, known)
-    size = taken**2 * (counts**2 * spread + deviation**2 + counts * RATING_SPREAD**2) + guessed
-    return spread - float((shares * taken * counts).sum() * spread) ** 2 / float((shares * size).sum())
+    gram = np.einsum("ni,nij,nik->jk", weights, known, known)
+    solved = np.linalg.inv(gram + np.eye(2) / model.bias_variance)
+    left = (1 - taken * noised)[:, :, None] * known
+    left -= (shares[:, :, None] * left).sum(axis=(0, 1))
+    guessed = np.einsum("nij,jk,nik->ni", left, solved @ gram @ solved, left)
+    size = float(
+        (shares * (taken**2 * (counts**2 * spread + deviation**2 + counts * RATING_SPREAD**2) + guessed)).sum()
+    )
+    covered = float((shares * taken * counts).sum() * spread)
+    return spread - covered**2 / size + _misweighed(ratings_per_user, size, covered)
+
+
+def _misweighed(ratings: int, size: float, covered: float) -> float:
+    """Mean square that a device adds because it estimates the weight of its mixture; see the module."""
+    counted = ratings + PRIOR_RATINGS
+    away = PRIOR_RATINGS * (PRIOR_WEIGHT - covered / size) / counted
+    return min(ratings * RATING_SPREAD**2 / counted**2, size / 4) + away**2 * size
+
+
+def _deviation(config: BgtConfig, users: int) -> float:
+    """Deviation of the noise on an item's sum: of both copies together where the third slot repeats the first."""
+    first, third = (deviation_of(number, "items", config) for number in (0, ROUNDS - 1))
+    # Without noise the ratio is infinite.
+    return first if factor_ratio(config, users) >= HELPS else (first**-2 + third**-2) ** -0.5
 
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:
@@ -226,7 +253,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         sizes=_sizes(config),
         assumed=(
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, and popularity falls as 1/(rank + 10), as in FilmTrust "
-            "and MovieLens; the range is from 1.41 times less to 1.41 times more",
+            "and MovieLens; the range is from 1.5 times less to 1.5 times more",
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
             "their rounds end on the day that is asked about (an operator ends them)",

@@ -12,8 +12,9 @@ k identical users with ties act as one user with k times the rewards and the noi
 their tastes are independent, what is learned of them is their mean, of which one's own taste is the k-th part: the mean
 correlates by 1/sqrt(k) with it, so sharing gains sqrt(c / c_0) / sqrt(k) times what users alone gain. Nobody knows
 beforehand how similar neighbours are. The upper bound assumes that all users of the graph are identical, the lower one
-that they are independent (for colin and goblin; linucb has no ties), and the expected value takes k = 1, which is never
-better than a user alone. So the forecast is "will not" or "may", and never "will".
+that they are independent (for colin and goblin; linucb has no ties) and that rewards of an arm always are its mean (r =
+0; clicks scatter most), and the expected value takes k = 1, which is never better than a user alone. So the forecast is
+"will not" or "may", and never "will".
 
 Where even the upper bound is below `LEAST_SHARE`, noise decides: in replays of 200 rewards a user, behind a trusted
 counter at epsilon 1, choices are no better than random ones (`hushstream experiment joining --system
@@ -87,8 +88,12 @@ def alike(config: CollaborativeConfig, users: int) -> int:
 
 
 def gained(config: CollaborativeConfig, rewards: int, rate: float, tied: int, factor: float) -> float:
-    """`share` with all spreads times a factor: ``tied`` users are alike above 1, each alone at 1, independent below."""
-    found = share(config, rewards, factor * ASSUMED_SPREAD, rate, tied if factor > 1 else 1) if rewards else 0.0
+    """`share` with all spreads times a factor: ``tied`` users are alike above 1, each alone at 1, independent below.
+
+    Below 1 rewards do not scatter, so that users alone need few of them.
+    """
+    scatter = 0.0 if factor < 1 else rate
+    found = share(config, rewards, factor * ASSUMED_SPREAD, scatter, tied if factor > 1 else 1) if rewards else 0.0
     return found / math.sqrt(tied) if factor < 1 else found
 
 
@@ -141,7 +146,8 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         assumed=(
             f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range goes from a "
             f"difference 1.41 times smaller to one 1.41 times larger, with {count_text(tied, 'user', ',')} tied "
-            "together, of independent tastes (what others like then misleads) to one taste",
+            "together, of independent tastes (what others like then misleads) to one taste, and from rewards that do "
+            "not scatter to clicks",
             "features are spread evenly over their coordinates; a user alone learns from their own exact rewards",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",

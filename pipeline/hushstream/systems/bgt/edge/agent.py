@@ -134,7 +134,7 @@ _AT_ONCE = 128
 """Number of users whose equations are made together, because the products of their ratings' features are in memory at
 once."""
 
-_PRIOR_RATINGS, _PRIOR_WEIGHT = 20.0, 0.8
+PRIOR_RATINGS, PRIOR_WEIGHT = 20.0, 0.8
 """The weight of the model before a user rated anything, and how many ratings it counts as (see `fit`)."""
 
 
@@ -219,9 +219,9 @@ def fit(ratings: Ratings, model: Model, public: Float64, config: BgtConfig) -> M
     """
     local, shared = (_solved(ratings, one, public, config) for one in (first_round(config).model, model))
     gap, spread = local.left_out - shared.left_out, float(model.biases.var())
-    most = ratings.sums(gap**2) + _PRIOR_RATINGS * spread
-    gained = ratings.sums(local.left_out * gap) + _PRIOR_WEIGHT * _PRIOR_RATINGS * spread
-    weight = np.where(most > 0, gained / np.where(most > 0, most, 1.0), _PRIOR_WEIGHT)
+    most = ratings.sums(gap**2) + PRIOR_RATINGS * spread
+    gained = ratings.sums(local.left_out * gap) + PRIOR_WEIGHT * PRIOR_RATINGS * spread
+    weight = np.where(most > 0, gained / np.where(most > 0, most, 1.0), PRIOR_WEIGHT)
     return Mixture(local.own, shared.own, np.clip(weight, 0.0, 1.0))
 
 
