@@ -149,6 +149,7 @@ class Study:
         plays: says whether it can play a world of this class, which may come from another package.
         experiments: its figures and tables by name.
         joining: plays what joining brings (`hushstream.replay.experiments.systems`); None without it.
+        forecast: compares its plan with drawn worlds (`hushstream.replay.experiments.systems`); None without it.
         paper: computes its row of the table of papers (`hushstream.replay.experiments.systems`); None without one.
         audits: its rows of the table of audits.
         audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
@@ -183,6 +184,7 @@ class Study:
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
     joining: Callable[[Scale, Progress | None], Findings] | None = None
+    forecast: Callable[[Scale, Progress | None], Findings] | None = None
     paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], EvaluatedLog] | None = None
     sample: Callable[..., Sample] | None = None

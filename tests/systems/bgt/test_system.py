@@ -324,7 +324,7 @@ def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate_mixed_by_de
             ((biases - np.clip(weight, 0, 1)[:, None] * found) ** 2 @ popularity).mean() - popularity @ biases**2
         )
     gained = 0.01 - remaining_variance(config, users, 32, 0.01)
-    assert -np.mean(left) == pytest.approx(gained, rel=0.1, abs=0.0004)
+    assert -np.mean(left) == pytest.approx(gained, rel=0, abs=0.0003)
 
 
 def test_a_plan_refuses_no_users() -> None:

@@ -34,7 +34,7 @@ equal scores, so one item more than there are visits is enough.
 
 *Limits.* With few slots (below some 10,000 with eight features) the posterior of the spreads themselves is wide, and
 the forecast ignores that. A warm learner goes on learning a user's tastes; the forecast leaves that out, too. Errors
-against the complete simulation: `hushstream experiment p2b-forecast`.
+against the complete simulation: `hushstream experiment forecast`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It turns configuration and days into the arguments of `hushstream.systems.p2b.forecast`. Slots count
 after their window has closed. Nobody knows beforehand what users do, so the spreads of effects are assumed. The result
-is a range over them (`ASSUMED_ENDS`), which `hushstream experiment p2b-forecast` judges by drawn worlds.
+is a range over them (`ASSUMED_ENDS`), which `hushstream experiment forecast` judges by drawn worlds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class End(NamedTuple):
 
 ASSUMED_ENDS = (End(0.5, 0.75, 0.1), End(1.0, 1.0), End(4.2, 1.4))
 """The range where spreads are assumed: fitted on 100 drawn worlds, judged by 40 others (`hushstream experiment
-p2b-forecast`)."""
+forecast`)."""
 
 MEASURED_ENDS = (End(math.sqrt(0.5), math.sqrt(0.5)), End(1.0, 1.0), End(math.sqrt(2.0), math.sqrt(2.0)))
 """The range where spreads were measured on a log."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from hushstream.replay.experiments.figures import SETTING, drawing, render, sources
 from hushstream.replay.experiments.findings import EXPERIMENTS, MEASURED, Experiment, Findings, Scale, document
 from hushstream.replay.experiments.rows import BenchRow
-from hushstream.replay.experiments.systems import JOINING, PAPERS
+from hushstream.replay.experiments.systems import FORECAST, JOINING, PAPERS
 from hushstream.replay.report.frame import Bullets, Cell, Page, Pictures, Section, Table, html
 from hushstream.replay.report.parts import number, with_meanings
 from hushstream.replay.report.replayed import csv_bytes, json_bytes, write_files
@@ -25,7 +25,7 @@ def known_experiments() -> dict[str, Experiment]:
         ExperimentError: two packages claim one name, or an entry point names no `Experiment`.
     """
     offered = (one for study in studies().values() for one in study.experiments())
-    return EXPERIMENTS.known({one.name: one for one in (*offered, JOINING, PAPERS)})
+    return EXPERIMENTS.known({one.name: one for one in (*offered, FORECAST, JOINING, PAPERS)})
 
 
 def find_experiment(name: str) -> Experiment:

@@ -15,6 +15,7 @@ from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
+from hushstream.engine.declare.plan import Range
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import Guarantee
@@ -140,6 +141,41 @@ class Experiment:
     source: str
     run: Callable[[Scale, Progress | None], Findings]
     curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """What a plan said of one drawn world beforehand, and what came out.
+
+    Attributes:
+        world: the world and its deployment, in words.
+        measure: the quantity of both gains, over own learning and larger where sharing is better.
+        said: the forecast of the gain; None where the plan gives no range.
+        beats: the plan's word (`hushstream.engine.declare.plan.Plan.beats`).
+        gain: what came out.
+        least: a gain that is not above this does not count as one.
+        guarantee: of the deployment that was played.
+    """
+
+    world: str
+    measure: str
+    said: Range | None
+    beats: bool | None
+    gain: float
+    guarantee: Guarantee
+    least: float = 0.0
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the forecast's range holds the gain; None without a range."""
+        return None if self.said is None else self.said.low <= self.gain <= self.said.high
+
+    @property
+    def right(self) -> bool | None:
+        """Whether "will" came with a gain, or "will not" without one that counts; None for "may or may not"."""
+        if self.beats is None:
+            return None
+        return self.gain > 0 if self.beats else self.gain <= self.least
 
 
 EXPERIMENTS: Registry[Experiment] = Registry("experiment", "hushstream.experiments", Experiment, ExperimentError)

@@ -1,19 +1,21 @@
-"""Experiments over all systems: what joining brings, and the table of the papers.
+"""Experiments over all systems: what joining brings, how well plans foretell it, and the table of the papers.
 
-Each system's study plays its own rows (`hushstream.replay.study.Study.joining` and `Study.paper`); this module knows no
-system.
+Each system's study plays its own rows (`hushstream.replay.study.Study.joining`, `Study.forecast` and `Study.paper`);
+this module knows no system.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from hushstream.replay.datasets.dataset import DatasetError
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, columns
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns, share
+from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.study import Progress, Study
 
 NAME = "papers"
@@ -30,16 +32,17 @@ def _chosen(scale: Scale) -> Iterator[tuple[str, Study]]:
     return iter((studies() if scale.system is None else {scale.system: study_of(scale.system)}).items())
 
 
-def run_joining(scale: Scale, progress: Progress | None) -> Findings:
-    """Play every study that has rows, or one system's; a system whose dataset is absent has a remark in their place."""
+def _gathered(part: str, scale: Scale, progress: Progress | None) -> Findings:
+    """Play a part of every study, or of one; a system whose dataset is absent has a remark in place of its rows."""
     rows: list[Row] = []
     targets: list[BenchRow] = []
     played: dict[str, Findings] = {}
     for name, study in _chosen(scale):
-        if study.joining is None:
+        play: Callable[[Scale, Progress | None], Findings] | None = getattr(study, part)
+        if play is None:
             continue
         try:
-            found = study.joining(scale, progress)
+            found = play(scale, progress)
         except DatasetError as error:
             rows.append({"system": name, "world": f"not played: {error}"})
             continue
@@ -60,7 +63,7 @@ JOINING = Experiment(
     "joining",
     "What joining brings and costs: alone, joined and without privacy",
     "the sound forms of the five papers",
-    run_joining,
+    partial(_gathered, "joining"),
     (
         Curve(
             title="Joined beside alone and without privacy",
@@ -68,6 +71,77 @@ JOINING = Experiment(
             across="epsilon_asked",
             panels=("system", "world", "measure"),
             log="x",
+        ),
+    ),
+)
+
+DRAWN = range(2_000, 2_040)
+"""Seeds of the drawn worlds; a quick run takes the first `FEW`. No plan was fitted on worlds of these seeds."""
+
+FEW = 4
+HOLDS = 0.9
+"""The share of drawn worlds whose gain the range of a plan should hold."""
+
+
+def foretold_worlds(
+    foretold: Callable[[int], Foretold], scale: Scale, progress: Progress | None, processes: int | None = None
+) -> Findings:
+    """Play the drawn worlds of a system, and count how often its plan was right.
+
+    Args:
+        foretold: plays the world of a seed; a function at the top level of a module.
+        scale, progress: as of every experiment.
+        processes: as in `hushstream.replay.runners.to_end.play_all`.
+    """
+    seeds = DRAWN[:FEW] if scale.quick else DRAWN
+    found = list(play_all(foretold, seeds, "drawn worlds", progress, processes).values())
+    rows = [_foretold_row(seed, one) for seed, one in zip(seeds, found, strict=True)]
+    counted = {
+        "gain within the plan's range": ([one.held for one in found if one.held is not None], HOLDS),
+        "will or will not, and so it was": ([one.right for one in found if one.right is not None], 1.0),
+    }
+    targets = []
+    for name, (known, least) in counted.items():
+        if known:
+            part = share("", known)
+            title = f"{name}: {sum(known)} of {len(known)} (95 %: {part['_low']:.2f} to {part['_high']:.2f})"
+            target = ("", None) if scale.quick else (f"at least {least:g}", part[""] >= least)
+            targets.append(BenchRow(title, part[""], "share", *target))
+    settings = (f"Gain: {found[0].measure}.", "Worlds, keys and configurations are drawn: REPRODUCIBLE, NOT PRIVATE.")
+    return Findings(rows, targets, tuple(row["world"] for row in rows), seeds, settings)
+
+
+_WORDS = {True: "will", False: "will not", None: "may"}
+
+
+def _foretold_row(seed: int, one: Foretold) -> Row:
+    said: Row = {}
+    if one.said is not None:
+        said = {"forecast": one.said.middle, "forecast_least": one.said.low, "forecast_most": one.said.high}
+    return {
+        "part": "drawn worlds",
+        "world": one.world,
+        "seed": seed,
+        "gain": one.gain,
+        **said,
+        "held": one.held,
+        "word": _WORDS[one.beats],
+        "right": one.right,
+        **privacy_columns(one.guarantee),
+    }
+
+
+FORECAST = Experiment(
+    "forecast",
+    "What a plan says beforehand, and what comes out, in drawn worlds",
+    "the plans of the five systems",
+    partial(_gathered, "forecast"),
+    (
+        Curve(
+            title="Gain by forecast against gain by simulation",
+            values=("gain", "forecast", "forecast_least", "forecast_most"),
+            across="gain",
+            panels=("system", "part"),
         ),
     ),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
-from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
+from hushstream.replay.experiments.systems import NAME, foretold_worlds, line, sound_epsilon
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.bgt.audits import audit_config, rows
 from hushstream.replay.studies.bgt.bench import bgt_rows, bgt_stream_rows
@@ -18,6 +19,7 @@ from hushstream.replay.studies.bgt.experiments import (
     EXPERIMENTS,
     ROUNDS,
     PaperTask,
+    foretold,
     play_paper,
     row_guarantee,
     run_three_slots,
@@ -97,6 +99,7 @@ STUDY = Study(
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
     joining=run_three_slots,
     audits=rows,
     audit_config=audit_config,

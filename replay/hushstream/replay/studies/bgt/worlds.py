@@ -147,9 +147,18 @@ def _years(path: Path) -> Int64:
 
 
 def tastes(
-    *, users: int = 2000, items: int = 400, ratings: int = 60, factors: int = 2, strength: float = 0.09, seed: int = 0
+    *,
+    users: int = 2000,
+    items: int = 400,
+    ratings: int = 60,
+    factors: int = 2,
+    strength: float = 0.09,
+    item_spread: float = 0.1,
+    user_spread: float = 0.1,
+    head: float = 10.0,
+    seed: int = 0,
 ) -> RatingWorld:
-    """A simulated world: item and user offsets, ``factors`` tastes, popularity 1 / (rank + 10), normal noise.
+    """A simulated world: item and user offsets, ``factors`` tastes, popularity 1 / (rank + head), normal noise.
 
     Args:
         users: U.
@@ -157,6 +166,8 @@ def tastes(
         ratings: how many each user gives, at most a fifth of the items.
         factors: how many tastes there are.
         strength: standard deviation of a rating due to tastes.
+        item_spread, user_spread: standard deviations of the offsets.
+        head: the smaller, the fewer items have most of the ratings.
         seed: seed of everything.
 
     Raises:
@@ -166,13 +177,15 @@ def tastes(
         require_number("tastes", option, value, least, most)
     require_number("tastes", "ratings", ratings, 1, items // _TEST_PART)
     require_number("tastes", "factors", factors, 0, 16)
+    require_number("tastes", "head", head, 1.0, 1e5)
     draw = Draws(seed, "bgt-tastes").generator()
-    popularity = -np.log(np.arange(items) + 10.0)
+    popularity = -np.log(np.arange(items) + head)
     # The largest values of log popularity plus Gumbel noise give a draw without replacement.
     keys = popularity + draw.gumbel(size=(users, items))
     chosen = np.argpartition(-keys, ratings, axis=1)[:, :ratings]
     likes = draw.standard_normal((users, factors)) @ draw.standard_normal((factors, items)) / max(1, factors) ** 0.5
-    means = 0.7 + 0.1 * draw.standard_normal(items) + 0.1 * draw.standard_normal((users, 1)) + strength * likes
+    offsets = item_spread * draw.standard_normal(items) + user_spread * draw.standard_normal((users, 1))
+    means = 0.7 + offsets + strength * likes
     rows = np.repeat(np.arange(users), ratings)
     columns = chosen.ravel().astype(np.int64)
     order = draw.permutation(len(rows))

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns
 from hushstream.replay.studies.colin.play import (
     BETTER,
@@ -40,10 +41,19 @@ from hushstream.replay.studies.colin.play import (
     guarantee_of,
     play_tasks,
     seed_columns,
+    stage_of,
     trust_words,
 )
 from hushstream.replay.study import Progress
+from hushstream.replay.worlds.draws import Draws
+from hushstream.systems.colin.configuration import (
+    CollaborationConfig,
+    CollaborativeConfig,
+    ContinualConfig,
+    FeatureConfig,
+)
 from hushstream.systems.colin.deployment import REWARD_RIDGE_PER_NOISE, SUMS_RIDGE_PER_NOISE
+from hushstream.systems.colin.plan import plan
 
 NAME = "colin-table1"
 TITLE = "Cumulative regret by calibration, algorithm and epsilon"
@@ -439,6 +449,67 @@ def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
             for key, tasks in noised.items()
         ]
     return Findings(rows, [], tuple(dict.fromkeys(row["world"] for row in rows)), seeds, SETTINGS)
+
+
+LEAST_SPREAD, MOST_SPREAD, LEAST_GAIN = 0.1, 0.22, 1.1
+"""A tenth more than users alone gain is the luck of one world."""
+
+
+def foretold(seed: int) -> Foretold:
+    """A drawn world, its plan, and what sharing gains in the last quarter, over what users alone gain there.
+
+    Both are counted from a random policy; users alone have the better of two ridges, .2 a feature and 1.
+
+    5 to 20 users alike (uniform, nonnegative) or different (unit-sphere, masked), 5 to 25 features, 50 to 200 rewards
+    each, reward noise .05 to .4, epsilon .5 to 8; a user's mean rewards differ over arms by .1 to .22.
+    """
+    draw = Draws(seed, "colin-foretold").generator()
+    users, each, epsilon = int(draw.choice([5, 10, 20])), int(50 * 4 ** draw.random()), float(0.5 * 16 ** draw.random())
+    algorithm = str(draw.choice(["DP-LinUCB", "LDP-CoLin", "LDP-GOBLin"], p=[0.2, 0.4, 0.4]))
+    noise, spread = float(0.05 * 8 ** draw.random()), 0.0
+    while not LEAST_SPREAD <= spread <= MOST_SPREAD:
+        named = {
+            "variant": str(draw.choice(["uniform", "nonnegative", "masked", "unit-sphere"])),
+            "dimension": int(draw.integers(5, 26)),
+            "edge_quantile": float(draw.uniform(0.0, 0.9)),
+            "users": users,
+            "noise_std": noise,
+        }
+        world = WorldSetting("colin", tuple(sorted(named.items())), each * users, seed)
+        expected = stage_of(world).expected
+        spread = float(expected.std(axis=1).mean())
+    ours = private_task(world, algorithm, find_calibration("local-reward"), epsilon)
+    plain = [plain_task(world, "random"), plain_task(world, "alone"), Task(world, "linucb", tuning=Tuning(ALPHA))]
+    played = play_tasks([ours, *plain], processes=1)
+    late = collect(played, [ours, *plain], lambda one: np.diff(one.regret[[-len(one.regret) // 4, -1]]))
+    shared, random, *alone = late[:, 0].tolist()
+    config = _configured(ours)
+    # The mean number of rewards in the last quarter is 7/8 of all.
+    ahead = plan(config, users, Audience(users, round(each * 7 / 8), 365.0, rate=float(expected.mean())))
+    return Foretold(
+        world=f"{users} users ({named['variant']}, {algorithm}), {each} rewards of {named['dimension']} features, "
+        f"noise {noise:.2g}, epsilon {epsilon:.2g}",
+        measure=ahead.measure,
+        said=ahead.values["this deployment"],
+        beats=ahead.beats,
+        gain=(random - shared) / (random - min(alone)),
+        guarantee=worst_guarantee([ours]),
+        least=LEAST_GAIN,
+    )
+
+
+def _configured(task: Task) -> CollaborativeConfig:
+    """The configuration of a deployment that does what a run with noise on each reward does."""
+    stage = stage_of(task.world)
+    return CollaborativeConfig(
+        "study",
+        stage.world.arms,
+        FeatureConfig(stage.world.feature_dimension),
+        CollaborationConfig(algorithm=task.policy),  # type: ignore[arg-type]
+        release=ContinualConfig(
+            mechanism="noisy-reward", epsilon=task.epsilon, rewards_per_user=task.world.events // stage.world.users
+        ),
+    )
 
 
 EXPERIMENTS = (

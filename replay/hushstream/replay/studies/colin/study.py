@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure, privacy_columns
 from hushstream.replay.experiments.rows import Progress as Told
-from hushstream.replay.experiments.systems import line, sound_epsilon
+from hushstream.replay.experiments.systems import foretold_worlds, line, sound_epsilon
 from hushstream.replay.studies.colin import audits
 from hushstream.replay.studies.colin.audits import audit_config
 from hushstream.replay.studies.colin.experiments import (
     EXPERIMENTS,
+    foretold,
     plain_task,
     private_task,
     run_shared,
@@ -197,6 +199,7 @@ STUDY = Study(
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
     joining=run_shared,
     audits=audits.rows,
     audit_config=audit_config,

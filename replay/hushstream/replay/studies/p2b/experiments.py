@@ -31,7 +31,6 @@ from hushstream.replay.logged.evaluate import policy_values, replay_value, thinn
 from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.models import expected_rewards
 from hushstream.replay.runners.to_end import play_all
-from hushstream.replay.studies.p2b import features
 from hushstream.replay.studies.p2b.play import (
     COLD,
     WARM_NONPRIVATE,
@@ -488,20 +487,6 @@ EXPERIMENTS = (
         "the demo's shop",
         run_epsilons,
         (Curve(title="Gain over own learning by epsilon", values=("gain",), across="epsilon_asked", log="x"),),
-    ),
-    Experiment(
-        features.FORECAST,
-        features.FORECAST_TITLE,
-        "hushstream's linear sums",
-        features.run_forecast,
-        (
-            Curve(
-                title="Gain by forecast against gain by simulation",
-                values=("gain", "forecast", "assumed_low", "assumed_high"),
-                across="gain",
-                where={"form": "features"},
-            ),
-        ),
     ),
     Experiment(
         FIG3,

@@ -16,7 +16,7 @@ from hushstream.replay.studies.p2b.audits import MECHANISMS, audit, audit_config
 from hushstream.replay.studies.p2b.bench import compute_rows
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, ShownEvaluation, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
-from hushstream.replay.studies.p2b.features import run_features
+from hushstream.replay.studies.p2b.features import run_features, run_forecast
 from hushstream.replay.studies.p2b.play import Line, Point, play
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.study import Progress, Study
@@ -97,6 +97,7 @@ STUDY = Study(
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    forecast=run_forecast,
     joining=run_features,
     audits=audits.rows,
     audit_config=audit_config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,18 @@ from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
-from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
+from hushstream.replay.experiments.systems import NAME, foretold_worlds, line, sound_epsilon
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.pdap.audits import audit_config, rows
 from hushstream.replay.studies.pdap.bench import pdap_rows, pdap_stream_rows
-from hushstream.replay.studies.pdap.experiments import EXPERIMENTS, PaperTask, paper_guarantee, play_paper, run_sharing
+from hushstream.replay.studies.pdap.experiments import (
+    EXPERIMENTS,
+    PaperTask,
+    foretold,
+    paper_guarantee,
+    play_paper,
+    run_sharing,
+)
 from hushstream.replay.studies.pdap.own import own_vendors
 from hushstream.replay.studies.pdap.play import SOURCE, Task, guarantee_of, play
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
@@ -98,6 +106,7 @@ STUDY = Study(
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
     joining=run_sharing,
     audits=rows,
     audit_config=audit_config,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K, TMC2007
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
-from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
+from hushstream.replay.experiments.systems import NAME, foretold_worlds, line, sound_epsilon
 from hushstream.replay.studies.pdol.audits import audit_config, rows
 from hushstream.replay.studies.pdol.bench import pdol_rows, pdol_stream_rows
 from hushstream.replay.studies.pdol.experiments import (
@@ -17,6 +18,7 @@ from hushstream.replay.studies.pdol.experiments import (
     NODES,
     PAPER,
     as_printed,
+    foretold,
     gossip_config,
     play_gossip,
     run_sharing,
@@ -122,6 +124,7 @@ STUDY = Study(
     plays=lambda made: made is RecordStream,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
     joining=run_sharing,
     audits=rows,
     audit_config=audit_config,

@@ -234,6 +234,39 @@ def _weights(draw: np.random.Generator, dimension: int) -> npt.NDArray[np.float6
     return weights
 
 
+def dense_synthetic(
+    *, records: int = 8_000, dimension: int = 20, nodes: int = 16, apart: float = 0.0, seed: int = 0, part: int = 0
+) -> tuple[RecordStream, npt.NDArray[np.float64]]:
+    """Dense records: normal features, and a logistic label whose log-odds have the standard deviation 3.
+
+    The second result is the chance of the label 1, (m,).
+
+    Args:
+        records: m, dealt evenly.
+        dimension: n, without the constant feature.
+        nodes: M.
+        apart: share of the variance of log-odds that is due to weights of the node alone.
+        seed: seed of the weights and of everything else.
+        part: another number draws other records of the same weights.
+
+    Raises:
+        WorldError: an option is out of range.
+    """
+    require_number("dense-synthetic", "records", records, 1, 10_000_000)
+    require_number("dense-synthetic", "dimension", dimension, 2, 10_000)
+    require_number("dense-synthetic", "apart", apart, 0.0, 1.0)
+    owners = deal(records, nodes, "even", seed)
+    drawn = Draws(seed, "dense-weights").generator()
+    common, own = drawn.standard_normal(dimension), drawn.standard_normal((nodes, dimension))
+    weights = 3 * (np.sqrt(1 - apart) * common + np.sqrt(apart) * own) / np.sqrt(dimension)
+    draw = Draws(seed, f"dense-records-{part}").generator()
+    found = draw.standard_normal((records, dimension))
+    chances = 1 / (1 + np.exp(-(found * weights[owners]).sum(axis=1)))
+    signed = np.where(draw.random(records) < chances, 1, -1)
+    ends, indices = dimension * np.arange(records + 1), np.tile(np.arange(dimension), records)
+    return make_stream("dense-synthetic", ends, indices, found.ravel(), signed, dimension, owners, nodes), chances
+
+
 def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str | None = None) -> RecordStream:
     """MovieLens-100K: the label says whether a user likes a film. Users are dealt to nodes, so each node has its own.
 
