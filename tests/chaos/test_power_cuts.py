@@ -12,6 +12,7 @@ would be without a cut, nothing lost, no record that counts twice and no noise t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -83,27 +84,37 @@ class Machine:
         victim, torn = draw.choice(kinds), draw.random() < 0.5
         step = draw.choice(self._schedule.steps_of(victim))
         fault = self._schedule.Fault("cut", step, draw.randint(1, 2), draw.randrange(3))
+        others = [await self.deployments[kind].bystander() for kind in kinds if kind != victim]
+        # All at once: whoever outlived the broker for a moment would notice it, and end by itself.
+        pids = [*(worker.pid for worker in others), bench.broker_pid]
         try:
-            armed = await self.deployments[victim].cut(fault, [bench.broker_pid])
+            armed = await self.deployments[victim].cut(fault, pids)
         except self._faults.TooFewLeft:
+            await self._end(others)
             await self.hold(victim)
             return ""
-        others = [await self.deployments[kind].bystander() for kind in kinds if kind != victim]
         met = await asyncio.wait((armed.exited,), timeout=patience(STEP_SECONDS))
         if not met[0]:
             # A step that comes at intervals may not come again before the inputs end: the power is cut all the same.
             step = "any step"
-            os.kill(bench.broker_pid, signal.SIGKILL)
-        for worker in (armed, *others):
-            worker.kill()
-            code = await worker.exit_code()
-            assert code == -signal.SIGKILL, worker.log.read_text(encoding="utf-8")[-3000:]
+        await self._end([armed, *others], *(() if met[0] else (bench.broker_pid,)))
         assert await bench.broker_exited() == -signal.SIGKILL
         if torn:
             with (self._data / "broker.sqlite-wal").open("ab") as log:
                 log.write(draw.randbytes(draw.randrange(1, 10_000)))
         await bench.start_broker()
         return f"{victim} at {step}{', torn' if torn else ''}"
+
+    async def _end(self, workers: list[Any], *pids: int) -> None:
+        """Kill workers and other processes, and see that none of these workers ended in another way."""
+        for worker in workers:
+            worker.kill()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for worker in workers:
+            code = await worker.exit_code()
+            assert code == -signal.SIGKILL, worker.log.read_text(encoding="utf-8")[-3000:]
 
     async def hold(self, kind: str) -> None:
         """Let a deployment fold the rest, and hold it to its promises."""
