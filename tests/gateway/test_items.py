@@ -182,7 +182,7 @@ async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -
 
         await tab.visit(f"{base}/catalogue")
         await tab.evaluate(_OFFERED)
-        await says("The caller may not change the catalogue")
+        await says("The caller is no operator")
         await tab.evaluate(f"document.getElementById('token').value = '{OPERATOR}'")
         await tab.evaluate(_OFFERED)
         await says("boots: offered since version 1.")

@@ -69,11 +69,15 @@ class Browser:
     async def open(self, path: Path, width: int, scheme: str) -> None:
         """Show a file at a width, in a colour scheme, and wait until its fonts are there."""
         await self._ask("Page.setBypassCSP", enabled=True)
+        await self.look_as(width, scheme)
+        await self.visit(path.as_uri())
+
+    async def look_as(self, width: int, scheme: str) -> None:
+        """Show pages at a width, in a colour scheme."""
         await self._ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
         )
         await self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await self.visit(path.as_uri())
 
     async def visit(self, url: str) -> None:
         """Show a page, and wait until its fonts are there."""

@@ -35,7 +35,7 @@ def document(served: Served) -> dict[str, Any]:
     """The document of one conversation; it is the same for every deployment that has it."""
     models: list[type[BaseModel]] = []
     for call in served.calls:
-        models += [model for model in (call.asked, call.answered) if model not in models]
+        models += [model for model in (call.asked, call.answered) if model is not None and model not in models]
     _, schemas = models_json_schema(
         [(model, "validation" if model in _asked(served) else "serialization") for model in models],
         ref_template=_REFERENCE,
@@ -43,12 +43,18 @@ def document(served: Served) -> dict[str, Any]:
     components = {**schemas["$defs"], "Problem": problem_schema()}
     paths: dict[str, Any] = {}
     for call in served.calls:
-        paths[call.path] = {"post": _one(call)}
+        if call.asked is None:
+            answered = _answered(call.summary, _reference(call.answered.__name__))
+            paths[call.path] = {
+                "get": _look(call.name, call.summary, answered, (*EVERY_CALL, *call.problems), call.about)
+            }
+            continue
+        paths[call.path] = {"post": _one(call, call.asked)}
         if call.for_operators:
             now = _answered("All items, also retired ones", {"type": "object"})
             paths[call.path]["get"] = _look(f"{call.name}_now", "What it is now", now)
         else:
-            paths[call.batch_path] = {"post": _many(call)}
+            paths[call.batch_path] = {"post": _many(call, call.asked)}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
@@ -61,16 +67,16 @@ def document(served: Served) -> dict[str, Any]:
     }
 
 
-def _asked(served: Served) -> set[type[BaseModel]]:
+def _asked(served: Served) -> set[type[BaseModel] | None]:
     return {call.asked for call in served.calls}
 
 
-def _one(call: Call) -> dict[str, Any]:
+def _one(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
     return {
         "operationId": call.name,
         "summary": call.summary,
         "description": call.about,
-        "requestBody": _body(_reference(call.asked.__name__)),
+        "requestBody": _body(_reference(asked.__name__)),
         "responses": {
             "200": _answered(call.summary, _reference(call.answered.__name__)),
             **problems_of((*EVERY_CALL, *EVERY_BODY, *call.problems)),
@@ -78,13 +84,13 @@ def _one(call: Call) -> dict[str, Any]:
     }
 
 
-def _many(call: Call) -> dict[str, Any]:
+def _many(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
     outcome = {"anyOf": [_reference(call.answered.__name__), _reference("Problem")]}
     return {
         "operationId": f"{call.name}_batch",
         "summary": f"{call.summary}: many requests at once",
         "description": "Each request gets its own answer, or a problem with a code.",
-        "requestBody": _body(_list_under("requests", _reference(call.asked.__name__), 1)),
+        "requestBody": _body(_list_under("requests", _reference(asked.__name__), 1)),
         "responses": {
             "200": _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1)),
             **problems_of((*EVERY_CALL, *EVERY_BODY)),
@@ -115,8 +121,11 @@ def get_paths(names: Collection[str] | None = None) -> dict[str, Any]:
     }
 
 
-def _look(name: str, summary: str, good: Mapping[str, Any], codes: Iterable[str] = EVERY_CALL) -> dict[str, Any]:
-    return {"operationId": name, "summary": summary, "responses": {"200": good, **problems_of(codes)}}
+def _look(
+    name: str, summary: str, good: Mapping[str, Any], codes: Iterable[str] = EVERY_CALL, about: str = ""
+) -> dict[str, Any]:
+    said = {"summary": summary, **({"description": about} if about else {})}
+    return {"operationId": name, **said, "responses": {"200": good, **problems_of(codes)}}
 
 
 def _reference(name: str) -> dict[str, Any]:

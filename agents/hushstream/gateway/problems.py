@@ -84,7 +84,7 @@ _TABLE = (
     ProblemKind(
         "not-an-operator",
         403,
-        "The caller may not change the catalogue",
+        "The caller is no operator",
         "Send `Authorization: Bearer TOKEN` with a token of the gateway's `operators_file`.",
     ),
     ProblemKind(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.resources import files
-from typing import Any, ClassVar
+from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -71,7 +71,7 @@ _PAGES_OF_OPERATORS = {
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A path for POST.
+    """A path of a call.
 
     Attributes:
         name: the name of its call in metrics.
@@ -80,15 +80,16 @@ class _Posted:
         reply: answers a parsed body, for a caller.
         retired: whether it belongs to the retired personaliser's protocol.
         for_operators: whether only operators may call it.
+        method: how it is called.
     """
 
-    method: ClassVar[str] = "POST"
     name: str
     is_feedback: bool
     body: type[BaseModel] | None
     reply: Callable[[Any, str], Awaitable[web.Response | bytes]]
     retired: bool = False
     for_operators: bool = False
+    method: str = "POST"
 
 
 class GatewayServer(HttpServer[_Posted]):
@@ -137,7 +138,10 @@ class GatewayServer(HttpServer[_Posted]):
         for call in answers.calls:
             answer, operated = answers.answer_of(call), call.for_operators
             one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
-            self._posted[call.path] = _Posted(call.name, call.is_feedback, call.asked, one, for_operators=operated)
+            method = "GET" if call.asked is None else "POST"
+            self._posted[call.path] = _Posted(
+                call.name, call.is_feedback, call.asked, one, for_operators=operated, method=method
+            )
             if not operated:
                 batch = _batch_of(call, settings.batch_requests)
                 self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)

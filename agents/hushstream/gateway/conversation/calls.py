@@ -64,7 +64,7 @@ class Call:
         name: the name below ``/v1``, and in metrics.
         summary: one line about the call.
         about: further explanation.
-        asked, answered: the models of a request and of its answer.
+        asked, answered: the models of a request and of its answer; a call that asks nothing is a GET.
         problems: the codes of its problems, besides those of every call.
         is_feedback: whether it is feedback. The number of such requests is content, so public metrics must not count
             them.
@@ -74,7 +74,7 @@ class Call:
     name: str
     summary: str
     about: str
-    asked: type[Asked]
+    asked: type[Asked] | None
     answered: type[Answered]
     problems: tuple[str, ...]
     is_feedback: bool = False

@@ -23,6 +23,7 @@ from hushstream.features.checks import FeatureError
 from hushstream.features.kinds import Outcome
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.catalogue import CATALOGUE, CatalogueAnswered, CatalogueAsked, put, whole
+from hushstream.gateway.conversation.overview import OVERVIEW, Overview, OverviewAnswered
 from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import Problem
@@ -213,7 +214,7 @@ async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> No
 class DecisionAnswers(Answers):
     """See `Answers`."""
 
-    calls = (DECIDE, RANK, SHOWN, REWARD, CATALOGUE)
+    calls = (DECIDE, RANK, SHOWN, REWARD, CATALOGUE, OVERVIEW)
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
@@ -234,7 +235,9 @@ class DecisionAnswers(Answers):
             SHOWN: self.shown,
             REWARD: self.reward,
             CATALOGUE: self.change,
+            OVERVIEW: self.overview,
         }
+        self._overview = Overview(log, system)
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
@@ -252,6 +255,10 @@ class DecisionAnswers(Answers):
     async def change(self, asked: CatalogueAsked) -> CatalogueAnswered:
         """Answer `CATALOGUE`."""
         return await put(self._client.items, asked, self._seconds)
+
+    async def overview(self, _: object) -> OverviewAnswered:
+        """Answer `OVERVIEW`."""
+        return await in_time(self._overview.show(), self._seconds)
 
     def schema(self) -> Mapping[str, Any]:
         """See `Answers`."""

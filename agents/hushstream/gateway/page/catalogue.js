@@ -2,11 +2,11 @@
 
 const field = (id) => document.getElementById(id);
 
-async function ask(body) {
+async function ask(body, path = "/v1/catalogue") {
   const token = field("token").value.trim();
   const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const asked = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
-  const answer = await fetch("/v1/catalogue", asked);
+  const answer = await fetch(path, asked);
   const found = await answer.json();
   if (!answer.ok) throw new Error(`${found.title}. ${found.errors ? found.errors.map((one) => `${one.pointer}: ${one.detail}`).join("; ") : found.detail}`);
   return found;
@@ -29,6 +29,49 @@ async function change(body, done) {
   const { version } = await ask(body);
   said(`${done} since version ${version}.`);
   await show();
+}
+
+function rowOf(cells) {
+  const made = document.createElement("tr");
+  for (const [label, text] of Object.entries(cells)) {
+    const cell = made.insertCell();
+    cell.dataset.label = label;
+    cell.textContent = text;
+  }
+  return made;
+}
+
+const some = (number) => Math.max(0, Math.round(number)).toLocaleString("en");
+const signed = (number) => (number < 0 ? "\u2212" : "+") + Math.abs(number).toFixed(4);
+const cost = (one) => `epsilon ${Number(one.epsilon.toPrecision(4))}, delta ${one.delta.toExponential(2)}`;
+
+function comparison(one) {
+  const known = one.difference !== null;
+  return rowOf({
+    Over: one.over,
+    Difference: known ? `${signed(one.difference)} (${signed(one.low)} to ${signed(one.high)})` : "hidden by the noise",
+    Counted: `about ${some(one.counted)}`,
+    Needed: one.needed === null ? "no number is enough" : one.needed <= one.counted ? "no more" : `about ${some(one.needed)}`,
+  });
+}
+
+function paid(one) {
+  const left = one.releases_left === null ? "any number more" : `${some(one.releases_left)} more a partition`;
+  return rowOf({
+    Budget: `${one.unit}: ${cost(one.limit)}`,
+    Paid: cost(one.paid),
+    Left: one.left.epsilon || one.left.delta ? cost(one.left) : "nothing: all that is planned was paid",
+    Released: `${some(one.releases)} ${one.released}, ${left}`,
+  });
+}
+
+// Released figures alone, for an operator.
+async function look() {
+  const { measurement, budget } = await ask(undefined, "/v1/overview");
+  field("measurement").replaceChildren(...(measurement ? measurement.comparisons.map(comparison) : []));
+  field("about").textContent = measurement ? measurement.about : "This deployment measures nothing (`measurement`).";
+  field("budget").replaceChildren(...budget.map(paid));
+  field("overview").hidden = false;
 }
 
 function row(one) {
@@ -59,7 +102,10 @@ async function put() {
   field("put").reset();
 }
 
-field("token").addEventListener("change", () => attempt(show));
+field("token").addEventListener("change", () => attempt(async () => {
+  await show();
+  await look();
+}));
 field("put").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(put);

@@ -2,6 +2,12 @@
 
 import { Gateway, type CallOptions } from "./gateway.js";
 
+/** A privacy cost, (epsilon, delta), under zero-out. */
+export interface Amount {
+  epsilon: number;
+  delta: number;
+}
+
 /** What became of the items. */
 export interface CatalogueAnswered {
   /** Version of the catalogue with all of them. */
@@ -19,6 +25,22 @@ export interface CatalogueAsked {
   items?: ItemPut[];
   /** Ids that are shown no more. */
   retire?: string[];
+}
+
+/** What users with the shared model earn, compared with others. */
+export interface Comparison {
+  /** What it is compared with. */
+  over: string;
+  /** How much more a decision earns; null while the noise hides it. */
+  difference: number | null;
+  /** Lower end of its 95 % confidence interval. */
+  low: number | null;
+  /** Upper end of its 95 % confidence interval. */
+  high: number | null;
+  /** Noised number of decisions counted so far, on both sides. */
+  counted: number;
+  /** About how many decisions exclude 0 if the difference stays; null if no number does. */
+  needed: number | null;
 }
 
 /** The item to show. */
@@ -61,6 +83,36 @@ export interface ItemPut {
   title?: string;
   /** Its public features by name, as declared. */
   features?: Record<string, unknown>;
+}
+
+/** The A/B measurement, of its newest releases. */
+export interface Measured {
+  comparisons: Comparison[];
+  /** How to read it, or why there is nothing yet. */
+  about: string;
+}
+
+/** What the shared model brings, and what was paid for it. */
+export interface OverviewAnswered {
+  /** Null in a deployment that measures nothing. */
+  measurement: Measured | null;
+  budget: Paid[];
+}
+
+/** What one privacy unit has paid, at most, and what it may pay. */
+export interface Paid {
+  /** Who or what pays. */
+  unit: string;
+  limit: Amount;
+  paid: Amount;
+  /** The largest further charge that fits. */
+  left: Amount;
+  /** What is released on a charge, in words. */
+  released: string;
+  /** How many such releases the ledger holds. */
+  releases: number;
+  /** How many more a partition can make; null: any number, each pays for itself. */
+  releases_left: number | null;
 }
 
 /** The items to show, the first one first. */
@@ -249,6 +301,11 @@ export class DecisionClient extends Gateway {
   /** What it is now */
   catalogueNow(options?: CallOptions): Promise<Record<string, unknown>> {
     return this.read("/v1/catalogue", options);
+  }
+
+  /** What the shared model brings, and what was paid (operators). Released figures alone: no click moves them before a release does. */
+  overview(options?: CallOptions): Promise<OverviewAnswered> {
+    return this.read("/v1/overview", options);
   }
 
   /** The items that requests may name */

@@ -396,8 +396,30 @@ class Report(Protocol):
         """Plain values under stable keys."""
 
 
+class Compared(NamedTuple):
+    """One comparison of what a model brings.
+
+    Attributes:
+        over: what it is compared with, in words.
+        difference: how much more a decision earns; None while the noise hides it.
+        interval: of the difference, 95 %; None where it is.
+        counted: noised number of decisions behind it.
+        needed: about how many let the interval exclude 0 if the difference stays, or a rate be told from the noise
+            where there is no difference; None if no number does.
+    """
+
+    over: str
+    difference: float | None
+    interval: tuple[float, float] | None
+    counted: float
+    needed: float | None
+
+
 class MeasurementReport(Report, Protocol):
     """A comparison of what a model brings with what is shown or known without it."""
+
+    def comparisons(self) -> Sequence[Compared]:
+        """The figures, by what the model is compared with."""
 
     @property
     def exit_code(self) -> int:

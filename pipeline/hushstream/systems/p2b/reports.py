@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
-from hushstream.engine.declare.declaration import EVERYBODY, Ended
+from hushstream.engine.declare.declaration import EVERYBODY, Compared, Ended
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.records import MODEL_PARTS, PART
 from hushstream.engine.release_parts import PartSets
@@ -131,6 +131,15 @@ class LiftReport:
             return 0 if self.found.certain else 1
         return 0 if all(self.found.over(control) is not None for control in controls_of(self.settings)) else 1
 
+    def comparisons(self) -> Sequence[Compared]:
+        """See `MeasurementReport.comparisons`."""
+        found = self.found
+        if isinstance(found, AnswersLift):
+            more = found.decisions_more
+            needed = None if more is None else found.decisions + more
+            return [Compared("what was shown", found.lift, found.interval, found.decisions, needed)]
+        return [_compared(found, control) for control in controls_of(self.settings)]
+
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; null if too little was counted."""
         found, paid = self.found, {"epsilon_micro": self.epsilon_micro, "delta_units": str(self.delta_units)}
@@ -160,6 +169,15 @@ class LiftReport:
         price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
         lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
         return "\n".join(lines) + "\n"
+
+
+def _compared(found: Lift, control: Group) -> Compared:
+    over, counted = found.over(control), found.counted[Group.MODEL] + found.counted[control]
+    if over is None:
+        return Compared(SHOWN[control], None, None, counted, counted + found.more(Group.MODEL) + found.more(control))
+    interval = (over.difference - over.ci95, over.difference + over.ci95)
+    needed = None if over.decisions_more is None else counted + over.decisions_more
+    return Compared(SHOWN[control], over.difference, interval, counted, needed)
 
 
 def _groups_lines(found: Lift, controls: Sequence[Group]) -> Iterator[str]:
