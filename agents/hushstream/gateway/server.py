@@ -142,8 +142,8 @@ class GatewayServer(HttpServer[_Posted]):
             self._posted[call.path] = _Posted(
                 call.name, call.is_feedback, call.asked, one, for_operators=operated, method=method
             )
-            if not operated:
-                batch = _batch_of(call, settings.batch_requests)
+            if not operated and call.asked is not None:
+                batch = _batch_of(call.asked, settings.batch_requests)
                 self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)
 
     def _call_of(self, request: web.BaseRequest) -> _Posted | None:
@@ -258,12 +258,10 @@ class _Batch(BaseModel):
     requests: list[Any]
 
 
-def _batch_of(call: Call, most: int) -> type[_Batch]:
+def _batch_of(asked: type[BaseModel], most: int) -> type[_Batch]:
     """The model of a batch: up to ``most`` requests of one call."""
-    of: Any = list[call.asked]  # type: ignore[name-defined]  # a type that is known when it runs
-    return create_model(
-        f"{call.asked.__name__}Batch", __base__=_Batch, requests=(of, Field(min_length=1, max_length=most))
-    )
+    of: Any = list[asked]  # type: ignore[valid-type]  # a type that is known when it runs
+    return create_model(f"{asked.__name__}Batch", __base__=_Batch, requests=(of, Field(min_length=1, max_length=most)))
 
 
 def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
