@@ -495,6 +495,90 @@ def change_of(older: ModelTable, newer: ModelTable) -> ModelChange:
     )
 
 
+class SimilarItem(NamedTuple):
+    """An item beside another one.
+
+    Attributes:
+        item: of the two the one that is compared.
+        distance: root mean square of the differences of their effects over all cells, in rewards a decision.
+        noise: the distance that two items with equal effects have by the uncertainty of both, in the mean square.
+        told_apart: whether the effects differ by more than that, at the 95 % level.
+    """
+
+    item: ShownItem
+    distance: float
+    noise: float
+    told_apart: bool
+
+    def __str__(self) -> str:
+        """One line."""
+        said = "" if self.told_apart else "; the noise hides whether they differ"
+        return f"{self.item.called}: {self.distance:.4f} apart, of equal ones {self.noise:.4f}{said}"
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarItems:
+    """The items that the visits of a released model like most as they like another one: post-processing of a release.
+
+    Attributes:
+        item: the item.
+        version: of the model.
+        found: the most similar ones, the nearest first.
+        private_as_stated: False if a release behind the model was made under a seeded key.
+    """
+
+    item: ShownItem
+    version: int
+    found: tuple[SimilarItem, ...]
+    private_as_stated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        found = [{**one._asdict(), "item": one.item.item} for one in self.found]
+        rest = {"version": self.version, "private_as_stated": self.private_as_stated}
+        return {"item": self.item.item, "similar": found, **rest}
+
+    def as_text(self) -> str:
+        """The items, one a line."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        lines.append(f"Most like {self.item.called}, by what visits prefer (version {self.version} of the model)")
+        return "\n".join([*lines, *(f"  {one}" for one in self.found)]) + "\n"
+
+
+def similar_to(table: ModelTable, item: str, most: int) -> SimilarItems:
+    """The offered items whose effects are nearest to those of an item; how much each is rewarded overall is left out.
+
+    Of two items with equal effects, the sum over C cells of squared differences over their variances is about
+    chi-squared with C degrees of freedom, and smaller where the model shrinks effects towards 0. So items that are
+    alike are told apart in at most some 5 % of cases. The quantile is that of Wilson and Hilferty (PNAS 1931).
+
+    Raises:
+        HushstreamError: the version has no such item.
+    """
+    places = {one.item: row for row, one in enumerate(table.items)}
+    if item not in places:
+        raise HushstreamError(
+            f"model: expected an item of version {table.version}, got another; `model show` lists them"
+        )
+    row, cells = places[item], len(table.cells)
+    squares = (table.effects - table.effects[row]) ** 2
+    variances = table.deviations**2 + table.deviations[row] ** 2
+    bound = cells * (1 - 2 / (9 * cells) + NormalDist().inv_cdf(0.95) * math.sqrt(2 / (9 * cells))) ** 3
+    apart = (squares / variances).sum(axis=1) > bound
+    others = [other for other, one in enumerate(table.items) if other != row and not one.retired]
+    nearest = sorted(others, key=lambda other: float(squares[other].sum()))[:most]
+    found = [
+        SimilarItem(
+            table.items[other],
+            math.sqrt(float(squares[other].mean())),
+            math.sqrt(float(variances[other].mean())),
+            bool(apart[other]),
+        )
+        for other in nearest
+    ]
+    return SimilarItems(table.items[row], table.version, tuple(found), table.private_as_stated)
+
+
 def read_model(
     system: P2BSystem, values: Iterable[bytes], version: int | None = None, catalogue: Catalogue | None = None
 ) -> ModelTable:

@@ -28,6 +28,7 @@ from hushstream.engine.declare.declaration import (
     MeasurementView,
     ModelView,
     Note,
+    Report,
     Succession,
     System,
     Words,
@@ -391,9 +392,16 @@ def declare(core: P2BSystem) -> System:
             _change_of,
             lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
             drawn=True,
+            similar=_similar if config.release.form == "features" else None,
         ),
         measurement=MeasurementView((LIFT.name,), partial(_read_lift, system=core)) if core.counts_lift else None,
     )
+
+
+def _similar(table: Any, item: str, most: int) -> Report:
+    from hushstream.systems.p2b.reports import similar_to
+
+    return similar_to(table, item, most)
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:

@@ -58,6 +58,26 @@ def model_diff(
     show(found.as_json(), json, found.as_text())
 
 
+@model_app.command(name="similar")
+@as_operator
+def model_similar(
+    place: Place,
+    item: Annotated[str, typer.Argument(help="Id of an item.")],
+    version: Annotated[int | None, typer.Option(min=1, help="Number of the version (default: the newest).")] = None,
+    most: Annotated[int, typer.Option(min=1, help="How many to show.")] = 5,
+    json: AsJson = False,
+) -> None:
+    """Show which items visits prefer as they prefer another one, by a released model; needs no key, costs nothing.
+
+    It says where the noise hides whether two items differ.
+    """
+    view, read = _released(place, json)
+    if view.similar is None:
+        raise HushstreamError(f"model: expected declared features (p2b, `features`), got {place.system.kind} without")
+    found = view.similar(read(version), item, most)
+    show(found.as_json(), json, found.as_text())
+
+
 @model_app.command(name="export")
 @as_operator
 def model_export(
