@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 import signal
 import socket
 import sqlite3
@@ -191,6 +192,16 @@ async def test_a_full_disk_refuses_records_with_the_code_that_clients_retry_and_
         assert await values(broker.bootstrap, "t") == [(n, b"x" * 8_000) for n in range(taken)]
         writer.execute("PRAGMA max_page_count=100000").fetchone()
         assert (await produced(8_000)).base_offset == taken
+
+
+async def test_a_disk_that_is_full_at_the_start_is_named_as_that(tmp_path: Path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(BrokerStartError, match=r"the disk refuses what is written .*; make room on it"):
+            await kept(tmp_path).start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_one_broker_works_on_a_folder_and_only_on_data_of_its_version(tmp_path: Path):

@@ -156,8 +156,13 @@ class Disk:
                 self._writer, self._reader = self._connect(opened), self._connect(opened)
                 self._check()
             except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                    raise BrokerStartError(self._no_room(error)) from None
                 raise BrokerStartError(f"{self._folder / FILE}: expected a broker's data, got: {error}") from None
             self._opened = opened.pop_all()
+
+    def _no_room(self, error: sqlite3.Error) -> str:
+        return f"{self._folder}: the disk refuses what is written ({error}); make room on it"
 
     def _connect(self, opened: ExitStack) -> sqlite3.Connection:
         made = sqlite3.connect(self._folder / FILE, isolation_level=None, check_same_thread=False)
@@ -230,7 +235,7 @@ class Disk:
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
-            return self._told(f"{self._folder}: the disk refuses what is written ({error}); make room on it")
+            return self._told(self._no_room(error))
         return self._told("")
 
     def _told(self, refused: str) -> str:

@@ -88,10 +88,8 @@ def not_free(flag: str, port: int, error: OSError) -> Exception:
     """The refusal of a port that another program has; any other error as it is."""
     if error.errno not in (errno.EADDRINUSE, errno.EACCES):
         return error
-    return HushstreamError(
-        f"{flag}: expected a free port on {HOST}, got {port}, which is not available ({error.strerror}); name another "
-        "one, or 0 for any"
-    )
+    came = f"{port}, which is not available ({error.strerror})"
+    return HushstreamError(f"{flag}: expected a free port on {HOST}, got {came}; name another one")
 
 
 BROKER_START_SECONDS = 60.0
