@@ -339,7 +339,8 @@ def test_what_is_cut_out_of_usual_records_is_what_the_codec_reads(monkeypatch):
     numbers, rows, clicks = [], [], []
     for event_id, user in named:
         who = {"event_id": event_id, "user": user}
-        numbers += [event(**who), event(**who, baseline=1)]
+        numbers += [event(**who), event(**who, eligible=b"\1\0"), event(**who, baseline=K - 1, after_click=2**40)]
+        numbers += [event(**who, after_click=after_click) for after_click in (0, 63, 64, 2**61, 2**62, 2**63 - 1)]
         rows += [encode("FeatureContext", {**row, **who}), encode("FeatureContext", {**row, **who, "line": "cold"})]
         clicks += [feedback(**who, arm=arm) for arm in (0, 63, 64, 127, 128, 8191, 8192, -1, 2**31 - 1)]
         clicks += [
@@ -370,3 +371,11 @@ def test_what_is_cut_out_of_usual_records_is_what_the_codec_reads(monkeypatch):
     monkeypatch.setattr(context_columns._Usual, "cut", lambda usual, value: None)
     monkeypatch.setattr(feedback_columns, "_cut", lambda value: None)
     assert cut == read()
+
+
+@pytest.mark.parametrize("change", [{"baseline": K}, {"baseline": -2}, {"after_click": -2}])
+def test_a_number_that_no_context_may_have_is_refused_where_it_is_cut_out(change):
+    found = gather_contexts(log(event(), event("f", **change), event("g", baseline=0, after_click=7)), D, K)
+    assert found.event_ids == ["e", "g"]
+    assert (found.baselines, found.after_clicks) == ([-1, 0], [-1, 7])
+    assert len(found.rejects) == 1

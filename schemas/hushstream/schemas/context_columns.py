@@ -130,44 +130,60 @@ def _take_decoded(gatherer: _ContextGatherer, records: Sequence[LogRecord], expe
             gatherer.forget(offset, timestamp_ms, fields)
 
 
-# Most records differ in their ids and their context alone, so these are cut out; the codec reads every other record.
+# Most records differ in their ids, their context, baseline and click alone: these are cut out, and all others decoded.
 
-_Cut = tuple[str, str, bytes]
-"""The event id, the user and the context of a record."""
+_Cut = tuple[str, str, bytes, int, int]
+"""Event id, user, context, baseline and after_click of a record."""
 
-_SHORT = 64
-"""A length below this is one byte in Avro: its double."""
+_SHORT = 128
+"""A byte below this is a whole number of Avro: twice the length of a text, or a number in zigzag form."""
+
+_NEITHER = b"\x01\x01"
+"""No baseline and no click, -1 each."""
 
 
 class _Usual(NamedTuple):
-    """What surrounds event id, user and context in a record with the usual values of all other fields."""
+    """What surrounds the parts of a record that are cut out: its head, what precedes the context, what follows it."""
 
     head: bytes
     track: str
     before: bytes
+    width: int
     after: bytes
-    end: int
 
     def cut(self, value: bytes) -> _Cut | None:
-        """The parts of a record, with ids not yet checked; None if it deviates in anything else."""
-        stop = len(value) - self.end
-        if stop <= HEADER_BYTES:
-            return None
+        """The parts of a record, which are not yet checked; None if it deviates in anything else."""
         start = HEADER_BYTES + 1
-        middle = start + (value[HEADER_BYTES] >> 1)
-        if middle >= stop or not middle - start < _SHORT > stop - middle - 1:
+        if len(value) <= start or not value.startswith(self.head):
             return None
+        middle = start + (value[HEADER_BYTES] >> 1)
+        if middle >= len(value) or (value[HEADER_BYTES] | value[middle]) & (_SHORT | 1):
+            return None
+        stop = middle + 1 + (value[middle] >> 1)
         context = stop + len(self.before)
-        if not (
-            value.startswith(self.head)
-            and value[HEADER_BYTES] == 2 * (middle - start)
-            and value[middle] == 2 * (stop - middle - 1)
-            and value[stop:context] == self.before
-            and value.endswith(self.after)
-        ):
+        last = context + self.width + len(self.after)
+        if not value.startswith(self.before, stop) or not value.startswith(self.after, context + self.width):
+            return None
+        rest = value[last:]
+        numbers = (-1, -1) if rest == _NEITHER else _two_numbers(rest)
+        if numbers is None:
             return None
         ids = value[start:stop].decode("latin-1")
-        return ids[: middle - start], ids[middle - start + 1 :], value[context : len(value) - len(self.after)]
+        names = ids[: middle - start], ids[middle - start + 1 :]
+        return *names, value[context : context + self.width], *numbers
+
+
+def _two_numbers(rest: bytes) -> tuple[int, int] | None:
+    """The numbers that two fields of 63 bits at most hold; None if there are others, more or fewer."""
+    found, number, shift = [], 0, 0
+    for byte in rest:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < _SHORT:
+            found.append((number >> 1) ^ -(number & 1))
+            number = shift = 0
+    whole = len(found) == 2 and rest[-1] < _SHORT and max(found) < 1 << 62
+    return (found[0], found[1]) if whole and len(rest) <= 10 else None
 
 
 @lru_cache(maxsize=64)
@@ -176,9 +192,10 @@ def _usual(width: int, digest: bytes | None) -> _Usual:
     name, beside = ("Context", {}) if digest is None else ("FeatureContext", {"features_digest": digest})
     column, track = "context" if digest is None else "row", "private"
     value = encode(name, {"event_id": "", "user": "", column: bytes(width), "line": track, **beside})
-    after = len(digest or b"") + 3
-    before = value[HEADER_BYTES + 2 : len(value) - width - after]
-    return _Usual(value[:HEADER_BYTES], track, before, value[-after:], len(before) + width + after)
+    after = len(value) - len(_NEITHER) - len(digest or b"") - 1
+    return _Usual(
+        value[:HEADER_BYTES], track, value[HEADER_BYTES + 2 : after - width], width, value[after : -len(_NEITHER)]
+    )
 
 
 class _ContextGatherer:
@@ -227,13 +244,14 @@ class _ContextGatherer:
         self.rejects: list[Reject] = []
 
     def events(self, records: Sequence[LogRecord], track: str, cuts: Sequence[_Cut]) -> bool:
-        """Take records that were cut, one event each; False, and nothing is taken, if an id needs a closer look."""
-        event_ids, users, chunks = map(list, zip(*cuts, strict=True))
-        if not (all_plain(event_ids) and all_plain(users)):
+        """Take records that were cut, one event each; False, and nothing is taken, if one needs a closer look."""
+        event_ids, users, chunks, baselines, after_clicks = map(list, zip(*cuts, strict=True))
+        numbers = min(baselines) >= -1 and max(baselines) < self._arms and min(after_clicks) >= -1
+        if not (numbers and all_plain(event_ids) and all_plain(users)):
             return False
         n = len(cuts)
         offsets, times_ms, _ = zip(*records, strict=True)
-        columns = (event_ids, users, [b""] * n, [-1] * n, [-1] * n)
+        columns = (event_ids, users, [b""] * n, baselines, after_clicks)
         self._extend((offsets, times_ms), track, columns, b"".join(chunks), [0] * n)
         return True
 
