@@ -446,7 +446,7 @@ def _colin(name: str, learner: Mapping[str, Any], named: bool = False, **release
     return Variant("colin", name, record)
 
 
-def _pdap(name: str, named: bool = False, **release: Any) -> Variant:
+def _pdap(name: str, named: bool = False, trial: bool = False, **release: Any) -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         contexts, seed = 62, 5
         world = vendors(vendors=2, arms=6, seed=seed)
@@ -460,6 +460,8 @@ def _pdap(name: str, named: bool = False, **release: Any) -> Variant:
         values = configured(PdapOptions(contexts=contexts, config=settings), world)
         for vendor in values["vendors"]:
             vendor["items"] |= {"named": True} if named else {}
+            vendor |= {"declared_rate": 0.01} if trial else {}
+        values |= {"learner": {"clean_share": 0.4}} if trial else {}
         config = parse_config(values)
         loop = Loop(prepare(folder, config))
         yield loop
@@ -761,8 +763,8 @@ VARIANTS = (
     _colin("colin-named", {"algorithm": "colin"}, named=True, window_seconds=6.0),
     _colin("colin-named-learner", {"algorithm": "goblin", "clean_share": 0.4}, named=True, **_NOISY_REWARDS),
     _pdap("pdap-serving", placement="serving"),
-    _pdap("pdap-home", placement="home"),
-    _pdap("pdap-named", named=True, placement="serving"),
+    _pdap("pdap-home", trial=True, placement="home"),
+    _pdap("pdap-named", named=True, trial=True, placement="serving"),
     _pdap("pdap-named-home", named=True, placement="home"),
     _pdol("pdol-released", dimension=130, prediction={"place": "released"}),
     _pdol("pdol-node", release={"mechanism": "negative-digit"}),

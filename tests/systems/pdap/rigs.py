@@ -59,6 +59,12 @@ def make_system(public_dataset: bool = False, **changes: Any) -> PdapSystem:
     return PdapSystem.of(make_config(**changes), public_dataset)
 
 
+def on_trial(named: bool = False, **changes: Any) -> PdapSystem:
+    """The small deployment with vendors on trial: two of five visits are clean."""
+    vendors = tuple(VendorConfig(name, arms, named, 0.3) for name, arms in (("one", 3), ("two", 4)))
+    return make_system(vendors=vendors, clean_share=0.4, **changes)
+
+
 def some_rewards(seed: int, count: int) -> list[Reward]:
     """Outcomes at the root, whose contexts lie in drawn children, with drawn arms and rewards."""
     draw = np.random.default_rng(seed)
@@ -243,14 +249,14 @@ def models_of(system: PdapSystem, batches: Sequence[Sequence[Reward]]) -> list[b
     return [aggregator.genesis, *aggregator.journal]
 
 
-def played(system: PdapSystem, flip: bool) -> VendorLearnerRig:
+def played(system: PdapSystem, flip: bool, events: int = 30) -> VendorLearnerRig:
     """Some events; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
     rig = VendorLearnerRig(system, SECRET)
     draw = np.random.default_rng(5)
     if system.config.named_items:
         for version, item in enumerate("abc", 1):
             rig.item(item, version)
-    for number in range(30):
+    for number in range(events):
         if system.config.named_items and number in (10, 20):
             rig.item("b", 4 + number // 20, offered=number == 20)
         event = f"e{number}"

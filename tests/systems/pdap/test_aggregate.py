@@ -12,7 +12,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.pdap import records
 from hushstream.systems.pdap.algorithm.aggregate import FLOOR, Aggregate, Release
-from hushstream.systems.pdap.algorithm.blocks import Blocks
+from hushstream.systems.pdap.algorithm.blocks import Blocks, block_variances
 from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.cells import ROOT, PdapError
 from hushstream.systems.pdap.records import parse_model, parse_part
@@ -305,3 +305,45 @@ def test_a_release_that_cannot_be_is_a_dead_letter_and_changes_nothing(shops, ri
     assert seen.reasons == ["malformed_release"]
     assert not seen.journals
     assert len(rig.machine.snapshot()) == len(before)
+
+
+# A trial: which vendors share follows from released windows and declared rates alone.
+
+
+def tried(system, windows, *, rate, outcomes=1000, shares=False):
+    """Whether the first vendor shares after each window, whose released sum is of one arm at the root."""
+    aggregate, found = Aggregate(system.config), []
+    aggregate.trial._rates[:], aggregate.trial.shares[:] = rate, shares
+    for total in windows:
+        aggregate.fold(release([0], [0], [outcomes], [total], outcomes))
+        found.append(bool(aggregate.publish().shares[0]))
+    return found
+
+
+@pytest.mark.parametrize(("mean", "epsilon"), [(0.5, 1.0), (0.2, 0.05)])
+def test_a_vendor_opens_and_shuts_where_three_windows_are_as_far_from_its_rate_as_stated(shops, mean, epsilon):
+    system = shops.on_trial(release={"epsilon": epsilon})
+    noise = block_variances(system.config)[0]
+    reach = 2.5 * (mean * (1 - mean) / 3000 + 3 * noise / 3000**2) ** 0.5
+    windows = [round(1000 * mean)] * 3
+    for factor, opens in ((1.01, True), (0.99, False)):
+        assert tried(system, windows, rate=mean - factor * reach) == [False, False, opens]
+        assert tried(system, windows, rate=mean + factor * reach, shares=True) == [True, True, not opens]
+
+
+def test_with_counters_of_their_own_each_vendor_is_judged_by_its_own_windows(shops):
+    aggregate = Aggregate(shops.on_trial(release={"placement": "home"}).config)
+    for _ in range(3):
+        aggregate.fold(release([0], [0], [1000], [800], 1000), 1)
+    assert aggregate.trial.shares.tolist() == [False, True]
+
+
+def test_at_its_declared_rate_a_vendor_opens_as_seldom_as_chance(shops):
+    """Of 2,000 histories .62 % open by chance, below 1.7 % but for 1e-9; with 2 deviations 2.3 % would (power .98)."""
+    draw, trial, opened = np.random.default_rng(3), Aggregate(shops.on_trial().config).trial, 0
+    for _ in range(2000):
+        trial.shares[:] = False
+        for total in draw.binomial(1000, 0.3, 3):
+            trial.note(0, float(total), 1000, 0.0)
+        opened += bool(trial.shares[0])
+    assert 0 < opened < 0.0062 * 2000 + 6 * (0.0062 * 2000) ** 0.5

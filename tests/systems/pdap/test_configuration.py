@@ -15,6 +15,7 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE
 from hushstream.privacy.mechanisms.noise import laplace_scale, truncation
+from hushstream.privacy.promises.promise import Form
 from hushstream.systems.pdap.algorithm.aggregate import Outcomes
 from hushstream.systems.pdap.configuration import (
     BlockConfig,
@@ -62,6 +63,7 @@ BAD = {
 }
 CASES = [(kind, name, value) for kind, named in BAD.items() for name, values in named.items() for value in values]
 VENDORS = (VendorConfig("a", 5), VendorConfig("b", 7))
+DECLARED = (VendorConfig("a", 5, declared_rate=0.2), VendorConfig("b", 7, declared_rate=0.3))
 AGE = {"age": {"kind": "number", "range": [16, 96]}}
 
 
@@ -108,6 +110,8 @@ def test_every_setting_has_a_bad_value_here():
         ({"deployment": "with space"}, "deployment: expected"),
         ({"system": "p2b"}, "system: expected pdap"),
         ({"partitions": PartitionConfig(shuffler=2)}, "partitions.counter"),
+        ({"clean_share": 1.2, "vendors": DECLARED}, "learner.clean_share"),
+        ({"clean_share": 0.5}, "learner.clean_share: expected 1 where a vendor has no vendors.declared_rate"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(values, match):
@@ -299,3 +303,39 @@ def test_a_plan_says_when_blocks_come_and_leaves_open_what_no_public_number_tell
     assert [life.units for life in once.lives] == [1, 1, 1], "who visited once has paid on the first day"
     assert found.notes[0] == "2,343,333 outcomes: 21 windows, the first model after 500."
     assert not any(note.startswith("Warning") for note in found.notes)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, NAN, "0.1"])
+def test_a_rate_that_cannot_be_is_refused(rate):
+    with pytest.raises(ConfigurationError, match=r"^vendors.declared_rate: expected"):
+        VendorConfig("a", 5, declared_rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("release", "vendors", "share"),
+    [
+        ({"epsilon": 0.99}, DECLARED, 0.05),
+        ({"epsilon": 1.0}, DECLARED, 1.0),
+        ({"epsilon": 0.5, "level_growth": 1.0}, DECLARED, 1.0),
+        ({"epsilon": 0.5}, VENDORS, 1.0),
+    ],
+)
+def test_below_epsilon_1_vendors_that_declare_their_rates_join_on_trial(release, vendors, share):
+    found = settings(release=BlockConfig(**release), vendors=vendors)
+    notes = plan(found, Audience(20_000, 10)).notes
+    assert found.trial_share == share
+    assert any(note.startswith("Vendors join on trial") for note in notes) == (share < 1)
+    assert any("join on trial" in note and "Warning" in note for note in notes) == (vendors is VENDORS)
+
+
+def test_on_trial_the_guarantee_says_who_sees_what_dark_visits_show():
+    plain, tried = (
+        release_guarantee(settings(release=BlockConfig(epsilon=0.5), vendors=DECLARED, clean_share=share))
+        for share in (1.0, 0.05)
+    )
+    assert (plain.cost, plain.lifetime) == (tried.cost, tried.lifetime)
+    assert {one.form for one in tried.contents if one.topic == "decisions"} == {Form.CLEAR}
+    assert {one.form for one in plain.contents if one.topic == "decisions"} == {Form.PUBLIC}
+    said = [text for text in tried.not_protected if text not in plain.not_protected]
+    assert any("at clean visits" in text for text in said)
+    assert any("from whoever visits it while it is on trial" in text for text in said)

@@ -108,13 +108,16 @@ def test_one_answer_at_a_time_is_that_of_the_batch(served):
 
 def test_only_eligible_arms_are_shown_each_as_often_as_it_says(served):
     eligible = np.zeros(served.config.arms, dtype=np.bool_)
-    eligible[[1, 4, 7]] = True
-    path = int(served.config.grid.paths(np.full((1, 2), 0.5))[0])
+    middle = np.full((256, 2), 0.5)
+    some = np.unique(served.serving.answer(middle, np.arange(256, dtype=np.uint8)).arms)[:3]
+    assert len(some) == 3
+    eligible[some] = True
+    path = int(served.config.grid.paths(middle[:1])[0])
     drawn: dict[int, list[int]] = {}
     for event in range(20_000):
         found = served.serving.one(path, b"u", b"%d" % event, eligible)
         drawn.setdefault(found.arm, []).append(found.propensity)
-    assert set(drawn) <= {1, 4, 7}
+    assert set(drawn) == set(some.tolist())
     for propensities in drawn.values():
         assert len(set(propensities)) == 1
         # Keyed draws of a fixed key: a binomial within six of its standard deviations (false alarm 2e-9).
@@ -385,6 +388,57 @@ def test_no_reward_moves_anything_but_the_number_in_its_own_row(shops, named):
         found.append(((places, public, journals), [fields.get("rewards") for _, fields in sent]))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_dark_visits_show_and_earn_moves_nothing_that_leaves_the_vendor(shops, named):
+    """On trial decisions move with rewards, and they stay; outcomes, forwards and changes of items do not."""
+    found = []
+    for flip in (False, True):
+        seen = shops.played(shops.on_trial(named=named), flip, 400).seen
+        sent = [(output.topic, *codec.decode(output.value)) for output in seen.outputs]
+        public = [(topic, name, without(fields, "rewards")) for topic, name, fields in sent]
+        shown = [without(record, "head", "chain") for record in seen.journals]
+        found.append((public, shown, [fields.get("rewards") for *_, fields in sent]))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
+    assert found[0][2] != found[1][2]
+
+
+def test_dark_visits_show_own_items_and_no_outcome_or_forward_of_them_leaves(shops):
+    rig = shops.VendorLearnerRig(shops.on_trial(), shops.SECRET)
+    renewed = shops.VendorLearnerRig(rig.system, seeded_key(9, "edge.one"), nonce=bytes([9]) * 32)
+    events = [f"e{number}" for number in range(200)]
+    arms = {event: rig.interact(event) for event in events}
+    rig.end_phase()
+    seen = rig.fold() and rig.seen
+    clean = [event for event in events if rig.machine.is_clean("ann", event)]
+    assert clean == [event for event in events if renewed.machine.is_clean("ann", event)]
+    assert {arms[event] for event in set(events) - set(clean)} <= {0, 1, 2}
+    abroad = [arms[event] for event in clean if arms[event] > 2]
+    assert sorted(arm for _, _, arm, _ in rig.outcomes()) == sorted(arms[event] for event in clean)
+    forwarded = b"".join(fields["arms"] for fields in seen.records("forwards.two", "Forwards"))
+    assert np.frombuffer(forwarded, "<i4").tolist() == abroad
+    assert len(abroad) > 10
+    # A binomial of .4 within six standard deviations (false alarm 2e-9).
+    assert abs(len(clean) - 80) < 6 * (200 * 0.4 * 0.6) ** 0.5
+
+
+def test_where_a_vendor_shares_or_none_of_its_items_may_be_shown_all_visits_are_clean(shops):
+    rig = shops.VendorLearnerRig(shops.on_trial(), shops.SECRET)
+    others = bytes([0b1111000])
+    assert all(rig.decide(f"e{number}", eligible=others) > 2 for number in range(30))
+    aggregator = shops.TicketAggregatorRig(rig.system)
+    aggregator.machine.aggregate.trial.shares[:] = [True, False]
+    aggregator.change(0, offered=False)
+    for value in (aggregator.genesis, *aggregator.journal):
+        rig.model(value)
+    rig.fold()
+    for number in range(30, 90):
+        rig.interact(f"e{number}")
+    rig.end_phase()
+    rig.fold()
+    assert len(rig.outcomes()) == 60
 
 
 def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):

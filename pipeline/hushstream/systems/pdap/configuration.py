@@ -50,6 +50,8 @@ Placement = Literal["serving", "home"]
 PLACEMENTS: tuple[Placement, ...] = ("serving", "home")
 
 LARGEST_ARMS = 1 << 20
+TRIAL_SHARE = 0.05
+"""The share of a vendor's visits that are clean while it is on trial."""
 LARGEST_EPSILON = 20.0
 
 
@@ -62,6 +64,8 @@ class VendorConfig:
         arms: largest number of items that it may ever show.
         named: whether its items have ids, which the vendor adds and retires while the deployment runs. Each item keeps
             its number for ever, so ``arms`` limits all items that there may ever be.
+        declared_rate: mean reward of its visits while it recommends alone, from 0 to 1, which it publishes before it
+            joins; a trial compares with it. No noise is added to it: it is the vendor's own publication.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -69,12 +73,15 @@ class VendorConfig:
     name: str
     arms: int
     named: bool = False
+    declared_rate: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.name)
         whole("vendors.items.capacity", self.arms, 1, LARGEST_ARMS)
         require(isinstance(self.named, bool), "vendors.items.named", "true or false", self.named)
+        if self.declared_rate is not None:
+            keep(self, declared_rate=between("vendors.declared_rate", self.declared_rate, 0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +266,10 @@ class PdapConfig:
         cells: how contexts are partitioned.
         release: releases of a counter.
         estimate: the model from releases.
+        clean_share: the share of a vendor's visits, by a coin, that follow from releases alone while the vendor is on
+            trial (`hushstream.systems.pdap.algorithm.aggregate`); the others are dark: they follow its own exact
+            rewards, and nothing of them leaves it. 1: no trial. null: .05 where epsilon is below 1 and each vendor
+            declares its rate, else 1.
         feedback: how shown and reward are joined to the decision.
         partitions: how many of each topic.
         budget: limit of one reward's price over all noise epochs; null for the price of one epoch.
@@ -279,6 +290,7 @@ class PdapConfig:
     cells: CellConfig = field(default_factory=CellConfig)
     release: BlockConfig = field(default_factory=BlockConfig)
     estimate: EstimateConfig = field(default_factory=EstimateConfig)
+    clean_share: float | None = None
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
@@ -313,6 +325,13 @@ class PdapConfig:
         largest = self.level_epsilons[deepest]
         expected = f"level_growth that keeps the deepest level's epsilon at most {LARGEST_EPSILON:g}"
         require(largest <= LARGEST_EPSILON, "release.level_growth", expected, self.release.level_growth)
+        self._require_rates()
+
+    def _require_rates(self) -> None:
+        if self.clean_share is not None:
+            keep(self, clean_share=between("learner.clean_share", self.clean_share, 0.001, 1))
+        expected = "1 where a vendor has no vendors.declared_rate, as a trial compares with it"
+        require(not self.on_trial or self._all_declared, "learner.clean_share", expected, self.clean_share)
 
     def _declare(self) -> None:
         """Check the declared features.
@@ -348,6 +367,22 @@ class PdapConfig:
     def named_items(self) -> bool:
         """Whether items have names, and come and go in a catalogue of each vendor."""
         return self.vendors[0].named
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether vendors join on trial."""
+        return self.trial_share < 1
+
+    @property
+    def trial_share(self) -> float:
+        """The share of clean visits at a vendor on trial."""
+        if self.clean_share is not None:
+            return self.clean_share
+        return TRIAL_SHARE if max(self.level_epsilons) < 1 and self._all_declared else 1.0
+
+    @property
+    def _all_declared(self) -> bool:
+        return all(vendor.declared_rate is not None for vendor in self.vendors)
 
     @property
     def counters(self) -> int:
@@ -398,6 +433,7 @@ KEYS: Mapping[str, str | None] = {
     "release.seconds": language.WINDOW_SECONDS,
     "release.horizon": "release.horizon_units",
     "estimate": language.MODEL,
+    "clean_share": "learner.clean_share",
     "partitions.shuffler": "partitions.counter",
     "budget": language.LIFETIME,
     "budget.lift": None,

@@ -5,10 +5,15 @@ of a keyed random number of the event. A learner serves the users of one vendor,
 reads no other vendor's contexts or clicks. The outcome of a decision leaves when it has settled
 (`hushstream.engine.learner.awaiting`), to the counter of its home, or to the one counter. If the chosen arm is another
 vendor's, a forward tells that vendor the cell, but never the context.
+
+This holds for clean visits. The others, at a vendor on trial (`hushstream.systems.pdap.algorithm.aggregate`), are dark:
+they show its own items by the exact rewards of its own users (`OwnRewards`), are never forwarded, and no outcome of
+them leaves. Each partition learns from its own users alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,7 +42,7 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeed
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.pdap.algorithm.aggregate import NAME_BYTES, TICKETS, Aggregate, Outcomes
-from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
+from hushstream.systems.pdap.algorithm.serving import OWN_REWARDS, SERVING, OwnRewards, Serving
 from hushstream.systems.pdap.cells import Grid
 from hushstream.systems.pdap.deployment import TRACK, PdapRefusal, PdapSystem
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
@@ -68,7 +73,7 @@ class MayShow(NamedTuple):
 
 
 class OpenRow(NamedTuple):
-    """A decision that waits for its reward: log time, user, arm, cells, and the feedback so far."""
+    """A decision that waits for its reward: log time, user, arm, path and cells, and the feedback so far."""
 
     decided_ms: int
     user: str
@@ -77,6 +82,8 @@ class OpenRow(NamedTuple):
     model_version: int
     cell: int
     arrival: int
+    path: int
+    clean: bool
     shown: bool = False
     other_shown: bool = False
     reward: float | None = None
@@ -92,6 +99,8 @@ _OPEN = record(
     model_version="int",
     cell="long",
     arrival="long",
+    path="long",
+    clean="boolean",
     shown="boolean",
     other_shown="boolean",
     reward=["null", "double"],
@@ -107,7 +116,7 @@ _NUMBERED = State(
     open=open_rows(_OPEN, lambda _, row: row._asdict(), lambda _, fields: OpenRow(**fields)),
     **MEMORIES,
 )
-"""Where items are numbers."""
+"""Where items are numbers, without a trial."""
 
 _NAMED = State(
     "a P-DAP learner's state with a catalogue",
@@ -115,13 +124,29 @@ _NAMED = State(
     _NUMBERED.fields,
     items=own_part(),
 )
-"""Where items have names."""
+"""Where items have names, without a trial."""
+
+_TRIAL = State(
+    "a P-DAP learner's state on trial",
+    "TrialPdapLearnerState",
+    _NUMBERED.fields,
+    own=own_part(record("OwnRewards", **OWN_REWARDS)),
+)
+"""Where items are numbers, and vendors join on trial."""
+
+_NAMED_TRIAL = State(
+    "a P-DAP learner's state on trial with a catalogue",
+    "NamedTrialPdapLearnerState",
+    _TRIAL.fields,
+    items=own_part(),
+)
+"""Where items have names, and vendors join on trial."""
 
 
 class PdapLearnerMachine(AwaitingRole[OpenRow]):
     """The learner on one partition of contexts and clicks."""
 
-    state = _NAMED
+    state = _NAMED_TRIAL
     policy = "tickets"
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "vendor", "home"), FIXED),
@@ -145,7 +170,9 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
         self.serving = cold_serving(system, key)
         rules = system.catalogues.get(vendor)
         self.items = None if rules is None else ItemReader(rules)
-        self.state = _NUMBERED if self.items is None else _NAMED
+        self.own = OwnRewards(system.config, self.home, key) if system.config.on_trial else None
+        named, numbered = (_NAMED, _NUMBERED) if self.own is None else (_NAMED_TRIAL, _TRIAL)
+        self.state = numbered if self.items is None else named
         self._may_show: MayShow | None = None
         self._forwards: dict[int, list[Forward]] = {}
 
@@ -194,7 +221,10 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
             batch.refuse_at(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
             return
         path = cast("PathContexts", decoded).paths[row]
-        found = self.serving.one(path, user.encode(), event_id.encode(), eligible)
+        serving, own = self.serving, self._dark(user, event_id, columns.eligible[row])
+        if own is not None and self.own is not None:
+            serving, eligible = self.own.serving, own
+        found = serving.one(path, user.encode(), event_id.encode(), eligible)
         version = self.serving.version
         past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
         if batch.replayed is not None:
@@ -202,17 +232,47 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
             batch.as_journaled(past, lambda arm, propensity: float("inf"))
         self.past.put(event_id, past)
         early = self.early.claim(event_id)
-        place = (found.arm, past.propensity, version, found.cell, found.arrival)
+        place = (found.arm, past.propensity, version, found.cell, found.arrival, path, own is None)
         self.open.add(event_id, OpenRow(self.now_ms, user, *place))
-        serving = int(self.system.owners[found.arm])
-        if serving != self.home:
+        owner = int(self.system.owners[found.arm])
+        if owner != self.home:
             name = self.forward_name(event_id)
             forward = Forward(self.home, name, found.cell, found.arm, found.ticket, version)
-            self._forwards.setdefault(serving, []).append(forward)
+            self._forwards.setdefault(owner, []).append(forward)
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
         if early:
             self.learn(Clicks.early(early), batch.earlier, batch)
+
+    def _dark(self, user: str, event_id: str, mask: bytes) -> Bools | None:
+        """The vendor's own items that a dark visit may show, (arms,); None for a clean visit.
+
+        All visits are clean without a trial, and at a vendor that shares. So is one that may show no item of the vendor
+        itself, as what it may show is public.
+        """
+        if self.own is None or self.serving.shares[self.home] or self.is_clean(user, event_id):
+            return None
+        found = self._own_eligible(mask)
+        return found if found.any() else None
+
+    def is_clean(self, user: str, event_id: str) -> bool:
+        """Whether a visit to a vendor on trial follows from releases alone.
+
+        A coin of the ids: it is no secret, and no reward, journal or key moves it. Otherwise a learner that begins a
+        new journal, under a rotated key, would take dark visits of the lost one for clean ones.
+        """
+        share, name = self.system.config.trial_share, user.encode()
+        what = len(name).to_bytes(8, "little") + name + event_id.encode()
+        coin = hashlib.blake2b(what, digest_size=8, key=self.system.digest, person=b"pdap-visit").digest()
+        return int.from_bytes(coin, "little") < share * 2.0**64
+
+    def _own_eligible(self, mask: bytes) -> Bools:
+        """The items of the vendor itself that may be shown to a context that names these arms, or none: (arms,)."""
+        eligible = eligible_mask(mask, self.arms) if mask else np.ones(self.arms, dtype=np.bool_)
+        own = self.system.owners == self.home
+        if self.items is not None:
+            own[own] = self.items.catalogue.offered
+        return np.asarray(eligible & own)
 
     def _eligible(self, mask: bytes) -> Bools | None:
         """The arms that may be shown to a context that names these arms, or none: (arms,).
@@ -258,6 +318,8 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
                 arm = self.system.catalogues[self.vendor].arms[found.row]
                 fields = {"arm": arm, "offered": found.offered, "config_digest": self.system.digest}
                 self._to_counter("ArmChange", fields, batch)
+            if self.own is not None:
+                self.own.change(found.row, offered=found.offered)
 
     def end_phase(self, phase: int, batch: DecisionBatch) -> None:
         super().end_phase(phase, batch)
@@ -275,12 +337,24 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
         self.forget_events(user)
 
     def send(self, settled: Sequence[tuple[str, OpenRow]], batch: DecisionBatch) -> None:
-        """Send settled rows to the counter."""
-        for first in range(0, len(settled), MAX_ROWS_A_RECORD):
-            self._send_some(settled[first : first + MAX_ROWS_A_RECORD], batch)
+        """Send settled rows of clean visits to the counter; own items' rewards are learned here, too."""
+        clean = [one for one in settled if one[1].clean]
+        for first in range(0, len(clean), MAX_ROWS_A_RECORD):
+            self._send_some(clean[first : first + MAX_ROWS_A_RECORD], batch)
+        if self.own is not None:
+            self._learn_alone(self.own, [row for _, row in settled if self.system.owners[row.arm] == self.home])
+
+    def _learn_alone(self, own: OwnRewards, rows: Sequence[OpenRow]) -> None:
+        while rows:
+            some, rows = rows[: own.capacity_left], rows[own.capacity_left :]
+            paths, arms = (np.array([getattr(row, name) for row in some], dtype=np.int64) for name in ("path", "arm"))
+            own.take(paths, arms, np.array([self._level(row) for row in some], dtype=np.int64))
+
+    def _level(self, row: OpenRow) -> int:
+        return self.system.within_levels(row.reward or 0.0) or 0
 
     def _send_some(self, rows: Sequence[tuple[str, OpenRow]], batch: DecisionBatch) -> None:
-        levels = [self.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
+        levels = [self._level(row) for _, row in rows]
         names = b"".join(self.outcome_name(row.user, event_id) for event_id, row in rows)
         outcomes = Outcomes(
             np.array([row.cell for _, row in rows], dtype=np.int64),

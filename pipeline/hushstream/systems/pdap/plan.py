@@ -13,13 +13,25 @@ from hushstream.engine.declare.declaration import Note
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, lives_of
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
-from hushstream.systems.pdap.algorithm.aggregate import FLOOR, pool_size
+from hushstream.systems.pdap.algorithm.aggregate import FLOOR, TRIAL_Z, pool_size
 from hushstream.systems.pdap.algorithm.blocks import block_variances
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import release_guarantee
 
 _ARMS_TOLD_APART = 0.5
 """A plan warns if less than this share of the arms can be shown: most items are then never shown."""
+
+
+_UNTRIED = (
+    "below epsilon 1 sharing may cost more than it brings: vendors that each declare their rate "
+    "(vendors.declared_rate) join on trial"
+)
+_TRIED = (
+    "Vendors join on trial: while one is shut, {share:g} of its visits follow the shared model, the others its own "
+    "exact rewards. It opens where the mean released reward exceeds its declared rate by {z:g} standard errors, and "
+    "shuts where it is as far below. While it is shut it loses and gains little; once it is open nothing bounds what "
+    "it loses."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class BlockFigures:
 
 def plan(config: PdapConfig, audience: Audience) -> Plan:
     """The plan for a number of decisions; see the module."""
-    found = block_figures(config, max(1, int(audience.visited(DAYS[-1]))))
+    found = block_figures(config, max(1, int(config.trial_share * audience.visited(DAYS[-1]))))
     lost = _lost(config, found)
     return Plan(
         system=config.system,
@@ -78,8 +90,12 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
             f"{count_text(audience.visits, 'decision')} each within as many days; vendors are equally busy",
         ),
         facts={"outcomes": found.outcomes, "windows": found.windows, "pool": found.pool},
-        notes=_notes(found),
+        notes=(*_trial(config), *_notes(found)),
     )
+
+
+def _trial(config: PdapConfig) -> tuple[str, ...]:
+    return (_TRIED.format(share=config.trial_share, z=TRIAL_Z),) if config.on_trial else ()
 
 
 def _lost(config: PdapConfig, found: BlockFigures) -> str:
@@ -139,6 +155,8 @@ def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: 
         )
     if arms - hidden < _ARMS_TOLD_APART * arms:
         found.append(f"{hidden:,} of {arms:,} arms will never be shown")
+    if max(config.level_epsilons) < 1 and config.clean_share is None and not config.on_trial:
+        found.append(_UNTRIED)
     if len(config.vendors) == 1:
         found.append("one vendor has nobody to share with: a counter of its own needs no noise")
     return found

@@ -100,6 +100,29 @@ CONDITIONS = (
 )
 
 
+ON_TRIAL = (
+    "rewards of a vendor's users, from whoever visits it while it is on trial: its dark visits follow from exact "
+    "rewards of all its users, as without sharing",
+    "the rate that a vendor declares: its own publication, without noise",
+)
+_DARK = (
+    "what dark visits show stays in their vendor's edge zone: whether, when and with which context anybody comes to a "
+    "clean visit does not follow from it, and visits of a lost journal of decisions are not decided anew"
+)
+
+
+def _not_protected(on_trial: bool) -> tuple[str, ...]:
+    if not on_trial:
+        return NOT_PROTECTED
+    clean = [
+        one.replace("a context lies", "a context of a clean visit lies").replace(
+            "which arm was shown", "which arm was shown at clean visits"
+        )
+        for one in NOT_PROTECTED
+    ]
+    return (*clean, *ON_TRIAL)
+
+
 @lru_cache(maxsize=64)
 def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """The guarantee of one noise epoch, for ever.
@@ -125,13 +148,14 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         deployment="hosted",
         truncation_units=cost.delta_units,
         any_content=True,
-        not_protected=(*NOT_PROTECTED, _who_sees(config)),
+        not_protected=(*_not_protected(config.on_trial), _who_sees(config)),
         conditions=(
             *CONDITIONS,
+            *((_DARK,) if config.on_trial else ()),
             f"a person has at most {count_text(release.events_per_person, 'event')}: nobody counts them, "
             "and each further one costs as much as the first",
         ),
-    ).with_contents(pdap_contents())
+    ).with_contents(pdap_contents(config.on_trial))
 
 
 @lru_cache(maxsize=64)
@@ -224,12 +248,16 @@ TRUSTED = frozenset({"edge", "counter"})
 _content = contents_on(TOPICS, TRUSTED)
 
 
-def pdap_contents() -> tuple[Content, ...]:
+def pdap_contents(on_trial: bool) -> tuple[Content, ...]:
     """Every topic that holds content of a person, in the order in which data flows."""
+    what = "the arm decided for each event id"
+    decided = _content("decisions", what, Form.PUBLIC)
+    if on_trial:
+        decided = _content("decisions", f"{what}, at dark visits from exact rewards", Form.CLEAR)
     return (
         _content("contexts", "each context, with the user's name and home vendor", Form.PUBLIC),
         _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR),
-        _content("decisions", "the arm decided for each event id", Form.PUBLIC),
+        decided,
         _content("outcomes", "each reward, with cell and arm, by an opaque name of its event", Form.CLEAR),
         _content("forwards", "cell, home vendor and arm of contexts that got another vendor's arm", Form.PUBLIC),
         _content("releases", "sums of rewards of disjoint blocks of events, by cell and arm", Form.NOISED),

@@ -132,6 +132,7 @@ def model_fields(update: ModelUpdate, arms: int) -> dict[str, Any]:
         "changed": update.changed.astype("<i4").tobytes(),
         "tickets": update.tickets.astype(ticket_type(arms)).tobytes(),
         "pool": update.pool,
+        "shares": update.shares.tobytes(),
     }
 
 
@@ -141,6 +142,7 @@ def parse_model(fields: Mapping[str, Any], arms: int) -> ModelUpdate:
     Raises:
         PdapError: columns whose lengths do not match, or unknown arms.
     """
+    shares = np.frombuffer(fields["shares"], np.bool_)
     changed = whole(fields["changed"], "<i4")
     kind = ticket_type(arms)
     if len(fields["tickets"]) != len(changed) * TICKETS * kind.itemsize or len(fields["opened"]) % 8:
@@ -148,7 +150,7 @@ def parse_model(fields: Mapping[str, Any], arms: int) -> ModelUpdate:
     tickets = whole(fields["tickets"], kind).reshape(-1, TICKETS)
     if tickets.size and not (tickets.min() >= 0 and tickets.max() < arms):
         raise PdapError(f"model: expected arms below {arms}, got another")
-    return ModelUpdate(fields["version"], whole(fields["opened"], "<i8"), changed, tickets, fields["pool"])
+    return ModelUpdate(fields["version"], whole(fields["opened"], "<i8"), changed, tickets, fields["pool"], shares)
 
 
 def ticket_type(arms: int) -> np.dtype[Any]:

@@ -120,7 +120,9 @@ class PdapAggregatorMachine(PublishingRole):
             **columns,
             "observations": self.aggregate.decisions,
             **self.system.stated[self.as_stated],
-            "digest": self.chain.digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
+            "digest": self.chain.digester.digest(
+                "model", columns["opened"], columns["changed"], columns["tickets"], columns["shares"]
+            ),
         }
 
     def _require(self, fields: Mapping[str, Any]) -> None:
@@ -145,5 +147,5 @@ class PdapAggregatorMachine(PublishingRole):
         for fields, _ in records:
             if due(fields):
                 whole.setdefault((fields["counter"], fields["window"]), []).append(parse_part(fields))
-        for _, parts in sorted(whole.items(), key=itemgetter(0)):
-            self.aggregate.fold(whole_release(parts))
+        for (counter, _), parts in sorted(whole.items(), key=itemgetter(0)):
+            self.aggregate.fold(whole_release(parts), counter)

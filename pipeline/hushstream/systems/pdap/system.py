@@ -17,7 +17,7 @@ from hushstream.engine.declare.declaration import (
     Words,
     names_user,
 )
-from hushstream.engine.declare.outcomes import OUTCOMES
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome
 from hushstream.engine.declare.role import (
     RoleKeys,
     answering_role,
@@ -72,7 +72,8 @@ LEARNER = answering_role(
     homes="learner",
     gauges=_learner_gauges,
     reasons=tuple(PdapRefusal),
-    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+    # Whether the application showed another arm than a dark visit's says something of that arm.
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES, Outcome.NOT_SHOWN: "zone-private"},
     each=True,
 )
 
@@ -155,6 +156,7 @@ ERASURE = Erasure(
     stays=(
         "what counters have taken of the user's rewards: sums by cell and arm that name nobody, released with noise or "
         "waiting to be; the guarantee covers them",
+        "at a vendor on trial, sums of its users' exact rewards by cell and item, which name nobody and stay there",
         "that contexts came to a cell, how many outcomes each block has, and forwards: by opaque names, all public",
         "no allowance is refilled: each reward is in one block, ever",
         EVENTS_STAY,

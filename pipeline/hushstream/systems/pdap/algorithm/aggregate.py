@@ -44,6 +44,20 @@ cell is its vendor's mean there plus its own deviation:
   are played are better than the others;
 * the deviation: `beliefs` on the tree, after the vendor's mean was subtracted from the observations. All of this is
   post-processing of releases.
+
+*Trial.* Decides which vendors share, from released windows and declared rates alone.
+
+A vendor on trial is shut: its visits are clean with a small chance, by a coin, and dark else (`OwnRewards` in
+`hushstream.systems.pdap.algorithm.serving`). Let y be the mean reward of the last `TRIAL_WINDOWS` windows of its
+counter that released anything, each outcome without a block counted as unrewarded, and se its standard error, that of
+the rewards and of the known noise. The vendor opens where y - z se exceeds the rate that it declared before it joined,
+and shuts again where y + z se is below it. Once it is open all of its visits are clean, and nothing bounds what it
+loses until it shuts.
+
+Why it is sound: a reward of a clean visit enters one block, as without a trial (`hushstream.systems.pdap.counter`), and
+y, se and the declared rates are functions of releases and of the configuration. A reward of a dark visit moves nothing
+that leaves its vendor. What would break it: a gate by exact rewards (a forward that depends on them shows them to the
+neighbour), or a sum over dark visits, whose arms one reward may steer from there on.
 """
 
 from __future__ import annotations
@@ -407,6 +421,55 @@ def permutation(arms: int, seed: bytes) -> Int64:
     return np.array(sorted(range(arms), key=ranks.__getitem__), dtype=np.int64)
 
 
+TRIAL_Z = 2.5
+"""z: were y as large as the declared rate, one window in 160 would open a vendor."""
+
+TRIAL_WINDOWS = 3
+
+TRIAL = {"trial_windows": "bytes", "trial_shares": "bytes"}
+"""Avro fields of `Trial.dump`."""
+
+
+class Trial:
+    """Which vendors share; see the module.
+
+    Attributes:
+        shares: bool (vendors,): those whose visits are all clean. Without a trial, all.
+    """
+
+    def __init__(self, config: PdapConfig) -> None:
+        """All vendors are shut, if there is a trial."""
+        self._rates = np.array([vendor.declared_rate or 0.0 for vendor in config.vendors])
+        self._of = np.arange(len(self._rates)) if config.counters > 1 else np.zeros(len(self._rates), dtype=np.int64)
+        self._on = config.on_trial
+        self._windows = np.zeros((config.counters, TRIAL_WINDOWS, 3))
+        self.shares = np.full(len(self._rates), not self._on)
+
+    def note(self, counter: int, rewards: float, outcomes: int, variance: float) -> None:
+        """Take a window of a counter: its released rewards, its outcomes, and the variance of the noise in the sum."""
+        if not self._on:
+            return
+        kept = self._windows[counter, 1:].copy()
+        self._windows[counter, :-1], self._windows[counter, -1] = kept, (rewards, outcomes, variance)
+        if not self._windows[counter, 0, 1]:
+            return
+        clicks, count, noise = self._windows[counter].sum(axis=0)
+        mean = min(1.0, max(0.0, clicks / count))
+        reach = TRIAL_Z * math.sqrt(mean * (1 - mean) / count + noise / count**2)
+        here = self._of == counter
+        self.shares = np.where(here & (mean - reach > self._rates), True, self.shares)
+        self.shares = np.where(here & (mean + reach < self._rates), False, self.shares)
+
+    def dump(self) -> dict[str, bytes]:
+        """The state in packed form (`TRIAL`): all of it is public."""
+        return {"trial_windows": self._windows.astype("<f8").tobytes(), "trial_shares": self.shares.tobytes()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore a dumped state."""
+        self._windows = np.frombuffer(state["trial_windows"], "<f8").reshape(self._windows.shape).astype(np.float64)
+        self.shares = np.frombuffer(state["trial_shares"], np.bool_).copy()
+
+
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
 
 _NEVER, _AT_FIRST, _LATER = 0, 1, 2
@@ -419,6 +482,7 @@ AGGREGATE = {
     "counted": "long",
     "ticket_version": "int",
     **dict.fromkeys(("digests", "offered", "entered", *_OBSERVED), "bytes"),
+    **TRIAL,
 }
 """Avro fields of `Aggregate.dump`."""
 
@@ -437,6 +501,7 @@ class ModelUpdate:
         changed: rows whose tickets are new, ascending; those of opened cells are among them.
         tickets: int64 (len(changed), 256), each row sorted.
         pool: number of arms that may be shown; 0 while nothing is offered, when no ticket has an arm.
+        shares: bool (vendors,): vendors whose visits are all clean, see *Trial*.
     """
 
     version: int
@@ -444,6 +509,7 @@ class ModelUpdate:
     changed: Int64
     tickets: Int64
     pool: int
+    shares: NDArray[np.bool_]
 
 
 class Aggregate:
@@ -472,6 +538,7 @@ class Aggregate:
         self._rewards, self._counted = 0, 0
         self._version = -1
         self._digests: list[bytes] = []
+        self.trial = Trial(config)
 
     def change(self, arm: int, *, offered: bool) -> bool:
         """Offer or retire an arm from the next version on; returns whether anything changed. Offers are public.
@@ -489,22 +556,24 @@ class Aggregate:
             self._entered[arm] = _LATER if self.decisions else _AT_FIRST
         return changed
 
-    def fold(self, release: Release) -> None:
-        """Take the release of a window.
+    def fold(self, release: Release, counter: int = 0) -> None:
+        """Take the release of a counter's window.
 
         Raises:
             PdapError: a cell that is not on this grid.
         """
         blocks, levels = release.blocks, self._config.release.reward_levels
         self.grid.require(blocks.cells)
-        precision = precisions(
-            blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
-        )
+        variances = self._variances[levels_of(blocks.cells)]
+        precision = precisions(blocks.counts, variances, self._config.estimate.reward_variance)
         rows = np.array([self.partition.row(cell) for cell in blocks.cells.tolist()], dtype=np.int64)
         means = self._bounded_means(rows, blocks, precision)
         self._observed = self._observed.plus(Observed(rows, blocks.arms, precision, precision * means))
-        self._rewards += int(blocks.sums.sum())
+        rewards = int(blocks.sums.sum())
+        self._rewards += rewards
         self._counted += int(blocks.counts.sum()) * levels
+        if len(blocks):
+            self.trial.note(counter, rewards / levels, release.outcomes, float(variances.sum()))
         self.decisions += release.outcomes
         self.partition.observe(release.arrived, release.arrivals)
         self.partition.grow()
@@ -584,6 +653,7 @@ class Aggregate:
             np.array(changed, dtype=np.int64),
             np.array(tickets, dtype=np.int64).reshape(len(changed), TICKETS),
             len(cells[0].pool),
+            self.trial.shares,
         )
 
     def _by_cell(self, temper: float) -> list[CellBeliefs]:
@@ -607,6 +677,7 @@ class Aggregate:
             "digests": b"".join(self._digests),
             "offered": self._offered.tobytes(),
             "entered": self._entered.tobytes(),
+            **self.trial.dump(),
             **{name: getattr(seen, name).astype(kind).tobytes() for name, kind in _OBSERVED.items()},
         }
 
@@ -621,6 +692,7 @@ class Aggregate:
         self._entered = np.frombuffer(state["entered"], np.int8).copy()
         seen = (np.frombuffer(state[name], kind).astype(kind[1:]) for name, kind in _OBSERVED.items())
         self._observed = Observed(*seen)
+        self.trial.load(state)
 
     def best(self) -> NDArray[np.int64]:
         """The arm with the largest mean in each open cell, (rows,); among equal ones the first of the pool."""

@@ -411,7 +411,8 @@ def part(name: str, contexts: int, epsilons: Sequence[float], world: str = "vend
     exact = (task("exact"), task("alone"))
     shared = tuple(task("blocks", epsilon) for epsilon in epsilons)
     homes = tuple(task("blocks", epsilon, placement="home") for epsilon in epsilons if epsilon in (0.1, 1.0))
-    return Part(name, (*exact, *shared, *homes))
+    trials = tuple(task("trial", epsilon) for epsilon in epsilons if epsilon in (0.1, 1.0))
+    return Part(name, (*exact, *shared, *homes, *trials))
 
 
 def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
@@ -430,13 +431,19 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
 
 
 def _beside(row: Row, rows: Sequence[Row]) -> Row:
-    """A row of the sound form with the accuracy of vendors alone and of exact sharing beside its own."""
+    """A row of the sound form with the accuracy of vendors alone, on trial and of exact sharing beside its own."""
     row = {**row, "world": f"{row['part']}, {row['contexts']:,} contexts", "measure": "clicks, greedy, %"}
     if row["form"] != "blocks":
         return row
     here = {"part": row["part"], "contexts": row["contexts"], "placement": "serving"}
     alone, exact = (pick(rows, **here, form=form) for form in ("alone", "exact"))
-    return row | beside("accuracy", joined=row, alone=alone, without_privacy=exact)
+    trials = [one for one in rows if one["form"] == "trial" and row.items() >= _same_run(one).items()]
+    mixture = {"mixture": trials[0]} if trials else {}
+    return row | beside("accuracy", joined=row, alone=alone, without_privacy=exact, **mixture)
+
+
+def _same_run(trial: Row) -> Row:
+    return {name: trial[name] for name in ("part", "contexts", "placement", "epsilon_asked")}
 
 
 def _parts(scale: Scale) -> tuple[Part, ...]:

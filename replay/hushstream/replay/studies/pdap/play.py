@@ -8,40 +8,55 @@ Rows of the P-DAP experiments, and their privacy statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.engine.configuration import config_digest
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.experiments.rows import Row, columns, privacy_columns
-from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Int64, VendorWorld, ml_vendors, names, vendors
+from hushstream.replay.studies.pdap.worlds import (
+    Arrivals,
+    Float32,
+    Float64,
+    Int64,
+    VendorWorld,
+    ml_vendors,
+    names,
+    vendors,
+)
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdap.algorithm.aggregate import TICKETS, Aggregate, Outcomes
 from hushstream.systems.pdap.algorithm.blocks import Blocks, KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.algorithm.serving import Serving
-from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, EstimateConfig, PdapConfig, VendorConfig
+from hushstream.systems.pdap.algorithm.serving import EXACT_EPSILON, Decisions, OwnRewards, Serving
+from hushstream.systems.pdap.configuration import (
+    TRIAL_SHARE,
+    BlockConfig,
+    CellConfig,
+    EstimateConfig,
+    PdapConfig,
+    VendorConfig,
+)
 from hushstream.systems.pdap.counter import Counter
 from hushstream.systems.pdap.promise import RELATION, UNIT, release_guarantee
 
-Form = Literal["blocks", "exact", "alone"]
+Form = Literal["blocks", "trial", "exact", "alone"]
 """The form of a run.
 
 blocks: as in a deployment. exact: the same without noise. alone: each vendor with its own items and the exact clicks of
 its own users, which is the best that it has without sharing.
+trial: blocks, and each vendor begins on trial beside its own exact clicks.
 """
 
-ALONE_SCHEDULE: Mapping[str, Any] = {"first_window": 100, "window_ratio": 1.05}
-"""Windows of a vendor alone: it has no noise to wait for. With the first of 500 and a ratio of 1.5, as sharing has
-them, 4 points fewer of a vendor's answers are clicked over 20,000 contexts (4 x 100 or 1,000 items, four seeds)."""
-
-EXACT_EPSILON = 20.0
-"""The epsilon where no noise is drawn: blocks have one outcome, and the variance is below 1e-8."""
+EXACT_FORMS = ("exact", "alone")
+"""Forms without noise; they release exact figures, or nothing."""
 
 TEST_CONTEXTS = 20_000
 CHECKPOINTS = (5_000, 20_000, 50_000, 200_000)
@@ -61,6 +76,7 @@ class Task:
         release: settings of `BlockConfig`, as sorted pairs.
         cells: settings of `CellConfig`, as sorted pairs.
         estimate: settings of `EstimateConfig`, as sorted pairs.
+        before: whether other visits are played, of the time before vendors join.
     """
 
     form: Form
@@ -72,6 +88,7 @@ class Task:
     release: tuple[tuple[str, Any], ...] = ()
     cells: tuple[tuple[str, Any], ...] = ()
     estimate: tuple[tuple[str, Any], ...] = ()
+    before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +100,16 @@ class Played:
         online: mean click probability of all answers up to each of `CHECKPOINTS` that was reached, and up to the end.
         cells: how many cells are open at the end.
         pool: how many arms could be shown at the end.
+        rates: mean click probability of the answers to each vendor's users.
+        shares: share of the vendors that share at the end.
     """
 
     greedy: float
     online: dict[int, float] = field(default_factory=dict)
     cells: int = 0
     pool: int = 0
+    rates: tuple[float, ...] = ()
+    shares: float = 0.0
 
 
 @lru_cache(maxsize=8)
@@ -126,8 +147,8 @@ class Chain:
 
     def close(self) -> None:
         """Close the window and publish a model."""
-        for counter in self.counters:
-            self.aggregate.fold(counter.close(self._window))
+        for place, counter in enumerate(self.counters):
+            self.aggregate.fold(counter.close(self._window), place)
         self._window += 1
         self.serving.apply(self.aggregate.publish())
 
@@ -137,67 +158,155 @@ class Chain:
         return np.asarray(self.aggregate.best()[rows])
 
 
+@dataclass(slots=True)
+class Mall:
+    """Vendors of a run: what they share, and what each has alone.
+
+    Attributes:
+        chain: of clean visits; None where nothing is shared.
+        apart: each vendor's own, for dark visits; none where all visits are clean.
+        clean_share: the share of clean visits at vendors that are shut.
+    """
+
+    chain: Chain | None
+    apart: Sequence[OwnRewards]
+    clean_share: float = 0.0
+
+    @property
+    def capacity_left(self) -> float:
+        """Visits that no release comes between."""
+        return math.inf if self.chain is None else self.chain.capacity_left
+
+    @property
+    def shares(self) -> NDArray[np.bool_]:
+        """Which vendors share, (vendors,)."""
+        none = np.zeros(len(self.apart), dtype=np.bool_)
+        return none if self.chain is None else self.chain.serving.shares
+
+    def clean(self, homes: Int64, coins: Float64) -> NDArray[np.bool_]:
+        """Which visits are clean, by a number from 0 to 1 each."""
+        return np.asarray(self.shares[homes] | (coins < self.clean_share))
+
+    def close(self) -> None:
+        """End learning: what waits is released, and learned."""
+        for own in self.apart:
+            own.close()
+        if self.chain is not None:
+            self.chain.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visits:
+    """All visits of a run, (n,) each: they are the same whatever is played, so that forms are compared in pairs.
+
+    Attributes:
+        arrivals: the users, in order.
+        numbers: of their tickets.
+        coins: from 0 to 1; an answer whose click probability is above its coin is clicked.
+        clean: from 0 to 1, decide which visits are clean.
+    """
+
+    arrivals: Arrivals
+    numbers: NDArray[np.uint8]
+    coins: Float64
+    clean: Float64
+
+
 def play(task: Task) -> Played:
     """Play one run; the result depends only on the task."""
     world = make_world(task.world, task.options, task.seed)
-    chains = _chains(task, world)
-    generator = Draws(task.seed, "pdap-play").generator()
-    done, earned, online = 0, 0.0, dict[int, float]()
+    mall, visits = _mall(task, world), _visits(task, world)
+    chances, done, online = np.zeros(task.contexts), 0, dict[int, float]()
     stops = [stop for stop in CHECKPOINTS if stop < task.contexts] + [task.contexts]
     while done < task.contexts:
-        count = min(stops[len(online)] - done, max(chain.capacity_left for chain in chains))
-        earned += _play_some(world, chains, count, done / task.contexts, generator)
-        done += count
+        end = int(min(stops[len(online)], done + mall.capacity_left))
+        _play_some(world, mall, visits, range(done, end), chances)
+        done = end
         if done == stops[len(online)]:
-            online[done] = earned / done
-    for chain in chains:
-        chain.close()
-    reached = evaluate(world, chains, world.arrivals(TEST_CONTEXTS, Draws(task.seed, "pdap-test").generator()))
-    return Played(reached, online, len(chains[0].aggregate.partition), len(chains[0].aggregate.pool))
+            online[done] = float(chances[:done].mean())
+    mall.close()
+    test = world.arrivals(TEST_CONTEXTS, Draws(task.seed, "pdap-test").generator())
+    aggregate = mall.apart[0].aggregate if mall.chain is None else mall.chain.aggregate
+    homes = visits.arrivals.homes
+    rates = tuple(float(chances[homes == vendor].mean()) for vendor in range(int(world.owners.max()) + 1))
+    return Played(
+        evaluate(world, mall, test),
+        online,
+        len(aggregate.partition),
+        len(aggregate.pool),
+        rates,
+        float(mall.shares.mean()),
+    )
 
 
-def evaluate(world: VendorWorld, chains: Sequence[Chain], test: Arrivals) -> float:
-    """Mean click probability of the greedy choices, each chain choosing for its home vendors."""
-    arms = np.empty(len(test), dtype=np.int64)
-    for place, chain in enumerate(chains):
-        mine = _homed(test.homes, place, chains)
-        arms[mine] = chain.greedy(test.contexts[mine])
-    return float(world.means(test, arms, 1.0).mean())
+def _visits(task: Task, world: VendorWorld) -> Visits:
+    generator, count = Draws(task.seed, "pdap-before" if task.before else "pdap-play").generator(), task.contexts
+    arrivals = world.arrivals(count, generator)
+    numbers = generator.integers(0, TICKETS, count).astype(np.uint8)
+    return Visits(arrivals, numbers, generator.random(count), generator.random(count))
 
 
-def _homed(homes: Int64, place: int, chains: Sequence[Chain]) -> Int64:
-    return np.flatnonzero(homes == place) if len(chains) > 1 else np.arange(len(homes))
+def evaluate(world: VendorWorld, mall: Mall, test: Arrivals) -> float:
+    """Mean click probability of the greedy choices, in expectation over which visits are clean."""
+    clean, dark, share = np.zeros(len(test)), np.zeros(len(test)), np.ones(len(test))
+    if mall.chain is not None:
+        clean = world.means(test, mall.chain.greedy(test.contexts), 1.0)
+    for vendor, own in enumerate(mall.apart):
+        here = np.flatnonzero(test.homes == vendor)
+        best = own.aggregate.best()[own.serving.rows(test.contexts[here])]
+        dark[here] = world.means(test.take(here), best, 1.0)
+        share[here] = 1.0 if mall.shares[vendor] else mall.clean_share
+    return float((share * clean + (1 - share) * dark).mean())
 
 
-def _play_some(
-    world: VendorWorld, chains: Sequence[Chain], count: int, progress: float, generator: np.random.Generator
-) -> float:
-    """Answer ``count`` arrivals, each chain those of its homes; a chain with a full window closes it and continues."""
-    arrivals, earned = world.arrivals(count, generator), 0.0
-    for place, chain in enumerate(chains):
-        mine = _homed(arrivals.homes, place, chains)
-        while len(mine):
-            some, mine = arrivals.take(mine[: chain.capacity_left]), mine[chain.capacity_left :]
-            numbers = generator.integers(0, TICKETS, len(some)).astype(np.uint8)
-            found = chain.serving.answer(some.contexts, numbers)
-            chances = world.means(some, found.arms, progress)
-            clicks = (generator.random(len(some)) < chances).astype(np.int64)
-            named = names(chain.taken, len(some))
-            chain.take(Outcomes(found.cells, found.arrivals, found.arms, clicks, named), some.homes)
-            earned += float(chances.sum())
-    return earned
+def _play_some(world: VendorWorld, mall: Mall, visits: Visits, events: range, chances: Float64) -> None:
+    """Answer the visits of ``events``, between two releases; fills in their click probabilities."""
+    here = np.arange(events.start, events.stop)
+    arrivals, numbers, coins = visits.arrivals, visits.numbers, visits.coins
+    clean, progress = mall.clean(arrivals.homes[here], visits.clean[here]), events.start / len(coins)
+    shown = np.zeros(len(here), dtype=np.int64)
+
+    def serve(serving: Serving, rows: Int64) -> Decisions:
+        some = arrivals.take(here[rows])
+        found = serving.answer(some.contexts, numbers[here[rows]])
+        shown[rows], chances[here[rows]] = found.arms, world.means(some, found.arms, progress)
+        return found
+
+    def clicks(rows: Int64) -> Int64:
+        return (coins[here[rows]] < chances[here[rows]]).astype(np.int64)
+
+    rows = np.flatnonzero(clean)
+    if mall.chain is not None and len(rows):
+        found = serve(mall.chain.serving, rows)
+        named = names(mall.chain.taken, len(rows))
+        outcomes = Outcomes(found.cells, found.arrivals, found.arms, clicks(rows), named)
+        mall.chain.take(outcomes, arrivals.homes[here[rows]])
+    for vendor, own in enumerate(mall.apart):
+        left = np.flatnonzero(arrivals.homes[here] == vendor)
+        while len(left):
+            rows, left = left[: own.capacity_left], left[own.capacity_left :]
+            serve(own.serving, rows[~clean[rows]])
+            learned = rows[world.owners[shown[rows]] == vendor]
+            paths = own.aggregate.grid.paths(arrivals.contexts[here[learned]])
+            own.take(paths, shown[learned], clicks(learned))
 
 
-def configuration(task: Task, world: VendorWorld, epsilon: float | None = None) -> PdapConfig:
+def configuration(task: Task, world: VendorWorld) -> PdapConfig:
     """The configuration of a task's deployment."""
     sizes = np.bincount(world.owners)
+    trial = task.form == "trial"
+    rates = declared_rates(replace(task, release=(), epsilon=1.0)) if trial else (None,) * len(sizes)
     return PdapConfig(
         "study",
-        tuple(VendorConfig(f"vendor-{place}", int(size)) for place, size in enumerate(sizes)),
+        tuple(
+            VendorConfig(f"vendor-{place}", int(size), declared_rate=rate)
+            for place, (size, rate) in enumerate(zip(sizes, rates, strict=True))
+        ),
         world.dimension,
         cells=CellConfig(**dict(task.cells)),
-        release=BlockConfig(epsilon=task.epsilon if epsilon is None else epsilon, **dict(task.release)),
+        release=BlockConfig(epsilon=EXACT_EPSILON if task.form in EXACT_FORMS else task.epsilon, **dict(task.release)),
         estimate=EstimateConfig(**dict(task.estimate)),
+        clean_share=TRIAL_SHARE if trial else 1.0,
     )
 
 
@@ -222,39 +331,32 @@ def keyed_noise(config: PdapConfig, key: Key, partition: int) -> KeyedBlockNoise
     return KeyedBlockNoise(key, address, block_scales(config))
 
 
-def _chains(task: Task, world: VendorWorld) -> list[Chain]:
+def _mall(task: Task, world: VendorWorld) -> Mall:
     key = seeded_key(task.seed, "counter")
-    if task.form in ("blocks", "exact"):
-        return [_shared(task, world, key)]
-    config = configuration(task, world, EXACT_EPSILON)
-    config = replace(config, release=replace(config.release, **ALONE_SCHEDULE))
-    chains = []
-    for vendor in range(len(config.vendors)):
-        own = np.flatnonzero(world.owners == vendor)
-        chains.append(Chain(config, [Counter(config, exact_noise)], Aggregate(config, own), key))
-    return chains
-
-
-def _shared(task: Task, world: VendorWorld, key: Key) -> Chain:
-    if task.form == "exact":
-        config = configuration(task, world, EXACT_EPSILON)
-        return Chain(config, [Counter(config, exact_noise)], Aggregate(config), key)
     config = configuration(task, world)
-    homes = len(config.vendors) if config.release.placement == "home" else 1
-    counters = [Counter(config, keyed_noise(config, key, home)) for home in range(homes)]
-    return Chain(config, counters, Aggregate(config), key)
+    apart = [OwnRewards(config, vendor, key) for vendor in range(len(config.vendors))]
+    if task.form == "alone":
+        return Mall(None, apart)
+    exact = task.form == "exact"
+    noises = [exact_noise] if exact else [keyed_noise(config, key, place) for place in range(config.counters)]
+    chain = Chain(config, [Counter(config, noise) for noise in noises], Aggregate(config), key)
+    return Mall(chain, apart if config.on_trial else (), config.trial_share)
+
+
+@lru_cache(maxsize=64)
+def declared_rates(task: Task) -> tuple[float, ...]:
+    """What the vendors of a trial declare: each one's click rate alone, over as many other visits before it joins."""
+    return play(replace(task, form="alone", before=True)).rates
 
 
 SOURCE = "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP)"
-
-EXACT_FORMS = ("exact", "alone")
-"""Forms without noise; they release exact figures, or nothing."""
 
 SETTINGS = (
     f"Unit: {UNIT} ({RELATION}); cells, arms, homes and timing are public. A person with c events has c times epsilon.",
     "Accuracy in %: mean click probability of the greedy choices after learning, over 20,000 fresh contexts; "
     "online: of all answers during learning.",
-    "exact and alone have no noise; alone, a vendor shows its own items to its own users.",
+    "exact and alone have no noise; alone, a vendor shows its own items to its own users. trial: vendors declare what "
+    "they reach alone in as many visits before.",
     "Worlds and keys are seeded: REPRODUCIBLE, NOT PRIVATE.",
 )
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
 
@@ -26,15 +26,13 @@ from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRo
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
 from hushstream.replay.runners.to_end import await_version, run_to_end
 from hushstream.replay.studies.pdap.own import OwnVendors
-from hushstream.replay.studies.pdap.play import ALONE_SCHEDULE, EXACT_EPSILON, Chain, exact_noise
-from hushstream.replay.studies.pdap.worlds import Arrivals, FilmVendors, Float64, Int64, Vendors, VendorWorld, names
+from hushstream.replay.studies.pdap.worlds import Arrivals, FilmVendors, Float64, Int64, Vendors, VendorWorld
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import partition_of
-from hushstream.systems.pdap.algorithm.aggregate import Aggregate, Outcomes
+from hushstream.systems.pdap.algorithm.serving import OwnRewards
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
-from hushstream.systems.pdap.counter import Counter
 
 _ANSWER_SECONDS = 180.0
 """Longest wait for an answer; the first one waits until a worker of each vendor has started."""
@@ -360,36 +358,25 @@ def chances_alone(config: PdapConfig, world: VendorWorld, visits: Visits, contex
         contexts: how many of them are played.
         seed: seed of the tickets.
     """
-    exact = replace(
-        config.release,
-        epsilon=EXACT_EPSILON,
-        level_growth=0.0,
-        placement="serving",
-        **ALONE_SCHEDULE,
-    )
-    alone = replace(config, release=exact)
     found = np.zeros(contexts)
     for vendor in range(len(config.vendors)):
         here = np.flatnonzero(visits.arrivals.homes == vendor)
-        found[here] = _one(alone, vendor, world, visits, here, seed)
+        found[here] = _one(config, vendor, world, visits, here, seed)
     return found
 
 
 def _one(config: PdapConfig, vendor: int, world: VendorWorld, visits: Visits, events: Int64, seed: int) -> Float64:
-    key = seeded_key(seed, f"alone-{vendor}")
-    own = np.flatnonzero(config.owners == vendor)
-    chain = Chain(config, [Counter(config, exact_noise)], Aggregate(config, own), key)
+    own = OwnRewards(config, vendor, seeded_key(seed, f"alone-{vendor}"))
     chances = np.zeros(len(events))
     done = 0
     while done < len(events):
-        some = events[done : done + chain.capacity_left]
+        some = events[done : done + own.capacity_left]
         arrivals = visits.arrivals.take(some)
         users = [b"%d" % user for user in arrivals.users]
-        shown = chain.serving.choose(arrivals.contexts, users, [b"%d" % event for event in some])
+        shown = own.serving.choose(arrivals.contexts, users, [b"%d" % event for event in some])
         mean = world.means(arrivals, shown.arms, float(some[0]) / len(visits.coins))
-        clicks = (visits.coins[some] < mean).astype(np.int64)
-        named = names(done, len(some))
-        chain.take(Outcomes(shown.cells, shown.arrivals, shown.arms, clicks, named), arrivals.homes)
+        paths = own.aggregate.grid.paths(arrivals.contexts)
+        own.take(paths, shown.arms, (visits.coins[some] < mean).astype(np.int64))
         chances[done : done + len(some)] = mean
         done += len(some)
     return chances
