@@ -23,7 +23,8 @@ from which the collector reads slots, and read the topics that the system publis
 so it is meant for a gateway.
 
 ``gateway`` answers applications over HTTP (``hushstream worker gateway``). It has the rights of an application: it
-writes requests and feedback, and reads answers and the items. It adds items only where requests may name new ones.
+writes requests and feedback, and reads answers and the items, and what was released of a measurement and paid, for its
+owner's page. It adds items only where requests may name new ones.
 If each party has applications of its own, ``gateway.alpha`` is the account of party alpha.
 
 ``export`` copies the whole deployment (``hushstream topics export``): it may read every topic. It sees both sides of
@@ -105,17 +106,21 @@ def rights_of(duty: str, system: System) -> Rights:
 
 
 def _gateway(duty: str, system: System) -> Rights:
-    """What the client of a gateway's party does; it changes the catalogue only where requests may name new items."""
+    """What the client of a gateway's party does, and what its owner is shown.
+
+    It changes the catalogue only where requests may name new items.
+    """
     party, rules = duty.partition(".")[2], system.requests
     talked = conversation_of(system, party)
     named = rules.catalogues.get(party, rules.catalogue) if isinstance(rules, ContextRules) else None
     adds = named is not None and named.from_requests
     found = {topic: _declared(topic, of_party(CLIENT, party), system) for topic in system.topics}
-    return {
+    asks = {
         topic.name: frozenset(held - ({"Write"} if topic.client == "changes" and not adds else set()))
         for topic, held in found.items()
         if held and (topic.client == "changes" or topic.name in {talked.requests, talked.answers, *talked.feedback})
     }
+    return {**dict.fromkeys(system.overview_topics, _READ), **asks}
 
 
 def _devices(system: System) -> Rights:

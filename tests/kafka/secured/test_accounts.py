@@ -50,6 +50,7 @@ DEVICES = {
     "feedback": {"attribution_window_seconds": 1.0, "settle_seconds": 1.0},
 }
 PATIENCE_SECONDS = 90.0
+OWNER = "owner-0123456789abcdef"
 
 
 class Place:
@@ -61,7 +62,10 @@ class Place:
         generate_keys(self.folder / "keys", {*key_names(KIND.roles), "sealing", "signing"})
         self.system: System = prepare(self.folder, config, keys=KeySource(folder=self.folder / "keys"))
         self.port, self.duty = free_port(), duty
-        settings = {"port": self.port, "answer_seconds": 20, **({"devices": {}} if duty == "devices" else {})}
+        (self.folder / "operators").write_text(f"owner {OWNER}\n", encoding="utf-8")
+        (self.folder / "operators").chmod(0o600)
+        settings = {"port": self.port, "answer_seconds": 20, "operators_file": str(self.folder / "operators")}
+        settings |= {"devices": {}} if duty == "devices" else {}
         (self.folder / "gateway.yaml").write_text(json.dumps(settings), encoding="utf-8")
 
     @contextmanager
@@ -89,7 +93,8 @@ class Place:
 
     def call(self, path: str, body: bytes | None = None, kind: str = "application/json") -> tuple[int, bytes]:
         """What the gateway answers; 0 while it does not listen."""
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, {"Content-Type": kind})
+        said = {"Content-Type": kind, "Authorization": f"Bearer {OWNER}"}
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, said)
         try:
             with urllib.request.urlopen(asked, timeout=30) as answer:
                 return answer.status, answer.read()
@@ -145,6 +150,7 @@ def test_a_gateway_decides_among_items_by_name_under_its_own_account(place: Plac
     until("a decision that is in the log", decided)
     assert place.call("/readyz")[0] == 200
     assert [one["item"] for one in json.loads(place.call("/v1/items")[1])["items"]] == ["boots", "tent"]
+    assert place.call("/v1/overview")[0] == 200, "what was released and paid is read under that account, too"
 
 
 @pytest.mark.parametrize("place", [(DEVICES, "devices")], indirect=True)

@@ -90,11 +90,9 @@ class Overview:
 
     def __init__(self, log: EventLog, system: System) -> None:
         """Over a client's log; nothing is read yet."""
-        view = system.measurement
-        topics = (*system.ledgers, *(() if view is None else view.topics))
         self._log, self._system = log, system
         self._read: dict[TopicPartition, list[InputRecord]] = {
-            (topic, partition): [] for topic in topics for partition in range(system.partitions[topic])
+            (topic, partition): [] for topic in system.overview_topics for partition in range(system.partitions[topic])
         }
         self._reading = asyncio.Lock()
 

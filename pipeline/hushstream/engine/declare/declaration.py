@@ -293,6 +293,11 @@ class System:
         return self._known.ledgers
 
     @property
+    def overview_topics(self) -> tuple[str, ...]:
+        """Topics with what was released of a measurement and what was paid: what an owner is shown is made of these."""
+        return (*self.ledgers, *(() if self.measurement is None else self.measurement.topics))
+
+    @property
     def public_dataset(self) -> bool:
         """Whether a public dataset is replayed.
 
