@@ -70,7 +70,7 @@ from hushstream.systems.p2b.sealed import SealOpener
 from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
 from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
 from hushstream.systems.p2b.slots import SLOT_BYTES, SLOT_RECORD, BadSlot, FeatureLayout, slot_bytes, unpack
-from hushstream.systems.p2b.succession import Predecessor, require_within_life
+from hushstream.systems.p2b.succession import Predecessor, require_within_life, spent_with
 
 
 class SlotForm(Protocol):
@@ -709,6 +709,11 @@ class P2BSystem(Core[P2BConfig]):
             return self.before.together(self.config) + self.before.elsewhere
         own = self.guarantee().together
         return own if self.start is None else own + self.start.paid
+
+    def paid_before(self) -> tuple[Prices, tuple[Prices, ...]]:
+        """What was promised for a life by the first generation, and what was spent at the end of this one."""
+        life = self.guarantee().together if self.before is None else self.before.life
+        return life, spent_with(self.before, self.config)
 
     @property
     def lifetime_slots(self) -> int:

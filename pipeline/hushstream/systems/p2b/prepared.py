@@ -21,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.configuration import canonical_form
-from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.devices.agreed import FORMAT
 from hushstream.engine.devices.envelope import ModelBody
 from hushstream.engine.devices.published import AGREEMENT, first_keys, read_sealing, read_signing
 from hushstream.engine.devices.sealing import Recipients, body_bytes, period_of
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -37,7 +36,7 @@ from hushstream.systems.p2b.guarantee import summed_of
 from hushstream.systems.p2b.models import ExportedCodes, ExportedModel, Statement
 from hushstream.systems.p2b.server.estimate import cold_start
 from hushstream.systems.p2b.slots import SLOT_RECORD
-from hushstream.systems.p2b.succession import Predecessor, spent_with
+from hushstream.systems.p2b.succession import FOLLOWS, STARTED_FROM, Predecessor
 
 
 def agreement_of(system: P2BSystem) -> bytes:
@@ -111,9 +110,6 @@ def _words(system: P2BSystem) -> list[str]:
 
 
 ENCODER, START, PREDECESSOR = "encoder.json", "start.json", "predecessor.json"
-
-FOLLOWS = PreparedFrom("predecessor", "what the generation before left, by `hushstream up` with a changed file")
-STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
@@ -231,12 +227,6 @@ def _predecessor_of(config: P2BConfig, artefacts: Artefacts, where: str, text: s
     if before is not None and before.digest != found.digest:
         raise ConfigurationError(f"{where}: expected the generation that this deployment follows, got another")
     return {PREDECESSOR: json.dumps(found.plain).encode()}
-
-
-def paid_before(core: P2BSystem) -> tuple[Prices, tuple[Prices, ...]]:
-    """What was promised for a life by the first generation, and what was spent at the end of this one."""
-    life = core.guarantee().together if core.before is None else core.before.life
-    return life, spent_with(core.before, core.config)
 
 
 def require_no_devices(config: P2BConfig) -> None:

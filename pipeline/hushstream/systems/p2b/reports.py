@@ -85,10 +85,9 @@ from hushstream.systems.p2b.lift import (
     required_lift,
 )
 from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
-from hushstream.systems.p2b.prepared import FOLLOWS, STARTED_FROM, paid_before
 from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, started
 from hushstream.systems.p2b.slots import cell_names
-from hushstream.systems.p2b.succession import NOTHING, Predecessor
+from hushstream.systems.p2b.succession import FOLLOWS, NOTHING, STARTED_FROM, Predecessor
 from hushstream.systems.p2b.topics import EDGE_ZONE
 
 _GROUPS_BASIS = (
@@ -806,7 +805,7 @@ def left_by(core: P2BSystem, config: P2BConfig, ended: Ended) -> Mapping[str, st
     Raises:
         ConfigurationError: the model does not fit what was changed.
     """
-    before, (life, spent) = core.before, paid_before(core)
+    before, (life, spent) = core.before, core.paid_before()
     elsewhere = NOTHING if core.start is None else core.start.paid
     known = KnownIds()
     for machine in ended.machines:

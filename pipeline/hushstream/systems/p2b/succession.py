@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from hushstream.engine.declare.artefacts import PreparedFrom
 from hushstream.engine.state.packed import KnownIds
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, Cost
@@ -37,6 +38,9 @@ _TABLES = DELTA_ONE // 10**12
 """A delta up to this is the samplers' truncation, which differs with the number of cells. Devices ignore it, too."""
 
 NOTHING = Prices(Cost(0), Cost(0))
+
+FOLLOWS = PreparedFrom("predecessor", "what the generation before left, by `hushstream up` with a changed file")
+STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
 
 @dataclass(frozen=True)

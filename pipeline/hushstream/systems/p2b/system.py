@@ -70,7 +70,7 @@ from hushstream.systems.p2b.guarantee import (
 from hushstream.systems.p2b.lift import lift_figures
 from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.server.totals import remembered
-from hushstream.systems.p2b.succession import Predecessor, require_within_life, sums_told
+from hushstream.systems.p2b.succession import FOLLOWS, STARTED_FROM, Predecessor, require_within_life, sums_told
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -549,7 +549,7 @@ def _told(core: P2BSystem, config: P2BConfig) -> str:
     """See `Succession.told`."""
     files.require_no_devices(core.config)
     files.require_no_devices(config)
-    life, spent = files.paid_before(core)
+    life, spent = core.paid_before()
     require_within_life(life, spent, config)
     return sums_told(life, spent, config)
 
@@ -576,7 +576,7 @@ KIND = Kind(
     assemble=_assemble,
     priced=_priced,
     artefacts=(files.ENCODER, SEALING, files.START, files.PREDECESSOR, SIGNING, AGREEMENT),
-    inputs=(files.STARTED_FROM, files.FOLLOWS),
+    inputs=(STARTED_FROM, FOLLOWS),
     resolved=_resolved,
     check=_check,
     facts=_facts,

@@ -20,7 +20,6 @@ from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.guarantee import life_prices
-from hushstream.systems.p2b.prepared import paid_before
 from hushstream.systems.p2b.reports import left_by
 from hushstream.systems.p2b.slots import Report
 from hushstream.systems.p2b.succession import NOTHING, Predecessor, require_within_life, spent_after
@@ -100,7 +99,7 @@ def test_what_a_person_may_have_paid_is_the_most_of_all_ways_to_give_slots() -> 
 
 def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refused(rigs: Any) -> None:
     first = rigs.make_system(measurement={"own": 0.5, "epsilon": 0.5})
-    life, spent = paid_before(first)
+    life, spent = first.paid_before()
     assert life == first.guarantee().together
     for changes in (
         {"measurement": {"own": 0.5, "epsilon": 0.1}},  # counts everybody anew
@@ -149,7 +148,7 @@ def test_its_digest_names_the_final_ledger_and_marks_and_whatever_else_it_follow
 def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_path: Path, rigs: Any) -> None:
     config = of_lives(1, 1_000_000)
     first = prepare(tmp_path / "first", config)
-    life, spent = paid_before(first.core)
+    life, spent = first.core.paid_before()
     left = Predecessor("d", 1, first.digest.hex(), "3d", "1f", "2e", life, spent, NOTHING, bytes(8), True)
 
     def prepared(text: str) -> Any:
