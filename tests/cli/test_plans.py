@@ -61,7 +61,7 @@ def test_one_command_says_what_it_brings_and_what_that_assumes(cli, written, tex
     assert found["lives"][-1]["prices"].startswith("one person, replace-one: epsilon ")
     assert found["assumed"]
     assert "partitions" in found["sizes"]
-    for title in ("Noise", "What one person has paid", "Size"):
+    for title in ("Noise", "Charged to one person", "Size"):
         assert f"\n{title}\n" in said
     for point in found["points"]:
         share = point["share"]

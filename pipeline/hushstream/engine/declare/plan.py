@@ -198,7 +198,7 @@ class Plan:
                 for one in self.points
             ]
         lines += _titled("Noise", self.noise)
-        lines += _titled("What one person has paid", [_life(one, self.paid) for one in self.lives])
+        lines += _titled("Charged to one person", [_life(one, self.paid) for one in self.lives])
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
         lines += _titled("Also", self.notes)
         return "\n".join(lines) + "\n"

@@ -164,7 +164,7 @@ class BudgetFacts:
         stop = ", releases stop there" if self.fits < self.planned else ""
         fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
-        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each pays for {number} {self.released}.{share}"
+        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each covers {number} {self.released}.{share}"
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:

@@ -195,7 +195,7 @@ def _claimed_json(claim: Claim) -> dict[str, Any]:
 def _noise(promise: Guarantee) -> list[Line]:
     truncation, included = float_up(delta_value(promise.truncation_units)), delta_text(promise.truncation_units)
     moved = f"{promise.sensitivity}, {promise.norm}"
-    zone = f"the {promise.zone} zone, which sees what it protects: it is trusted"
+    zone = f"the {promise.zone} zone, trusted with the content before the noise"
     return [
         Line("mechanism", "Mechanism", promise.mechanism, promise.mechanism),
         Line("sensitivity", "Sensitivity", moved, {"most": promise.sensitivity, "norm": promise.norm}),

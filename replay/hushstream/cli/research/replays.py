@@ -124,7 +124,7 @@ def _serve(folder: Path, devices: bool, json: bool, *, seed: int | None, **optio
 
 def replay(
     context: typer.Context,
-    system: Annotated[str | None, typer.Argument(help="System (default: the first of the catalogue).")] = None,
+    system: Annotated[str | None, typer.Argument(help="System (default: p2b).")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset (default: the system's own).")] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="Run in this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
@@ -140,7 +140,7 @@ def replay(
 ) -> None:
     """Play a dataset through a system, and write a report.
 
-    Each system also has options of its own; a wrong option is answered with their names.
+    A system may have options of its own, such as --rounds (colin); an unknown option prints their names.
     """
     from hushstream.cli.own_options import own_options
     from hushstream.replay.checks import nested

@@ -378,7 +378,7 @@ def guarantee_section(privacy: Guarantee) -> Section:
     lists = (Bullets(one.title, tuple(line.sentence for line in one.lines)) for one in groups if one.listed)
     return Section(
         "guarantee",
-        "What is promised",
+        "What is guaranteed",
         (*odds_blocks(privacy.odds()), Words(privacy.marks), Facts(facts), *lists),
     )
 
