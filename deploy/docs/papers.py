@@ -21,8 +21,8 @@ one in {over_paper} of {all} systems, and than learning alone in {over_alone}.
 
 * **Sound form**: at the true privacy cost, or at the claimed epsilon where the true cost is no guarantee.
 * **Alone**: the best that users, vendors, nodes or devices reach by themselves.
-* **Over**: the gain, paired by seed; positive is better, bold is significant. ± is half of the 95 % interval of the mean
-  over seeds (Student's t).
+* **Over**: the gain, paired by seed; positive is better, bold is significant. ± is half of the 95 % interval of the
+  mean over seeds (Student's t).
 
 `hushstream experiment papers` runs it, `--system colin` one row; this page is made of [its result](papers.json).
 
