@@ -19,9 +19,9 @@ _HEAD = """\
 No paper's mechanism gives the epsilon that it claims. Our sound form of it is significantly better than the published
 one in {over_paper} of {all} systems, and than learning alone in {over_alone}.
 
-* **Sound form**: at the true privacy cost, or at the claimed epsilon where the true cost is no guarantee.
-* **Alone**: the best that users, vendors, nodes or devices reach by themselves.
-* **Over**: the gain, paired by seed; positive is better, bold is significant. ± is half of the 95 % interval of the
+* Sound form: at the true privacy cost, or at the claimed epsilon where the true cost is no guarantee.
+* Alone: the best that users, vendors, nodes or devices reach by themselves.
+* Over: the gain, paired by seed; positive is better, bold is significant. ± is half of the 95 % interval of the
   mean over seeds (Student's t).
 
 `hushstream experiment papers` runs it, `--system colin` one row; this page is made of [its result](papers.json).
