@@ -98,16 +98,16 @@ async def _shuffler(
             assert name == f"window/{partition}/{number}"
             renewals.append(renewal)
             entry = entries[name + renewed + renewal]
-            sums = published[entry["entry_id"]]
+            record = published[entry["entry_id"]]
             seen += 1
             assert entry["debit"] == fields["debit"], "the ledger repeats the journal's debit"
             assert fields["debit"]["epsilon_micro"] == round(1_000_000 * system.config.release.epsilon)
-            assert fields["slots"] == sums["slots"] == window.slots, "each accepted slot counts once"
-            for copy in _times_of(written["window-sums", 0], codec.encode("WindowSums", sums)):
+            assert fields["slots"] == record["slots"] == window.slots, "each accepted slot counts once"
+            for copy in _times_of(written["window-sums", 0], codec.encode("WindowSums", record)):
                 assert copy >= appended[value], "no sums before their debit"
             for copy in _times_of(written["ledger", partition], codec.encode("LedgerEntry", entry)):
                 assert copy >= appended[value], "no ledger entry before its debit"
-            released = np.frombuffer(sums["ones"] + sums["zeros"], "<i8")
+            released = np.frombuffer(record["ones"] + record["zeros"], "<i8")
             noises.append((released - window.sums).tobytes())
         numbers = [int(renewal.partition("/")[0] or 0) for renewal in renewals]
         assert numbers == sorted(numbers), "an epoch that has ended stays so"
