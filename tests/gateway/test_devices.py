@@ -291,8 +291,10 @@ def test_the_relay_tells_who_waits_when_the_log_refuses_and_takes_no_more_than_i
 def test_when_and_how_an_answer_comes_does_not_tell_that_the_slot_was_known():
     """Alone, with others, in the midst of a batch and of an append; where the log is down and where it refuses.
 
-    The log takes a fifth of a second; an answer without its share of either wait differs by a tenth or more.
+    The log takes a fifth of a second; an answer without its share of either wait differs by a tenth or more. A clock
+    may tell of a wait some tenths of a millisecond too little.
     """
+    both_waits = 0.45
     down = asyncio.Event()
     refused: set[int] = set()
 
@@ -312,14 +314,14 @@ def test_when_and_how_an_answer_comes_does_not_tell_that_the_slot_was_known():
             await relay.send(report_id, value)
             return time.monotonic() - begun
 
-        assert await seconds(b"known") >= 0.5
-        assert await seconds(b"known") >= 0.5
+        assert await seconds(b"known") >= both_waits
+        assert await seconds(b"known") >= both_waits
         first, late, known, flying, new = await asyncio.gather(
             seconds(b"first"),
             *(seconds(value, after=0.15) for value in (b"late", b"known")),
             *(seconds(value, after=0.4) for value in (b"late", b"new")),
         )
-        assert first >= 0.5
+        assert first >= both_waits
         assert abs(late - known) < 0.05, (late, known)
         assert abs(flying - new) < 0.05, (flying, new)
 

@@ -65,7 +65,8 @@ def test_what_two_systems_call_by_one_key_is_shared():
         for one in each.keys:
             having.setdefault(one.name, set()).add(name)
     twice = {key for key, names in having.items() if len(names) > 1}
-    assert twice - set(SHARED) == {"learner.alpha", "learner.ridge"}, "of the same algorithm, LinUCB"
+    alike = {"learner.alpha", "learner.ridge", "learner.clean_share"}
+    assert twice - set(SHARED) == alike, "of the same algorithm, LinUCB, and the share of visits that feed the model"
     assert {key: set(names) for key, _, names in shared()} == {key: having[key] for key in SHARED}
 
 

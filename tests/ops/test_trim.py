@@ -302,7 +302,7 @@ async def test_models_whose_input_is_gone_too_are_not_computed(deployed: Any) ->
     run = await deployed.put(without=frozenset({"models"}))
     async with run.connection.admin("shorten windows") as admin:
         await admin.delete_records({TopicPartition(f"{run.connection.prefix}window-sums", 0): RecordsToDelete(1)})
-    with pytest.raises(HushstreamError, match="windows/0: expected all records since the first, found those from"):
+    with pytest.raises(HushstreamError, match="window-sums/0: expected all records since the first, found those from"):
         await plan_models(run.connection, run.system, run.played.keys)
 
 

@@ -117,7 +117,7 @@ def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path: Pat
         asyncio.run(following(data, shop(feature="staff"), place).make(refused, refused))
     asyncio.run(following(data, changed, place).make(refused, refused))
     assert current(data) == data / "generation-2"
-    assert json.loads((place.marks or data).joinpath("successor").read_text()) == "0123456789abcdef"
+    assert json.loads((place.marks or data).joinpath("successor").read_text(encoding="utf-8")) == "0123456789abcdef"
     assert list((place.marks or data).glob("learner/*.closed"))
     with pytest.raises(HushstreamError, match="another folder went on as generation 2: this one is a copy"):
         asyncio.run(following(copied, changed, replace(place, data=copied / "broker")).make(refused, refused))

@@ -86,7 +86,7 @@ class Shop:
         environment = {**os.environ, "XDG_STATE_HOME": str(self._state)}
         ran = subprocess.run(
             [sys.executable, "-c", KILLED, str(self.file), str(self.data), *ports, said],
-            env=environment, capture_output=True, text=True, timeout=patience(150), check=False,
+            env=environment, capture_output=True, text=True, encoding="utf-8", timeout=patience(150), check=False,
         )  # fmt: skip
         assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr
         while any(str(self.data).encode() in one for one in commands()):  # its processes end themselves

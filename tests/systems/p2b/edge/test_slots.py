@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import Audience
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas import codec
@@ -450,12 +451,14 @@ def test_a_renewal_is_in_the_digest():
 
 
 def test_the_guarantee_says_both_prices():
-    facts = {fact.name: fact for fact in kind_of("p2b").facts(config(), None)}
+    facts = {fact.name: fact for fact in kind_of("p2b").facts(config(), Artefacts("here", {}))}
     text = facts["renew_every_seconds"].text
     for slots in (1, 4):
         assert str(life_prices(config(), slots).which) in text
     assert "at most 4 in their life" in text
-    assert "renew_every_seconds" not in {fact.name for fact in kind_of("p2b").facts(config(None), None)}
+    assert "renew_every_seconds" not in {
+        fact.name for fact in kind_of("p2b").facts(config(None), Artefacts("here", {}))
+    }
 
 
 def test_a_plan_foresees_slots_when_they_fall_due():

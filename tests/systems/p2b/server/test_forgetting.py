@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting import BinaryTree, NegativeDigitTree, PureEpsilon, choose_release
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import seeded_key
@@ -236,9 +237,9 @@ def test_it_costs_nothing_and_says_so():
     assert release_guarantee(plain).lifetime.cost == release_guarantee(forgetful).lifetime.cost
     assert release_guarantee(plain).epsilon_micro == release_guarantee(forgetful).epsilon_micro
     kind = kind_of("p2b")
-    facts = {fact.name: fact.text for fact in kind.facts(forgetful, None)}
+    facts = {fact.name: fact.text for fact in kind.facts(forgetful, Artefacts("here", {}))}
     assert "costs nothing and refunds nothing" in facts["half_life"]
-    assert "half_life" not in {fact.name for fact in kind.facts(plain, None)}
+    assert "half_life" not in {fact.name for fact in kind.facts(plain, Artefacts("here", {}))}
 
 
 @pytest.mark.parametrize("half_life", [0.0, -1.0, math.nan, math.inf, 2e6])
