@@ -438,6 +438,29 @@ test("every slot, and every seal of it, has a key of its own", async () => {
   assert.equal(new Set(keys).size, 5);
 });
 
+test("a slot owed under one agreement leaves under no other, whatever is cleared or restored in between", async () => {
+  const { store, mark, gateway, clock, open } = await placed({ agreement: { epsilon: 0.25, terms: { lifetime_slots: 4 } } });
+  const dear = (await agreed({ epsilon: 0.75 }, "dear")).file;
+  await (await open()).flush();
+  const begun = new Map(store.contents);
+  await live(await open(), 10);
+  await (await open()).flush();
+  const owed = JSON.parse(mark.text);
+  assert.deepEqual([owed.due, owed.sent, owed.paid], [1, 0, 250_000]);
+  // The mark alone is left: its slot was paid at a third of what it would cost here.
+  store.contents.clear();
+  await assert.rejects(open({ agreement: dear }), /agreeAnew/);
+  const cleared = await open({ agreement: dear, agreeAnew: true });
+  clock.now += 1000 * MINUTE;
+  await cleared.sync();
+  assert.deepEqual([gateway.slots.length, cleared.status.waiting], [0, 0]);
+  // A copy from before says that all four slots of the first agreement are left, at a cost of a whole life.
+  const [spent, now] = [{ due: 1, sent: 1, paid: 750_000 }, JSON.parse(mark.text)];
+  mark.text = JSON.stringify({ ...now, ...spent });
+  for (const [name, content] of begun) store.contents.set(name, content);
+  await assert.rejects(open({ agreeAnew: true }), /at most 250000 millionths/);
+});
+
 test("a state that is cleared while its slot is on its way is not written back", async () => {
   for (const answer of [null, 503, 204, { status: 422, code: "stale-period", date: 1_900_000_000_000 }]) {
     const { gateway, store, clock, open } = await placed();

@@ -1,6 +1,6 @@
 import { Agreement, type AgreementFile } from "../agreement.js";
-import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel, type Slot } from "../agent.js";
-import { equal } from "../encoding.js";
+import { EdgeAgent, UNSPENT, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel, type Slot } from "../agent.js";
+import { equal, hex } from "../encoding.js";
 import { EdgeError, Refused } from "../errors.js";
 import type { Outcome as ValueOutcome } from "../features/kinds.js";
 import { Key } from "../key.js";
@@ -247,8 +247,8 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
     const isKnown = content !== null && revisionOf(content) === this.#revision;
-    const spent = unpackMark(await this.options.mark.read());
-    if (!isKnown || !covers(this.#agent.allowance, spent)) await this.#load(content);
+    const { spent, isAnother } = await this.#marked();
+    if (!isKnown || isAnother || !covers(this.#agent.allowance, spent)) await this.#load(content);
   }
 
   async #load(given?: Uint8Array | null): Promise<void> {
@@ -260,10 +260,10 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
   /** Take the state and the revision of the store; or begin a new state with what was spent, without a revision. */
   async #read(given?: Uint8Array | null): Promise<void> {
     const content = given === undefined ? await this.options.store.read(STATE) : given;
-    const spent = unpackMark(await this.options.mark.read());
+    const { spent, isAnother } = await this.#marked();
     if (content === null) {
       // The state was cleared, or never there: what the mark says was spent stays spent.
-      this.requireWithin(spent, spent.due, false);
+      this.requireWithin(spent, spent.due, isAnother);
       this.#key = await Key.drawn();
       this.#begin(spent, unseen(this.agreement));
       return;
@@ -271,15 +271,10 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
     const found = unpackState(this.agreement, content, null);
     this.#key = await Key.of(found.key);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      const known = found.agent.allowance;
-      const { due, ...rest } = most(known, spent);
-      this.requireWithin(rest, due, true);
-      // As the Python agent does: drop the slots owed under the other agreement, and the visits towards its next slot.
-      const decided = due * this.agreement.terms.after_interactions;
-      // Periods of another agreement may have another length, so the quota begins anew. Write the mark first: with the
-      // old period in the mark, the new state's quota would never begin.
-      const all = { ...rest, due, decided, sent: due, first: -1, period: 0, used: 0 };
-      await this.options.mark.write(packMark(all));
+      const all = this.#dropped(most(found.agent.allowance, spent));
+      this.requireWithin(all, all.due, true);
+      // Write the mark first: with the old period in the mark, the new state's quota would never begin.
+      await this.options.mark.write(packMark(this.agreement.configuration, all));
       this.#begin(all, unseen(this.agreement));
       return;
     }
@@ -290,11 +285,28 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
     this.#state = rest;
     // An older copy of the state: the slots that it would send were sent.
     const all = most(agent.allowance, spent);
+    this.requireWithin(all, all.due, isAnother);
     if (!covers(agent.allowance, spent)) return this.#begin(all, state.seen, newest);
     // An earlier write of the mark failed: what leaves from here on must stay spent even if the state is cleared.
-    if (!covers(spent, all)) await this.options.mark.write(packMark(all));
+    if (isAnother || !covers(spent, all)) await this.options.mark.write(packMark(this.agreement.configuration, all));
     this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
     this.#revision = state.revision;
+  }
+
+  async #marked(): Promise<{ spent: Allowance; isAnother: boolean }> {
+    const mark = unpackMark(await this.options.mark.read());
+    if (mark === null) return { spent: UNSPENT, isAnother: false };
+    const isAnother = mark.configuration !== hex(this.agreement.configuration);
+    return { spent: isAnother ? this.#dropped(mark.spent) : mark.spent, isAnother };
+  }
+
+  /**
+   * What was spent under another agreement, as the Python agent has it: without the slots owed, which were paid at its
+   * price, the visits towards its next slot, and its quota, as periods may have another length.
+   */
+  #dropped(spent: Allowance): Allowance {
+    const decided = spent.due * this.agreement.terms.after_interactions;
+    return { ...spent, decided, sent: spent.due, first: -1, period: 0, used: 0 };
   }
 
   #begin(spent: Allowance, seen: SeenModel, shared?: SharedModel): void {
@@ -330,7 +342,7 @@ export class EdgeDevice extends Device<Agreement, DeviceOptions> {
     this.#changed = false;
     const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
     const state = packState({ revision, key: this.#key.material, agent, ...this.#state });
-    const spent = packMark(agent.allowance);
+    const spent = packMark(this.agreement.configuration, agent.allowance);
     return this.#writes(async () => {
       try {
         if (!anew && (await this.#isReplaced())) {

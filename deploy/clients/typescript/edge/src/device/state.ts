@@ -1,5 +1,6 @@
 import type { Agreement } from "../agreement.js";
 import { UNSPENT, type AgentState, type Allowance, type OpenDecision, type SharedModel } from "../agent.js";
+import { hex } from "../encoding.js";
 import { BadState } from "../errors.js";
 import type { Candidates, Interaction, Resolved } from "../learner/candidates.js";
 import { OwnSteps } from "../learner/sparse.js";
@@ -96,22 +97,28 @@ export function requireRows(agreement: Agreement, { open, resolved, candidates }
   }
 }
 
-/** The text of a mark. */
-export function packMark(spent: Allowance): string {
-  return JSON.stringify({ format: FORMAT, ...spent });
+/** What was spent, and under which agreement (its configuration as digits): a slot that is owed was paid at that one's price. */
+export interface Mark {
+  readonly spent: Allowance;
+  readonly configuration: string;
 }
 
-/** What was spent, according to a mark's text; nothing if there is no mark. */
-export function unpackMark(text: string | null): Allowance {
-  if (text === null) return UNSPENT;
+/** The text of a mark. */
+export function packMark(configuration: Uint8Array, spent: Allowance): string {
+  return JSON.stringify({ format: FORMAT, configuration: hex(configuration), ...spent });
+}
+
+/** Read a mark's text; null if there is no mark. */
+export function unpackMark(text: string | null): Mark | null {
+  if (text === null) return null;
   let found: Record<string, unknown>;
   try {
     found = JSON.parse(text) as Record<string, unknown>;
   } catch {
     throw new BadState("mark: expected what this package wrote, got something else");
   }
-  const { format, ...spent } = found ?? {};
-  if (format === FORMAT && isAllowance(spent)) return spent;
+  const { format, configuration, ...spent } = found ?? {};
+  if (format === FORMAT && typeof configuration === "string" && isAllowance(spent)) return { spent, configuration };
   throw new BadState("mark: expected what this package wrote, got something else");
 }
 
