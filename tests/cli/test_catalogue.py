@@ -30,7 +30,13 @@ expected_slots: 1000
 release: {form: features, window_units: 1000}
 """
 GIVEN = [
-    {"item": "boots", "title": "Winter boots", "features": {"colour": "red"}},
+    {
+        "item": "boots",
+        "title": "Winter boots",
+        "features": {"colour": "red"},
+        "pinned": True,
+        "cap": {"shows": 3, "within_seconds": 60},
+    },
     {"item": "sandals", "title": "", "features": {}},
 ]
 
@@ -50,7 +56,8 @@ def test_items_are_imported_listed_retired_and_exported(cli, refused, bootstrap,
     told = cli("items", "import", folder / "items.jsonl", *place, "--json")
     assert (told.json["added"], told.json["version"]) == (2, 1)
     assert cli("items", "import", folder / "items.jsonl", *place, "--json").json["unchanged"] == 2
-    assert "socks: offered since version 2" in cli("items", "add", "socks", "--title", "Socks", *place).out
+    ruled = ("--title", "Socks", "--cap", "2", "3600")
+    assert "socks: offered since version 2" in cli("items", "add", "socks", *ruled, *place).out
     assert "3 of 3 with items (capacity)" in refused("items", "add", "hats", *place)
     assert "got one that is" in refused("items", "add", "socks", *place)
     assert "sandals: retired since version 3" in cli("items", "retire", "sandals", *place).out
@@ -58,7 +65,10 @@ def test_items_are_imported_listed_retired_and_exported(cli, refused, bootstrap,
     listed = cli("items", "list", *place, "--json").json
     assert [(one["item"], one["offered"]) for one in listed] == [("boots", True), ("sandals", False), ("socks", True)]
     exported = [json.loads(line) for line in cli("items", "export", *place).out.splitlines()]
-    assert exported == [GIVEN[0], {"item": "socks", "title": "Socks", "features": {}}]
+    socks = {"item": "socks", "title": "Socks", "features": {}, "cap": {"shows": 2, "within_seconds": 3600}}
+    assert exported == [GIVEN[0], socks]
+    said = cli("items", "list", *place).out.splitlines()
+    assert said[0] == "boots  Winter boots  offered, since version 1, pinned, at most 3 in 60 s for a user"
 
 
 def test_several_items_are_offered_at_once(cli, bootstrap, folder):
@@ -128,6 +138,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
         (("add", "x" * 100_000), "expected an id of 1 to 128 bytes in one line, got 100000"),
         (("add", "hats", "--features", '{"size": 3}'), "expected names among colour"),
         (("add", "hats", "--features", "red"), "features: expected a JSON object"),
+        (("add", "hats", "--cap", "0", "60"), "cap: expected 1 to 100 shows within 1 to 31622400 whole seconds"),
         (("retire", "nothing"), "expected one that is offered"),
     ],
 )

@@ -138,7 +138,11 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
             for twice in (b'{"retire": ["i3"], "retire": []}', b'{"items": [{"item": "i3", "item": "i4"}]}'):
                 assert (await change(400, twice))["code"] == "malformed-json"
             assert (await change(422, {"items": [{"item": "one more"}]}))["code"] == "catalogue-full"
-            assert await told({"items": [{**many[0], "title": "New"}], "retire": ["i1", "i2"]}) == [2, 0, 1, 0, 2, 0]
+            ruled = {"title": "New", "pinned": True, "cap": {"shows": 3, "within_seconds": 60}}
+            assert await told({"items": [{**many[0], **ruled}], "retire": ["i1", "i2"]}) == [2, 0, 1, 0, 2, 0]
+            assert await told({"items": [{**many[0], **ruled}]}) == [2, 0, 0, 0, 0, 1]
+            for cap in ({"shows": 0, "within_seconds": 60}, {"shows": 1}, {"shows": 1, "within_seconds": 10**9}):
+                assert (await change(400, {"items": [{"item": "i0", "cap": cap}]}))["code"] == "invalid-request"
             assert await told({"items": many[1:2], "retire": ["i2"]}) == [3, 0, 0, 1, 0, 1]
             refused = ({"items": many[:1] * 2}, {"items": many[:1], "retire": ["i0"]}, {"retire": ["nothing"]})
             for body in (
@@ -156,7 +160,8 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
             async with session.get("/v1/catalogue") as answer:
                 found = await answer.json()
             assert found["version"] == 3
-            assert found["items"][0] == {"item": "i0", "title": "New", "features": {}, "offered": True, "since": 2}
+            assert found["items"][0] == {"item": "i0", "features": {}, "offered": True, "since": 2, **ruled}
+            assert (found["items"][1]["pinned"], found["items"][1]["cap"]) == (False, None)
             assert [one["item"] for one in found["items"] if not one["offered"]] == ["i2"]
 
     asyncio.run(run())
@@ -164,7 +169,8 @@ def test_an_operator_changes_the_catalogue_in_one_version(tmp_path: Path) -> Non
 
 _OFFERED = """(() => {
   const put = (id, text) => { document.getElementById(id).value = text; };
-  put("item", "boots"); put("name", "Winter boots"); put("features", '{"colour": "blue"}');
+  put("item", "boots"); put("name", "Winter boots"); put("features", '{"colour": "blue"}'); put("shows", "3");
+  document.getElementById("pinned").checked = true;
   document.getElementById("put").requestSubmit();
 })()"""
 
@@ -186,12 +192,13 @@ async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -
         await tab.evaluate(f"document.getElementById('token').value = '{OPERATOR}'")
         await tab.evaluate(_OFFERED)
         await says("boots: offered since version 1.")
-        await says("bootsWinter bootscolour: blueoffered since version 1Retire", "items")
+        rules = "pinned, at most 3 in 86400 s for a user"
+        await says(f"bootsWinter bootscolour: blueoffered since version 1, {rules}Retire", "items")
         await tab.evaluate("document.querySelector('[aria-label=\"Retire: boots\"]').click()")
         await says("boots: retired since version 2.")
         await says("0 items are offered; version 2 of the catalogue", "version")
         await tab.evaluate("document.querySelector('[aria-label=\"Offer again: boots\"]').click()")
-        await says("offered since version 3Retire", "items")
+        await says(f"offered since version 3, {rules}Retire", "items")
 
 
 def test_a_request_that_names_a_retired_item_is_answered_from_the_others_and_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.client import Client, Item
-from hushstream.engine.catalogue import CatalogueFull
+from hushstream.engine.catalogue import Cap, CatalogueFull
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.records import InputRecord
 from hushstream.features.schema import declare as declare_features
@@ -245,3 +245,37 @@ def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(
     rows = list(stream_table(tmp_path / "table" / TABLE, mapping))
     seen = {tuple(np.flatnonzero(mask).tolist()) for part in rows for mask in part.eligible}
     assert {(0, 1), (0,), (0, 2)} <= seen <= {(0, 1), (0,), (0, 2)}
+
+
+def test_pins_narrow_what_was_eligible_and_decisions_with_a_cap_in_reach_have_no_row(tmp_path: Path) -> None:
+    """Whether a capped item could be chosen depends on earlier shows, whatever was chosen."""
+    values = {
+        "system": "p2b",
+        "deployment": "ruled",
+        "items": {"capacity": 4, "named": True},
+        "features": COUNTRY,
+        "expected_slots": 40,
+        "slot": {"after_interactions": 2, "period_seconds": 1.0},
+        "release": {"form": "features", "sums": "fresh"},
+        "feedback": {"settle_seconds": 1.0, "attribution_window_seconds": 2.0},
+        "exploration": {"choice": "epsilon", "share": 0.5},
+    }
+    loop = Loop(prepare(tmp_path / "d", parse_config(values), keys=KEYS))
+
+    async def play() -> None:
+        async with Client(loop.log_of(), rules=loop.system.requests) as client:
+            await client.items.add_all(
+                [Item("a", cap=Cap(1, 60)), Item("b"), Item("c", pinned=True), Item("d", pinned=True)]
+            )
+            for number in range(80):
+                eligible = (None, ["b", "c", "d"], ["a", "b"], ["b"])[number % 4]
+                decision = await client.decide(f"e{number}", f"u{number}", {"country": "fr"}, eligible, timeout=None)
+                await client.shown(decision.event_id, decision.user, decision.item or "")
+
+    asyncio.run(play())
+    table = decision_table(LogCopy({source: whole(records) for source, records in loop.log.partitions()}), loop.system)
+    numbers = [sum(1 << entry for entry in one) for one in ((2, 3), (1,))]
+    assert {int.from_bytes(row.context.eligible, "little") for row in table.rows} == set(numbers)
+    assert {row.answer.propensity for row in table.rows if row.answer.arm == 1} == {10**9}
+    assert {row.answer.propensity for row in table.rows if row.answer.arm > 1} == {500_000_000}, "two, equally good"
+    assert table.left_out["an eligible item has a cap"] > 30

@@ -28,6 +28,7 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Item
 from hushstream.client.client import Client
+from hushstream.engine.catalogue import Cap
 from hushstream.engine.declare.declaration import System, conversation_of, request_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
@@ -184,12 +185,17 @@ class _Visitors:
             self._misbehave(event_id, user, context)
 
     async def _change_items(self, client: Client, phase: int) -> None:
-        """Fill the catalogue, retire an item, and give its row to another one; with records that do not count."""
+        """Fill the catalogue, retire an item, and give its row to another one; with records that do not count.
+
+        Where items may have rules, two have caps, and the last one is pinned.
+        """
         e = {"item": "e", "offered": True, "title": "", "features": ""}
         change = {"items": [e], "config_digest": self.loop.system.digest}
-        version = self._declared.catalogue.version_after(0) if self._declared and self._declared.catalogue else 0
+        rules = self._declared.catalogue if self._declared else None
+        version = 0 if rules is None else rules.version_after(0)
+        cap = Cap(1, 3) if rules is not None and rules.ruled else None
         if phase == 0:
-            await client.items.add_all(Item(name, name.upper()) for name in ("a", "b", "c"))
+            await client.items.add_all(Item(name, name.upper(), cap=cap if name == "a" else None) for name in "abc")
         elif phase == 1:
             await client.items.retire("b")
             self.loop.put("items", "ItemChanges", **{**change, "version": version + 2})
@@ -197,7 +203,7 @@ class _Visitors:
             self.loop.put("items", "ItemChanges", **{**change, "version": version + 3, "config_digest": bytes(16)})
             self.loop.junk("items")
         else:
-            await client.items.add("d")
+            await client.items.add_all([Item("d", pinned=cap is not None, cap=cap)])
 
     def _misbehave(self, event_id: str, user: str, context: Any) -> None:
         put = self.loop.put

@@ -24,6 +24,7 @@ from hushstream.client.logs import EventLog
 from hushstream.engine.catalogue import (
     OF,
     BadItem,
+    Cap,
     Catalogue,
     CatalogueItem,
     ItemChange,
@@ -56,6 +57,8 @@ class Item:
         offered: whether it may be shown; else it is retired.
         version: version of the catalogue with which it came into its row.
         since: version of the catalogue since which it is offered, or retired.
+        pinned: whether it is shown before all items that are not pinned, wherever a request allows it (p2b).
+        cap: how often one user is shown it at most; None without a cap (p2b).
     """
 
     item: str
@@ -64,6 +67,8 @@ class Item:
     offered: bool = True
     version: int = 0
     since: int = 0
+    pinned: bool = False
+    cap: Cap | None = None
 
 
 class Put(NamedTuple):
@@ -71,8 +76,8 @@ class Put(NamedTuple):
 
     Attributes:
         version: of the catalogue with all of them.
-        added, changed, restored, retired, unchanged: how many items are new, were on offer with another title or other
-            features, were retired before, were on offer before, and are as they were.
+        added, changed, restored, retired, unchanged: how many items are new, were on offer with another title, other
+            features or other rules, were retired before, were on offer before, and are as they were.
     """
 
     version: int
@@ -194,12 +199,12 @@ class Items:
         They are one record and one version, or a few where one record cannot hold them. If somebody else changes the
         catalogue meanwhile, the records before stay.
         """
-        return await self._change([(one.item, True, one.title, _text(one)) for one in items])
+        return await self._change([_offer(one) for one in items])
 
     async def put(self, items: Iterable[Item], retire: Iterable[str] = ()) -> Put:
-        """Offer items with the titles and features given here, and stop showing others; whichever of them are known.
+        """Offer items as they are given here, and stop showing others; whichever of them are known.
 
-        One that is on offer keeps its row and what was learned about it when its title or features change. Records and
+        One that is on offer keeps its row and what was learned about it when it changes. Records and
         versions are those of `add_all`, and nothing is sent where one of them cannot be taken.
 
         Raises:
@@ -211,22 +216,22 @@ class Items:
         if len(given) < len(listed) or given.keys() & set(gone):
             twice = next(one for one, times in Counter([*(one.item for one in listed), *gone]).items() if times > 1)
             raise BadItem(f"item: expected each item once, either to offer or to retire, got {_called(twice)} twice")
-        counts, changes = Counter[str](), list[tuple[str, bool, str, str]]()
+        counts, changes = Counter[str](), list[ItemChange]()
         for one in given.values():
-            known, wanted = self.find(one.item), (one.title, _text(one))
+            known, wanted = self.find(one.item), _offer(one)
             offered = known is not None and known.offered
-            if known is not None and offered and (known.title, _text(known)) == wanted:
+            if known is not None and offered and _offer(known) == wanted:
                 counts["unchanged"] += 1
                 continue
             if offered:
-                changes.append((one.item, False, "", ""))
-            changes.append((one.item, True, *wanted))
+                changes.append(_retire(one.item))
+            changes.append(wanted)
             counts["changed" if offered else "added" if known is None else "restored"] += 1
         for item in gone:
             known = self.find(item)
             retired = known is not None and not known.offered
             counts["unchanged" if retired else "retired"] += 1
-            changes += [] if retired else [(item, False, "", "")]
+            changes += [] if retired else [_retire(item)]
         version = await self._change(changes)
         return Put(version, *(counts[name] for name in Put._fields[1:]))
 
@@ -241,7 +246,7 @@ class Items:
             StaleCatalogue: somebody else changed the catalogue at the same time; try again.
             RequestRefused: items have no names here.
         """
-        return await self._change([(item, False, "", "")])
+        return await self._change([_retire(item)])
 
     def left_out(self) -> Sequence[str]:
         """Items of the deployment's initial model that have no row here, as far as the catalogue was read.
@@ -341,7 +346,8 @@ class Items:
 
     def _item(self, one: CatalogueItem, catalogue: Catalogue) -> Item:
         since = self._since[catalogue.rules.named(one.item)]
-        return Item(one.item, one.title, values_of(one.features), one.offered, one.entered, since)
+        features = values_of(one.features)
+        return Item(one.item, one.title, features, one.offered, one.entered, since, one.pinned, one.cap)
 
     def _other_of(self, arm: int) -> ItemReader | None:
         """The reader of the party whose item an arm is; None if it is this client's own party."""
@@ -414,7 +420,7 @@ class Items:
             )
         return self._reader
 
-    async def _change(self, changes: Sequence[tuple[str, bool, str, str]]) -> int:
+    async def _change(self, changes: Sequence[ItemChange]) -> int:
         await self.refresh()
         catalogue = self._catalogue
         expected = Catalogue(catalogue.rules)
@@ -422,7 +428,7 @@ class Items:
         records: list[tuple[int, bytes]] = []
         for low, high in _runs(changes):
             version = expected.version + 1
-            made = [ItemChange(one, version, offered, *texts) for one, offered, *texts in changes[low:high]]
+            made = [one._replace(version=version) for one in changes[low:high]]
             try:
                 _require_lines(made)
                 expected.take_all(made, _ANY_TIME_MS)
@@ -453,12 +459,12 @@ MOST_BYTES_OF_CHANGES = 512 * 1024
 """The most that the texts of one record's changes take together: records stay below a broker's usual limit."""
 
 
-def _runs(changes: Sequence[tuple[str, bool, str, str]]) -> Iterator[tuple[int, int]]:
+def _runs(changes: Sequence[ItemChange]) -> Iterator[tuple[int, int]]:
     """The changes of each record, as a range: as many as one record may hold."""
     low = size = 0
-    for high, (item, _, title, features) in enumerate(changes):
+    for high, one in enumerate(changes):
         # Four bytes a character at most; what is no text is refused later.
-        each = 16 + 4 * sum(len(text) for text in (item, title, features) if isinstance(text, str))
+        each = 16 + 4 * sum(len(text) for text in (one.item, one.title, one.features) if isinstance(text, str))
         if high > low and size + each > MOST_BYTES_OF_CHANGES:
             yield low, high
             low, size = high, 0
@@ -488,6 +494,15 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def _offer(item: Item) -> ItemChange:
+    """The change that offers an item as it is given; its version is still to be known."""
+    return ItemChange(item.item, 0, True, item.title, _text(item), item.pinned, *(item.cap or (0, 0)))
+
+
+def _retire(item: str) -> ItemChange:
+    return ItemChange(item, 0, False)
+
+
 def _text(item: Item) -> str:
     if not item.features:
         return ""
@@ -497,15 +512,13 @@ def _text(item: Item) -> str:
         raise BadItem(f"features: expected plain values by name, got others ({_called(item.item)})") from None
 
 
-def _of_many(
-    error: ItemRefused, changes: Sequence[tuple[str, bool, str, str]], number: int, left: str
-) -> HushstreamError:
+def _of_many(error: ItemRefused, changes: Sequence[ItemChange], number: int, left: str) -> HushstreamError:
     """The error of one of many changes, which names its item: ids are public, and places tell nothing of a table."""
     if isinstance(error, StaleCatalogue):
         error = StaleCatalogue("catalogue: expected nobody else to change it, somebody did at the same time; try again")
     if len(changes) == 1:
         return error
-    return type(error)(f"{error} ({_called(changes[number][0])}, change {number + 1} of {len(changes)}; {left})")
+    return type(error)(f"{error} ({_called(changes[number].item)}, change {number + 1} of {len(changes)}; {left})")
 
 
 def _called(item: object) -> str:

@@ -5,15 +5,17 @@ the reward. Decisions are left out if their row would be wrong or biased:
 
 * Answers to users who are shown the application's own choice and to users over quota are left out: no policy drew them.
 * A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
-  * because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
-  * the table is still biased.
+  because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
+  the table is still biased.
 * A decision whose reward could still come when the log ended is left out, even if the reward has come. Otherwise early
   rewards would count, and late zeros would not.
+* A decision is left out if an eligible item has a cap: whether it could be chosen depends on the user's earlier shows.
+  Leaving out all decisions with such an item, chosen or not, biases nothing.
 
 If items have names, the arms of the table are all items that ever existed, in the order in which they were added,
 each under its id. A row of the catalogue held several items over time, so the catalogue version of a decision says
-which item the decision meant. Its eligible items are those that were on offer then. If contexts have features for each
-item, those of item n are in the columns of n; they are 0 if a context gave none.
+which item the decision meant. Its eligible items are those that were on offer then, or the pinned ones of them. If
+contexts have features for each item, those of item n are in the columns of n; they are 0 if a context gave none.
 
 The table is exact content of persons: keep it in the edge zone, where contexts and clicks are.
 """
@@ -192,9 +194,12 @@ def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTa
             why = _omitted(answer, context, feedback, ends_ms - wait_ms)
             if why is None and context is not None:
                 row = Row(context, answer, *feedback)
-                rows.append(row if items is None else items.named(row, position))
-            else:
-                left_out[why or ""] += 1
+                named = row if items is None else items.named(row, position)
+                if named is not None:
+                    rows.append(named)
+                    continue
+                why = "an eligible item has a cap"
+            left_out[why or ""] += 1
     if not rows:
         raise HushstreamError(f"log: expected decisions that were shown, got none ({dict(left_out)} left out)")
     columns = [f"x{entry}" for entry in range(len(rows[0].context.features))]
@@ -271,6 +276,8 @@ class _Items:
         self._catalogue = reader.catalogue
         self._highs: list[int] = []
         self._offered = [self._catalogue.offered]
+        self._pinned = [self._catalogue.pinned]
+        self._capped = [list(self._catalogue.caps)]
         numbers: dict[str, int] = {}
         for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
             with suppress(ItemRefused):
@@ -279,15 +286,24 @@ class _Items:
                         numbers.setdefault(item.item, len(numbers))
                     self._highs.append(read.offset + 1)
                     self._offered.append(self._catalogue.offered)
+                    self._pinned.append(self._catalogue.pinned)
+                    self._capped.append(list(self._catalogue.caps))
         self.ids = tuple(numbers)
         self._numbers = numbers
 
-    def named(self, row: Row, position: int) -> Row:
-        """Replace rows by the numbers of items; the learner that decided had read the changes up to an offset."""
+    def named(self, row: Row, position: int) -> Row | None:
+        """Replace rows by the numbers of items; the learner that decided had read the changes up to an offset.
+
+        None if an eligible item has a cap.
+        """
         changes = bisect_right(self._highs, position)
         version = self._catalogue.rules.version_after(changes)
         offered, mask = self._offered[changes], row.context.eligible
-        eligible = np.flatnonzero(offered & eligible_mask(mask, len(offered)) if mask else offered)
+        allowed = offered & eligible_mask(mask, len(offered)) if mask else offered
+        if allowed[self._capped[changes]].any():
+            return None
+        pinned = allowed & self._pinned[changes]
+        eligible = np.flatnonzero(pinned if pinned.any() else allowed)
         of_rows = {int(one): self._number(int(one), version) for one in np.flatnonzero(offered)}
         among = mask_of([of_rows[int(one)] for one in eligible])
         answer = row.answer._replace(arm=self._number(row.answer.arm, version))

@@ -21,6 +21,10 @@ it is added. So a reader that knows only the versions can see from version r + 1
 item. New items take the other rows first. Then they take rows of known items that were never added, beginning with the
 last row. A known item whose row is taken enters another row, as a new item.
 
+*Rules before the choice* (`CatalogueRules.ruled`). An item may be pinned: where pinned items may be shown, no other is
+chosen. It may have a cap: one user is shown it a number of times within a duration, at most
+(`hushstream.systems.p2b.edge.agent`).
+
 *Items named by numbers.* Where the application names no items (`CatalogueRules.numbered`), the catalogue begins full:
 row r has item "r", which entered with version r + 1, and versions begin at K.
 """
@@ -44,6 +48,7 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 MAX_TITLE_BYTES = 256
 MAX_FEATURES_BYTES = 8192
+MOST_CAP_SHOWS, LONGEST_CAP_SECONDS = 100, 366 * 86_400
 ITEMS = "items"
 """The topic of changes. It has one partition, because the order of the changes decides which of them count. Each party
 may have one of its own."""
@@ -104,6 +109,7 @@ class CatalogueRules:
         first: number of the arm that the first row is.
         known: ids of the items that are known beforehand, at most K; see the module.
         numbered: whether the catalogue begins with an offered item in every row, named by the row's number.
+        ruled: whether items may be pinned or have a cap.
     """
 
     capacity: int
@@ -115,6 +121,7 @@ class CatalogueRules:
     first: int = 0
     known: tuple[str, ...] = ()
     numbered: bool = False
+    ruled: bool = False
 
     @property
     def topic(self) -> str:
@@ -154,6 +161,13 @@ class CatalogueRules:
         return found.row
 
 
+class Cap(NamedTuple):
+    """How often one user is shown an item at most, and within how many seconds of log time."""
+
+    shows: int
+    within_seconds: int
+
+
 class ItemChange(NamedTuple):
     """A change, as records hold it (schema ``ItemChanges``).
 
@@ -163,6 +177,8 @@ class ItemChange(NamedTuple):
         offered: whether it may be shown from then on; else it is retired.
         title: its name for people.
         features: its public features as a JSON object; empty for none.
+        pinned: whether it is shown before all items that are not pinned.
+        cap_shows, cap_seconds: its `Cap`; 0 for none.
     """
 
     item: str
@@ -170,13 +186,16 @@ class ItemChange(NamedTuple):
     offered: bool
     title: str = ""
     features: str = ""
+    pinned: bool = False
+    cap_shows: int = 0
+    cap_seconds: int = 0
 
 
 class CatalogueItem(NamedTuple):
     """An item, its row, and the versions at which it entered and left.
 
     Attributes:
-        item, title, features: see `ItemChange`.
+        item, title, features, pinned, cap_shows, cap_seconds: see `ItemChange`.
         row: the row of its sums.
         entered: the version with which it came into this row.
         retired: the version with which it was retired; 0 while it may be shown.
@@ -190,6 +209,14 @@ class CatalogueItem(NamedTuple):
     entered: int
     retired: int = _NEVER
     retired_ms: int = 0
+    pinned: bool = False
+    cap_shows: int = 0
+    cap_seconds: int = 0
+
+    @property
+    def cap(self) -> Cap | None:
+        """Its cap, if it has one."""
+        return Cap(self.cap_shows, self.cap_seconds) if self.cap_shows else None
 
     @property
     def offered(self) -> bool:
@@ -200,6 +227,12 @@ class CatalogueItem(NamedTuple):
     def called(self) -> str:
         """Title and id, as people read them."""
         return f"{self.title} ({self.item})" if self.title and self.title != self.item else self.item
+
+
+_TOLD = ("title", "features", "pinned", "cap_shows", "cap_seconds")
+"""What an item has from the change that offers it."""
+_UNRULED = CatalogueItem._fields.index("pinned")
+"""How many fields of an item are packed where it is neither pinned nor capped."""
 
 
 class Catalogue:
@@ -221,6 +254,12 @@ class Catalogue:
         self._offered: Bools = self.entries > 0
         self.full = bool(self._offered.all())
         """Whether every row has an item that may be shown."""
+        self.pinned: Bools = np.zeros(rules.capacity, dtype=np.bool_)
+        """(K,) which rows have a pinned item that may be shown."""
+        self.caps: dict[int, Cap] = {}
+        """The caps of items that may be shown, by row."""
+        self.narrows = False
+        """Whether there is any such pin or cap."""
         unknown = b"" if rules.features is None else rules.features.encode({}).row
         self.features = np.tile(np.frombuffer(unknown, np.uint8), (rules.capacity, 1))
         """(K, row bytes) uint8, the public features of each row's item by their schema; all are missing where it has
@@ -282,14 +321,15 @@ class Catalogue:
             return known._replace(retired=change.version, retired_ms=max(self.now_ms, log_time_ms))
         if known is not None and known.offered:
             raise RepeatedItem(f"item: expected an id that is not offered at version {self.version}, got one that is")
+        told: dict[str, Any] = {name: getattr(change, name) for name in _TOLD}
         if known is not None:
             # The item still has its row, and everything that was learned about it.
-            return known._replace(title=change.title, features=change.features, retired=_NEVER, retired_ms=0)
+            return known._replace(**told, retired=_NEVER, retired_ms=0)
         kept = self._kept_row(change.item)
         if kept is not None:
-            return CatalogueItem(change.item, change.title, change.features, kept, kept + 1)
+            return CatalogueItem(change.item, row=kept, entered=kept + 1, **told)
         free = self._free_row(max(self.now_ms, log_time_ms))
-        return CatalogueItem(change.item, change.title, change.features, free, change.version)
+        return CatalogueItem(change.item, row=free, entered=change.version, **told)
 
     def take(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
         """Apply a change that is alone in its record, and return the item after it; see `take_all`."""
@@ -325,16 +365,19 @@ class Catalogue:
         """The same catalogue, which may change by itself."""
         made = copy(self)
         made._tenants = {row: list(tenants) for row, tenants in self._tenants.items()}
-        made._places, made.features = dict(self._places), self.features.copy()
+        made._places, made.features, made.caps = dict(self._places), self.features.copy(), dict(self.caps)
         return made
 
     def _become(self, other: Catalogue) -> None:
         self.entries, self._tenants, self._places = other.entries, other._tenants, other._places
         self._offered, self.full, self.features = other._offered, other.full, other.features
+        self.pinned, self.caps, self.narrows = other.pinned, other.caps, other.narrows
 
     def dump(self) -> bytes:
         """The catalogue as bytes, without the rules. Equal changes give equal bytes."""
-        tenants = [list(one) for row in self._tenants.values() for one in row]
+        tenants = [
+            one if one.pinned or one.cap_shows else one[:_UNRULED] for row in self._tenants.values() for one in row
+        ]
         return json.dumps([self.version, self.now_ms, tenants], separators=(",", ":")).encode()
 
     def load(self, dumped: bytes) -> None:
@@ -368,6 +411,13 @@ class Catalogue:
         self.entries, self._offered = self.entries.copy(), self._offered.copy()
         self.entries[row], self._offered[row] = found.entered, found.offered
         self.full = bool(self._offered.all())
+        if self.pinned[row] != (found.offered and found.pinned):
+            self.pinned = self.pinned.copy()
+            self.pinned[row] ^= True
+        self.caps.pop(row, None)
+        if found.offered and found.cap is not None:
+            self.caps[row] = found.cap
+        self.narrows = bool(self.caps) or bool(self.pinned.any())
         if self.rules.features is not None:
             self.features[row] = np.frombuffer(self.rules.row_of(found.features), np.uint8)
 
@@ -420,6 +470,21 @@ class Catalogue:
                 raise BadItem(f"{name}: expected at most {most} bytes, got more")
         if change.features:
             self.rules.row_of(change.features)
+        self._require_rules(change.pinned, change.cap_shows, change.cap_seconds)
+
+    def _require_rules(self, pinned: bool, shows: int, seconds: int) -> None:
+        if (pinned, shows, seconds) == (False, 0, 0):
+            return
+        if not self.rules.ruled:
+            raise BadItem("item: expected no pin and no cap, which only items of p2b have (`items.named`), got one")
+        if not isinstance(pinned, bool):
+            raise BadItem("pinned: expected true or false, got something else")
+        numbers = isinstance(shows, int) and isinstance(seconds, int)
+        bounded = numbers and 1 <= shows <= MOST_CAP_SHOWS and 1 <= seconds <= LONGEST_CAP_SECONDS
+        if not bounded and (shows, seconds) != (0, 0):
+            raise BadItem(
+                f"cap: expected 1 to {MOST_CAP_SHOWS} shows within 1 to {LONGEST_CAP_SECONDS} whole seconds, got others"
+            )
 
 
 def rows_of_known(entries: Int32, known: int) -> Bools:

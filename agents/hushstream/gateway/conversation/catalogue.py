@@ -9,7 +9,15 @@ from pydantic import Field
 
 from hushstream.client.items import Item
 from hushstream.client.items import Items as Catalogue
-from hushstream.engine.catalogue import MAX_TITLE_BYTES, CatalogueFull, ItemRefused, StaleCatalogue
+from hushstream.engine.catalogue import (
+    LONGEST_CAP_SECONDS,
+    MAX_TITLE_BYTES,
+    MOST_CAP_SHOWS,
+    Cap,
+    CatalogueFull,
+    ItemRefused,
+    StaleCatalogue,
+)
 from hushstream.gateway.conversation.calls import Answered, Asked, Call
 from hushstream.gateway.conversation.remembered import in_time
 from hushstream.gateway.conversation.translation import Id
@@ -21,6 +29,13 @@ ATTEMPTS = 3
 """How often a change is made anew that somebody else's came before."""
 
 
+class CapPut(Asked):
+    """How often one user is shown an item, at most."""
+
+    shows: Annotated[int, Field(ge=1, le=MOST_CAP_SHOWS)]
+    within_seconds: Annotated[int, Field(ge=1, le=LONGEST_CAP_SECONDS)]
+
+
 class ItemPut(Asked):
     """An item as it shall be offered."""
 
@@ -29,6 +44,8 @@ class ItemPut(Asked):
     features: Annotated[
         dict[str, Any], Field(default_factory=dict, description="Its public features by name, as declared.")
     ]
+    pinned: Annotated[bool, Field(description="Shown before all items that are not pinned, where allowed.")] = False
+    cap: Annotated[CapPut | None, Field(description="Its cap for each user; null for none.")] = None
 
 
 class CatalogueAsked(Asked):
@@ -36,7 +53,7 @@ class CatalogueAsked(Asked):
 
     items: Annotated[
         tuple[ItemPut, ...],
-        Field(max_length=MOST_AT_ONCE, description="New ones, retired ones, or ones with another title or features."),
+        Field(max_length=MOST_AT_ONCE, description="New or retired ones, or ones that change."),
     ] = ()
     retire: Annotated[tuple[Id, ...], Field(max_length=MOST_AT_ONCE, description="Ids that are shown no more.")] = ()
 
@@ -78,7 +95,10 @@ async def put(items: Catalogue, asked: CatalogueAsked, seconds: float) -> Catalo
     """
     if not items.named:
         raise Problem("bad-item", "items: expected a deployment whose items have names (`items.named`), got another")
-    given = [Item(one.item, one.title, one.features) for one in asked.items]
+    given = [
+        Item(one.item, one.title, one.features, pinned=one.pinned, cap=Cap(**dict(one.cap)) if one.cap else None)
+        for one in asked.items
+    ]
     for _ in range(ATTEMPTS):
         try:
             found = await in_time(items.put(given, asked.retire), seconds)
@@ -101,6 +121,8 @@ def whole(items: Catalogue) -> Mapping[str, Any]:
             "features": dict(one.features),
             "offered": one.offered,
             "since": one.since,
+            "pinned": one.pinned,
+            "cap": None if one.cap is None else one.cap._asdict(),
         }
         for one in items.known()
     ]

@@ -77,14 +77,15 @@ async function look() {
 function row(one) {
   const made = document.createElement("tr");
   const features = Object.entries(one.features).map(([name, value]) => `${name}: ${value}`).join(", ");
-  const cells = [one.item, one.title, features, `${one.offered ? "offered" : "retired"} since version ${one.since}`];
+  const rules = (one.pinned ? ", pinned" : "") + (one.cap ? `, at most ${one.cap.shows} in ${one.cap.within_seconds} s for a user` : "");
+  const cells = [one.item, one.title, features, `${one.offered ? "offered" : "retired"} since version ${one.since}${rules}`];
   for (const text of cells) made.insertCell().textContent = text;
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = one.offered ? "Retire" : "Offer again";
   button.setAttribute("aria-label", `${button.textContent}: ${one.item}`);
-  const { item, title } = one;
-  const body = one.offered ? { retire: [item] } : { items: [{ item, title, features: one.features }] };
+  const { item, title, pinned, cap } = one;
+  const body = one.offered ? { retire: [item] } : { items: [{ item, title, features: one.features, pinned, cap }] };
   button.addEventListener("click", () => attempt(() => change(body, `${item}: ${one.offered ? "retired" : "offered"}`)));
   made.insertCell().append(button);
   return made;
@@ -98,7 +99,9 @@ async function show() {
 
 async function put() {
   const [item, title, features] = ["item", "name", "features"].map((id) => field(id).value.trim());
-  await change({ items: [{ item, title, features: features ? JSON.parse(features) : {} }] }, `${item}: offered`);
+  const [shows, within_seconds] = ["shows", "seconds"].map((id) => field(id).valueAsNumber);
+  const rules = { pinned: field("pinned").checked, cap: shows ? { shows, within_seconds } : null };
+  await change({ items: [{ item, title, features: features ? JSON.parse(features) : {}, ...rules }] }, `${item}: offered`);
   field("put").reset();
 }
 

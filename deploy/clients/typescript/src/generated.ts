@@ -8,6 +8,12 @@ export interface Amount {
   delta: number;
 }
 
+/** How often one user is shown an item, at most. */
+export interface CapPut {
+  shows: number;
+  within_seconds: number;
+}
+
 /** What became of the items. */
 export interface CatalogueAnswered {
   /** Version of the catalogue with all of them. */
@@ -21,7 +27,7 @@ export interface CatalogueAnswered {
 
 /** Items to offer and items to stop showing. */
 export interface CatalogueAsked {
-  /** New ones, retired ones, or ones with another title or features. */
+  /** New or retired ones, or ones that change. */
   items?: ItemPut[];
   /** Ids that are shown no more. */
   retire?: string[];
@@ -83,6 +89,10 @@ export interface ItemPut {
   title?: string;
   /** Its public features by name, as declared. */
   features?: Record<string, unknown>;
+  /** Shown before all items that are not pinned, where allowed. */
+  pinned?: boolean;
+  /** Its cap for each user; null for none. */
+  cap?: CapPut | null;
 }
 
 /** The A/B measurement, of its newest releases. */

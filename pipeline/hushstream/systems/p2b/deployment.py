@@ -623,6 +623,7 @@ class P2BSystem(Core[P2BConfig]):
             config.items_from_requests,
             known=self.form.known,
             numbered=not config.named_items,
+            ruled=config.named_items,
         )
 
     @property

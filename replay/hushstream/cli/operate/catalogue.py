@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hushstream.features.schema import FeatureSchema
 
 _STDIN, _TABLE = "-", ".csv"
-_KEYS = frozenset({"item", "title", "features"})
+_OTHERS = "title, features, pinned and cap"
+_KEYS = frozenset({"item", "title", "features", "pinned", "cap"})
 
 ItemId = Annotated[str, typer.Argument(help="Id of the item, as the application names it; 1 to 128 bytes.")]
 Party = Annotated[str, typer.Option(help="The vendor of the items, if vendors share a deployment.")]
@@ -58,6 +59,8 @@ def list_items(place: Place, party: Party = "", json: AsJson = False) -> None:
     found, left_out = _with(place, party, read)
     lines = [
         f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.since}"
+        + (", pinned" if one.pinned else "")
+        + (f", at most {one.cap.shows} in {one.cap.within_seconds} s for a user" if one.cap else "")
         for one in found
     ]
     if left_out:
@@ -73,16 +76,22 @@ def add(
     items: Annotated[list[str], typer.Argument(help="Ids as the application names them; 1 to 128 bytes each.")],
     title: Annotated[str, typer.Option(help="The name that people read; only for one item.")] = "",
     features: Annotated[str, typer.Option(help="Its public features: a JSON object of values by name.")] = "",
+    pinned: Annotated[bool, typer.Option("--pinned", help="Show them before all items that are not pinned.")] = False,
+    cap: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="SHOWS SECONDS", help="Show each of them so often within so long to one user, at most."),
+    ] = None,
     party: Party = "",
     json: AsJson = False,
 ) -> None:
-    """Offer new items, or offer retired ones again."""
+    """Offer new items, or offer retired ones again; `import` changes those on offer."""
     from hushstream.client import Item
+    from hushstream.engine.catalogue import Cap
 
     if len(items) > 1 and (title or features):
         raise HushstreamError(f"--title, --features: expected one item with them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
-    offered = [Item(one, title, values) for one in items]
+    offered = [Item(one, title, values, pinned=pinned, cap=None if cap is None else Cap(*cap)) for one in items]
 
     async def send(catalogue: Items) -> tuple[int, list[Item | None]]:
         return await catalogue.add_all(offered), [catalogue.find(one) for one in items]
@@ -149,14 +158,18 @@ def _with(place: Place, party: str, act: Callable[[Items], Awaitable[Any]]) -> A
 
 def _items_of(lines: Iterable[str]) -> Iterator[Item]:
     from hushstream.client import Item
+    from hushstream.engine.catalogue import Cap
 
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         values = _object(line, f"line {number}")
         if not values.keys() <= _KEYS or "item" not in values:
-            raise HushstreamError(f"line {number}: expected item and, if any, title and features, got other keys")
-        yield Item(**values)
+            raise HushstreamError(f"line {number}: expected item and, if any, {_OTHERS}, got other keys")
+        cap = values.pop("cap", None)
+        if cap is not None and not (isinstance(cap, dict) and set(cap) == set(Cap._fields)):
+            raise HushstreamError(f"line {number}: expected a cap of {' and '.join(Cap._fields)}, got another")
+        yield Item(**values, cap=None if cap is None else Cap(**cap))
 
 
 def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[Item]:
@@ -195,4 +208,5 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 
 def _said(one: Item) -> dict[str, Any]:
-    return {"item": one.item, "title": one.title, "features": dict(one.features)}
+    rules = {**({"pinned": True} if one.pinned else {}), **({"cap": one.cap._asdict()} if one.cap else {})}
+    return {"item": one.item, "title": one.title, "features": dict(one.features), **rules}

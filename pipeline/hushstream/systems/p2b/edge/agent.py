@@ -24,17 +24,43 @@ If clicks are rare, most slots would only say that nothing was clicked. So with 
 ones. The choice depends on this user's interactions and coins alone, and stays inside the fixed-size report.
 
 A click is a reward above 0.
+
+*Rules.* Caps and pins: what an item's rules leave of the items that a request allows, before any of them is scored.
+
+*Caps.* An item at its cap (`hushstream.engine.catalogue.Cap`) for this user is not chosen. A show is of the item that
+was on screen, and counts from the log time of its decision. A decision that still waits to be shown counts too:
+otherwise many requests at once would pass the cap. Of an item only as many shows are kept as its cap needs, from the
+moment on at which it has a cap; they are deleted with the user's state. A visit over the user's quota keeps to caps,
+but its show is not remembered, like the rest of it. Where every allowed item is at its cap, caps give way.
+
+*Pins.* Where allowed items are pinned and below their caps, one of these is chosen; the learner chooses among several.
+
+*Propensities* are over what is left: a single pinned item has propensity 1, an item at its cap 0. A reward teaches what
+the item brings in this context. That is a mean given item and context, so it does not matter why the item was chosen.
+
+*The application's own choice* of a measurement's baseline group stands as it was named: if caps decided whether a
+decision is counted, the groups would count decisions of different kinds (`hushstream.systems.p2b.lift`).
+
+*Privacy.* Shows are this user's feedback. They are in the user's state alone, in the edge zone, and move what every own
+reward moves already: which item this user is shown, thus the content of their slots. Slots are protected whatever they
+hold (`hushstream.systems.p2b.slots`), and the lift's sensitivity holds for any cell, answer and reward. What is public
+without noise is that a slot exists, and when. It follows from how many decisions a user had. If a request were refused
+because every item is at its cap, that number would depend on feedback, and the time of a slot would tell what was
+shown. So a request whose items are all at their caps is answered as if there were none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import Catalogue
 from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.learners.exploration import WHOLE, Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
@@ -394,6 +420,7 @@ class EdgeAgent:
         "renews_ms",
         "seen_ms",
         "sent",
+        "shows",
         "state",
         "steps",
         "terms",
@@ -421,6 +448,7 @@ class EdgeAgent:
         self.seen_ms = 0
         """Log time of the last context."""
         self.open = OpenDecisions()
+        self.shows = NOTHING_SHOWN
         self._waits = terms.choice.nothing
         """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
         # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
@@ -440,7 +468,7 @@ class EdgeAgent:
         if self.state is not None:
             self.terms.policy.end(self.track, self.base_version)
             self.state = None
-        self.open = OpenDecisions()
+        self.open, self.shows = OpenDecisions(), NOTHING_SHOWN
         self._waits = self.terms.choice.nothing
 
     def within_quota(self, log_time_ms: int) -> bool:
@@ -453,6 +481,14 @@ class EdgeAgent:
             self.period, self.used = period, 0
         self.used = min(self.used + 1, terms.contexts_per_period + 1)
         return self.used <= terms.contexts_per_period
+
+    def may_choose(self, allowed: NDArray[np.bool_] | None, now_ms: int) -> NDArray[np.bool_] | None:
+        """The allowed arms that caps and pins leave, bool (K,); None for all. See *Rules*."""
+        catalogue = self.terms.policy.catalogue
+        if catalogue is None or not catalogue.narrows:
+            return allowed
+        among = catalogue.offered if allowed is None else allowed
+        return narrowed(catalogue, among, self.shows, self.open.values(), now_ms)
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
         """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
@@ -533,7 +569,10 @@ class EdgeAgent:
         """
         self._require_open(event_id)
         self._require_arm(arm)
-        return self.open.shown(event_id, arm)
+        outcome = self.open.shown(event_id, arm)
+        if outcome is not JoinOutcome.REPEATED_FEEDBACK:
+            self._note_show(self.open[event_id], arm)
+        return outcome
 
     def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
         """Learn from the reward in [0, 1] of a waiting event.
@@ -553,6 +592,8 @@ class EdgeAgent:
     def rewarded_checked(self, event_id: str, arm: int, reward: float) -> tuple[JoinOutcome, Lesson]:
         """See `rewarded`; the caller must have checked event, arm and reward, and learns the lesson."""
         decision, on_screen = self.open.rewarded(event_id, arm)
+        if decision.shown_arm == NOT_SHOWN:
+            self._note_show(decision, on_screen)
         outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
         return outcome, self._resolved(decision, on_screen, reward)
 
@@ -645,6 +686,7 @@ class EdgeAgent:
             ],
             "answered": [{"event_id": event_id, **answer._asdict()} for event_id, answer in self.open.answers()],
             **self.terms.choice.dump(self._waits),
+            **({"shows": dump_shows(self.shows)} if self.shows else {}),
         }
 
     @classmethod
@@ -679,12 +721,18 @@ class EdgeAgent:
         for item in dumped["answered"]:
             answer = (item["arm"], item["propensity"], item["model_version"])
             agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
-        agent._waits = terms.choice.load(dumped)
+        agent._waits, agent.shows = terms.choice.load(dumped), load_shows(dumped.get("shows", ()))
         if spent is not None and not agent.allowance().covers(spent):
             raise OlderState(
                 f"state: expected no less spent than is known ({spent}), got an older copy ({agent.allowance()})"
             )
         return agent
+
+    def _note_show(self, decision: OpenDecision, arm: int) -> None:
+        catalogue = self.terms.policy.catalogue
+        if catalogue is not None:
+            at_ms = decision.deadline_ms - self.terms.attribution_window_ms
+            self.shows = noted(self.shows, catalogue, arm, at_ms)
 
     def _content(self, interaction: Interaction | None) -> bytes:
         policy = self.terms.policy
@@ -846,6 +894,85 @@ def _drawn_targets(targets: dict[int, int], kept: dict[int, Interaction]) -> Dra
 def uniform(key: Key, purpose: str, number: int, below: int) -> int:
     """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
     return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+
+
+# What an item's rules leave.
+
+
+class Shown(NamedTuple):
+    """When a user was shown a capped item, oldest first, and the catalogue version with which that item entered."""
+
+    entered: int
+    times_ms: tuple[int, ...]
+
+
+Shows: TypeAlias = Mapping[int, Shown]
+"""What a user was shown of capped items, by row."""
+
+NOTHING_SHOWN: Shows = MappingProxyType({})
+"""All users without capped shows have this one."""
+
+
+def noted(shows: Shows, catalogue: Catalogue, row: int, at_ms: int) -> Shows:
+    """The shows with one more; those that no cap needs any longer are dropped.
+
+    Args:
+        shows: of the user, before.
+        catalogue: the items.
+        row: of the item on screen.
+        at_ms: log time of the decision.
+    """
+    cap = catalogue.caps.get(row)
+    if cap is None:
+        return shows
+    kept = {other: one for other, one in shows.items() if _recent(catalogue, other, one, at_ms)}
+    times = (*kept[row].times_ms, at_ms) if row in kept else (at_ms,)
+    # Feedback comes in any order.
+    kept[row] = Shown(int(catalogue.entries[row]), tuple(sorted(times)[-cap.shows :]))
+    return kept
+
+
+def narrowed(
+    catalogue: Catalogue, allowed: NDArray[np.bool_], shows: Shows, waiting: Iterable[OpenDecision], now_ms: int
+) -> NDArray[np.bool_]:
+    """(K,) which of the allowed rows caps and pins leave; at least one if one is allowed.
+
+    Args:
+        catalogue: the items.
+        allowed: (K,) those on offer that the request allows.
+        shows: what the user was shown.
+        waiting: their decisions that wait for feedback.
+        now_ms: log time.
+    """
+    free = allowed.copy()
+    if catalogue.caps:
+        counts = Counter(one.arm for one in waiting if one.shown_arm == NOT_SHOWN)
+        for row, one in shows.items():
+            counts[row] += _recent(catalogue, row, one, now_ms)
+        for row in counts.keys() & catalogue.caps.keys():
+            free[row] &= counts[row] < catalogue.caps[row].shows
+    if not free.any():
+        free = allowed
+    pinned = free & catalogue.pinned
+    return pinned if pinned.any() else free
+
+
+def _recent(catalogue: Catalogue, row: int, one: Shown, now_ms: int) -> int:
+    """How many shows count toward the cap of the item that a row has now."""
+    cap = catalogue.caps.get(row)
+    if cap is None or one.entered != catalogue.entries[row]:
+        return 0
+    return sum(at_ms > now_ms - 1000 * cap.within_seconds for at_ms in one.times_ms)
+
+
+def dump_shows(shows: Shows) -> list[dict[str, Any]]:
+    """The shows as plain values."""
+    return [{"row": row, **one._asdict()} for row, one in sorted(shows.items())]
+
+
+def load_shows(dumped: Iterable[Mapping[str, Any]]) -> Shows:
+    """The shows that `dump_shows` gave."""
+    return {one["row"]: Shown(one["entered"], tuple(one["times_ms"])) for one in dumped} or NOTHING_SHOWN
 
 
 # What a context is.

@@ -27,6 +27,7 @@ _add, _matmul, _maximum, _sqrt, _vecdot = np.add, np.matmul, np.maximum, np.sqrt
 class _OnCodes:
     """The common part of policies whose contexts are histograms and whose slots hold codes."""
 
+    catalogue: None = None
     context_type: type[np.generic] = np.float32
     _encoder: Encoder
     _models: SharedModels[Any]

@@ -239,6 +239,10 @@ class SharedPolicy(Protocol):
     context_dimension: int
 
     @property
+    def catalogue(self) -> Catalogue | None:
+        """The items that arms are; None if they have no rules (*Rules* in `edge.agent`)."""
+
+    @property
     def context_type(self) -> type[np.generic]:
         """The type of an entry of a context."""
 
@@ -377,14 +381,14 @@ class FeaturePolicy:
         self._layout = layout
         self._kernel = SparseUCB(layout.arms, layout.cells, layout.places)
         self.highest = self._kernel.highest
-        self._catalogue = Catalogue(CatalogueRules(layout.arms, None, b"", numbered=True))
+        self.catalogue = Catalogue(CatalogueRules(layout.arms, None, b"", numbered=True))
         self._models: SharedModels[FeatureState] = SharedModels(tracks, self._as_entered(cold))
         self._rows = layout.schema.compiled
         self._cold = cold
 
     def follow(self, catalogue: Catalogue) -> None:
         """Decide among the items of a catalogue, which its owner changes in place."""
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         for track in self._models.tracks:
             self._models.adopt(track, 0, self._as_entered(self._models.newest(track).state.model.copy()))
 
@@ -409,14 +413,14 @@ class FeaturePolicy:
             known = entries[0].astype(np.int32)
             state = state._replace(entries=known)
             self._lean_rows(state, self._models.newest(track))
-            for row in np.flatnonzero(self._catalogue.offered & (known < self._catalogue.entries)):
+            for row in np.flatnonzero(self.catalogue.offered & (known < self.catalogue.entries)):
                 self._begin_row(state, int(row), released=True)
         self._models.adopt(track, version, state)
 
     def begin(self, track: str) -> tuple[int, FeatureState]:
         model = self._models.retain(track)
         own = DatedSteps(self._layout.cells)
-        own.catalogue = self._catalogue.version
+        own.catalogue = self.catalogue.version
         shared = model.state
         return model.version, FeatureState(shared.model, shared.entries, shared.late, own)
 
@@ -425,17 +429,17 @@ class FeaturePolicy:
 
     def kept(self, context: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """See `SharedPolicy.kept`; the version of the catalogue follows the context."""
-        return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._catalogue.version), np.uint8)
+        return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self.catalogue.version), np.uint8)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
         """See `SharedPolicy.best`, of the items on offer; a state that must first drop earlier items is not scored."""
-        found, version = [UNSCORED] * len(states), self._catalogue.version
+        found, version = [UNSCORED] * len(states), self.catalogue.version
         current = (row for row, state in enumerate(states) if state.own is None or state.own.catalogue == version)
         for model, rows in _by_model(states, current):
             owns, some = [states[row].own for row in rows], self._read(contexts[rows].tobytes())
             scores = self._kernel.scores_of(model, owns, some)
-            if not self._catalogue.full:
-                scores[:, ~self._catalogue.offered] = -np.inf
+            if not self.catalogue.full:
+                scores[:, ~self.catalogue.offered] = -np.inf
             for row, arm in zip(rows, only_best(scores), strict=True):
                 found[row] = arm
         return found
@@ -445,7 +449,7 @@ class FeaturePolicy:
         return self._kernel.scores(state.model, self._own(state), context_read)
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
-        entries, states = self._catalogue.entries, [lesson.state for lesson in lessons]
+        entries, states = self.catalogue.entries, [lesson.state for lesson in lessons]
         owns = [self._own(state) for state in states]
         current = (row for row, one in enumerate(lessons) if entries[one.arm] <= self._decided_under(one.context))
         for model, rows in _by_model(states, current):
@@ -511,7 +515,7 @@ class FeaturePolicy:
 
     def _own(self, state: FeatureState) -> DatedSteps | None:
         """What a user learned of the items that rows stand for now; what they learned of earlier items is dropped."""
-        own, catalogue = state.own, self._catalogue
+        own, catalogue = state.own, self.catalogue
         if own is not None and own.catalogue != catalogue.version:
             own.forget(catalogue.entries > own.catalogue)
             own.catalogue = catalogue.version
@@ -519,7 +523,7 @@ class FeaturePolicy:
 
     def _as_entered(self, model: SparseModel) -> FeatureState:
         """The state of a model whose rows are those of the catalogue as it is now."""
-        return FeatureState(model, self._catalogue.entries.copy(), np.zeros(self.arms, dtype=np.bool_))
+        return FeatureState(model, self.catalogue.entries.copy(), np.zeros(self.arms, dtype=np.bool_))
 
     def _begin_row(self, state: FeatureState, row: int, released: bool) -> None:
         """Set a new item's row in a model: the mean of the known items on offer, and their spread.
@@ -532,7 +536,7 @@ class FeaturePolicy:
             row: the row that an item entered.
             released: whether the model was made from released windows.
         """
-        catalogue = self._catalogue
+        catalogue = self.catalogue
         if state.entries[row] >= catalogue.entries[row]:
             return
         if catalogue.known[row]:
@@ -556,7 +560,7 @@ class FeaturePolicy:
         Before the first released model nothing was known that a row could begin from, unless items were known before
         the start. Rows of a model whose priors items' features shape are left as they are.
         """
-        catalogue = self._catalogue
+        catalogue = self.catalogue
         if not before.version and not catalogue.rules.known:
             return
         state.late[:] = before.state.late & (before.state.entries == state.entries)

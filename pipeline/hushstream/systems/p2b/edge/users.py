@@ -25,7 +25,7 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
 from hushstream.systems.p2b.edge.policies import COLD
 
-STATE, ALLOWANCE, FEATURE_STATE = b"\x01", b"\x02", b"\x03"
+STATE, ALLOWANCE, FEATURE_STATE, CAPPED_STATE = b"\x01", b"\x02", b"\x03", b"\x04"
 """The first byte of a packed user."""
 
 _OPEN = record(
@@ -68,30 +68,32 @@ _AGENT = Form.of(
     ),
 )
 _INTERACTION = {"context": "bytes", "arm": "int", "reward": "double"}
-_FEATURE_AGENT = Form.of(
-    "a user's state with declared features",
-    record(
-        "FeatureAgent",
-        **_ANY,
-        resolved=array(record("Resolved", slot="int", index="long", deadline_ms="long", **_INTERACTION)),
-        candidates=array(
-            record(
-                "Candidates",
-                slot="int",
-                count="long",
-                clicked=array(record("Clicked", **_INTERACTION)),
-                drawn=array(record("Drawn", **_INTERACTION)),
-            )
-        ),
+_SHOWS = array(record("Shows", row="int", entered="int", times_ms=array("long")))
+_FEATURES = {
+    **_ANY,
+    "resolved": array(record("Resolved", slot="int", index="long", deadline_ms="long", **_INTERACTION)),
+    "candidates": array(
+        record(
+            "Candidates",
+            slot="int",
+            count="long",
+            clicked=array(record("Clicked", **_INTERACTION)),
+            drawn=array(record("Drawn", **_INTERACTION)),
+        )
     ),
-)
+}
+_FORMS = {
+    STATE: _AGENT,
+    FEATURE_STATE: Form.of("a user's state with declared features", record("FeatureAgent", **_FEATURES)),
+    CAPPED_STATE: Form.of("a user's state with capped items", record("CappedAgent", **_FEATURES, shows=_SHOWS)),
+}
 _ALLOWANCE = Form.of("a user's allowance", record("Allowance", **_ALLOWED))
 
 
 def pack_agent(dumped: dict[str, Any]) -> bytes:
     """Pack the values of `EdgeAgent.dump`."""
-    form, tag = (_FEATURE_AGENT, FEATURE_STATE) if "candidates" in dumped else (_AGENT, STATE)
-    return tag + form.write(dumped)
+    tag = CAPPED_STATE if "shows" in dumped else FEATURE_STATE if "candidates" in dumped else STATE
+    return tag + _FORMS[tag].write(dumped)
 
 
 def pack_allowance(allowance: Allowance) -> bytes:
@@ -105,7 +107,7 @@ def unpack_agent(value: bytes) -> dict[str, Any] | None:
     Raises:
         HushstreamError: the bytes are others, or damaged.
     """
-    form = {STATE: _AGENT, FEATURE_STATE: _FEATURE_AGENT}.get(value[:1])
+    form = _FORMS.get(value[:1])
     return None if form is None else form.read(value[1:])
 
 

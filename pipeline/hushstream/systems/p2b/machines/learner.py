@@ -513,18 +513,19 @@ class LearnerMachine(DecisionRole):
                 return
         if agent is None:
             agent = self._begin(user, columns.tracks[row])
+        baseline = columns.baselines[row]
+        own_choice = baseline >= 0 and (mask is None or bool(mask[baseline]))
         known = agent.known(event_id, now_ms)
         if known is not None:
             batch.repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
             return
+        mask = agent.may_choose(mask, now_ms)
         if not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
             return
         best = UNSCORED if ahead is None else ahead.best(row, agent)
         choice = agent.decide_new(event_id, columns.contexts[row], now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
-        baseline = columns.baselines[row]
-        own_choice = baseline >= 0 and (mask is None or bool(mask[baseline]))
         held_out = self.lift is not None and self._measured(self.lift, agent, event_id, own_choice)
         if held_out:
             past = past._replace(arm=baseline, propensity=CERTAIN)
