@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.engine.declare.declaration import conversation_of
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.callers import LOOK_SECONDS, TokensFile
+from hushstream.gateway.callers import LOOK_SECONDS, Callers, TokensFile
 from hushstream.gateway.settings import GatewaySettings, read_gateway
 from hushstream.ops.access import Principals, rules_of
 from hushstream.schemas.errors import HushstreamError
@@ -63,7 +63,7 @@ async def test_only_who_has_a_token_is_answered(gateways: Any, tmp_path: Any) ->
 
 def test_a_token_that_is_taken_out_of_the_file_is_good_no_longer(tmp_path: Any) -> None:
     path, now = tokens(tmp_path, f"web {GOOD}"), [0.0]
-    known = TokensFile(path, clock=lambda: now[0])
+    known = TokensFile("tokens_file", path, clock=lambda: now[0])
     assert known.name_of(GOOD) == "web"
     tokens(tmp_path, f"web {OTHER}", "")
     now[0] += LOOK_SECONDS + 1
@@ -77,7 +77,7 @@ def test_a_token_that_is_taken_out_of_the_file_is_good_no_longer(tmp_path: Any) 
 @pytest.mark.parametrize("line", ["web short", "web", f"web {GOOD} tomorrow", f"web {GOOD} 2027-01-01 more"])
 def test_a_line_that_is_no_token_is_refused_and_not_repeated(tmp_path: Any, line: str) -> None:
     with pytest.raises(ConfigurationError, match="line 1") as raised:
-        TokensFile(tokens(tmp_path, line))
+        TokensFile("tokens_file", tokens(tmp_path, line))
     assert GOOD not in str(raised.value)
 
 
@@ -86,7 +86,20 @@ def test_tokens_that_others_can_read_are_refused(tmp_path: Any) -> None:
     path = tokens(tmp_path, f"web {GOOD}")
     path.chmod(0o644)
     with pytest.raises(ConfigurationError, match="chmod 600"):
-        TokensFile(path)
+        TokensFile("tokens_file", path)
+
+
+@pytest.mark.parametrize("setting", ["tokens_file", "operators_file"])
+@pytest.mark.parametrize("content", [None, b"\xff", b"web short", f"web {GOOD} tomorrow".encode()])
+def test_a_file_of_tokens_is_refused_under_the_setting_that_names_it(
+    tmp_path: Any, setting: str, content: bytes | None
+) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=rf"^{setting}[:,]"):
+        Callers(GatewaySettings(**{setting: path}))
 
 
 WRONG = [

@@ -30,15 +30,25 @@ class TokensFile:
     """The names and tokens of a file, looked up by digest, so that the time of a lookup tells nothing about a token."""
 
     def __init__(
-        self, path: Path, clock: Callable[[], float] = time.monotonic, today: Callable[[], date] | None = None
+        self,
+        setting: str,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], date] | None = None,
     ) -> None:
         """Read the file.
+
+        Args:
+            setting: the gateway's setting that names the file, for errors.
+            path: of the file.
+            clock: gives seconds, in which it is looked at again.
+            today: gives the day on which tokens end (default: UTC's).
 
         Raises:
             ConfigurationError: the file is missing or readable by others, or a line has no token. The message never
                 repeats a line.
         """
-        self._path = path
+        self._setting, self._path = setting, path
         self._clock = clock
         self._today = today or (lambda: datetime.now(UTC).date())
         self._looked = clock()
@@ -70,16 +80,18 @@ class TokensFile:
         try:
             found = self._path.stat()
         except OSError as error:
-            raise ConfigurationError(f"tokens_file: expected a readable file, got {error.strerror}") from None
+            raise ConfigurationError(f"{self._setting}: expected a readable file, got {error.strerror}") from None
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
-            raise ConfigurationError(f"tokens_file: expected {self._path} to be readable by its owner only (chmod 600)")
+            raise ConfigurationError(
+                f"{self._setting}: expected {self._path} to be readable by its owner only (chmod 600)"
+            )
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _read(self) -> Mapping[bytes, tuple[str, date | None]]:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"tokens_file: expected readable text, got {type(error).__name__}") from None
+            raise ConfigurationError(f"{self._setting}: expected readable text, got {type(error).__name__}") from None
         found: dict[bytes, tuple[str, date | None]] = {}
         for number, line in enumerate(lines, 1):
             words = line.split()
@@ -87,14 +99,14 @@ class TokensFile:
                 continue
             if len(words) not in (2, 3) or len(words[1]) < TOKEN_CHARACTERS:
                 raise ConfigurationError(
-                    f"tokens_file, line {number}: expected a name, a token of at least {TOKEN_CHARACTERS} characters "
-                    f"and, if it ends, its last day"
+                    f"{self._setting}, line {number}: expected a name, a token of at least {TOKEN_CHARACTERS} "
+                    f"characters and, if it ends, its last day"
                 )
             try:
                 last = date.fromisoformat(words[2]) if len(words) == 3 else None
             except ValueError:
                 raise ConfigurationError(
-                    f"tokens_file, line {number}: expected the last day as 2027-01-31, got something else"
+                    f"{self._setting}, line {number}: expected the last day as 2027-01-31, got something else"
                 ) from None
             found[_digest(words[1])] = (words[0], last)
         return found
@@ -109,8 +121,9 @@ class Callers:
         Raises:
             ConfigurationError: see `TokensFile`.
         """
-        self._tokens = None if settings.tokens_file is None else TokensFile(settings.tokens_file)
-        self._operators = None if settings.operators_file is None else TokensFile(settings.operators_file)
+        tokens, operators = settings.tokens_file, settings.operators_file
+        self._tokens = None if tokens is None else TokensFile("tokens_file", tokens)
+        self._operators = None if operators is None else TokensFile("operators_file", operators)
         self._certificates = settings.client_ca_file is not None
 
     def name_of(self, token: str | None, transport: Any) -> str:
