@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
+from two_runners import Both, on_both
 
 from hushstream.agents.worker.deployment import prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue import make_world
-from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.p2b.run import ClosedLoop, Plan, Played
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -41,16 +38,6 @@ RELEASES = {
 """All with secret sampling: a coin must meet the same slot on both runners."""
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The same loop on both runners."""
-
-    system: System
-    folder: Path
-    direct: Recording[Played]
-    stream: Recording[Played]
-
-
 def system_of(folder: Path, mode: str) -> System:
     return prepare(
         folder,
@@ -68,23 +55,21 @@ def system_of(folder: Path, mode: str) -> System:
     )
 
 
-async def both(folder: Path, mode: str) -> Both:
+async def both(folder: Path, mode: str) -> Both[Played]:
     """Two learner and two shuffler partitions; both runs under the same seeded keys."""
     system = system_of(folder, mode)
 
-    async def on(runner: Any) -> Recording[Played]:
+    def loop() -> ClosedLoop:
         world = make_world(
             "synthetic", users=CONTRIBUTORS + EVALUATED, seed=SEED, rounds=ROUNDS, dimension=DIMENSION, arms=ARMS
         )
-        loop = ClosedLoop(world, Plan(CONTRIBUTORS, EVALUATED))
-        return await play(system, Place(runner, folder, None, SEED), loop.run)
+        return ClosedLoop(world, Plan(CONTRIBUTORS, EVALUATED))
 
-    direct, stream = await asyncio.gather(on("direct"), on("stream"))
-    return Both(system, folder, direct, stream)
+    return await on_both(system, folder, SEED, loop)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(RELEASES))
-async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both[Played]:
     """One mode on both runners."""
     return await both(tmp_path_factory.mktemp(request.param), request.param)
 

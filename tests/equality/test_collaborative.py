@@ -9,25 +9,29 @@ end of a phase and published as a model must be the same bytes, offsets aside.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
-from two_runners import decoded, require_changes_found, require_export_recomputed, require_recomputed, with_records
+from two_runners import (
+    Both,
+    decoded,
+    on_both,
+    require_changes_found,
+    require_export_recomputed,
+    require_recomputed,
+    with_records,
+)
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
-from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.replay.catalogue import make_world
-from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.studies.colin.run import (
+from hushstream.replay.studies.colin.play import (
     CollaborativeLoop,
     CollaborativePlan,
     CollaborativePlayed,
@@ -46,17 +50,9 @@ RELEASES: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The same loop on both runners."""
-
-    noise_at: str
-    system: System
-    direct: Recording[CollaborativePlayed]
-    stream: Recording[CollaborativePlayed]
-
-
-async def both(folder: Path, noise_at: str) -> Both:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(RELEASES))
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both[CollaborativePlayed]:
+    noise_at, folder = request.param, tmp_path_factory.mktemp(request.param)
     world = make_world("colin", seed=11, users=USERS, rounds=ROUNDS, arms=5, dimension=4, pool=40)
     longest = float(np.ceil(world.largest_feature_norm(2) * 1e6) / 1e6)
     values = {
@@ -71,62 +67,31 @@ async def both(folder: Path, noise_at: str) -> Both:
     }
     config = parse_config(values)
     system = prepare(folder, config, inputs_of(relation_graph(world, "colin")), public_dataset="colin")
-
-    async def on(runner: Any) -> Recording[CollaborativePlayed]:
-        loop = CollaborativeLoop(world, CollaborativePlan(ROUNDS, ROUNDS // PHASES))
-        return await play(system, Place(runner, folder, None, 11), loop.run)
-
-    direct, stream = await asyncio.gather(on("direct"), on("stream"))
-    return Both(noise_at, system, direct, stream)
+    plan = CollaborativePlan(ROUNDS, ROUNDS // PHASES)
+    return await on_both(system, folder, 11, lambda: CollaborativeLoop(world, plan))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(RELEASES))
-async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
-    return await both(tmp_path_factory.mktemp(request.param), request.param)
-
-
-def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
-    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
-    found: dict[str, tuple[int, ...]] = {}
-    for fields in decoded(recording, "decisions", "Decisions"):
-        columns = (
-            np.frombuffer(fields["arms"], "<i4").tolist(),
-            np.frombuffer(fields["propensities"], "<u4").tolist(),
-            list(fields["policies"]),
-            np.frombuffer(fields["model_versions"], "<i4").tolist(),
-        )
-        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
-            if not event_id.startswith("probe:"):
-                assert event_id not in found, "decided once"
-                found[event_id] = tuple(row)
-    return found
+def at_server(run: Both[Any]) -> bool:
+    return bool(run.system.config.release.noise_at == "server")
 
 
 @pytest.mark.process
-def test_every_user_gets_the_same_decisions_rewards_and_regret(run: Both) -> None:
-    ours, theirs = decisions(run.direct), decisions(run.stream)
-    assert ours == theirs
-    assert len(ours) == USERS * ROUNDS
-    for name in ("chosen", "rewards", "regret", "random_regret"):
-        np.testing.assert_array_equal(getattr(run.direct.played, name), getattr(run.stream.played, name))
+def test_every_user_gets_the_same_decisions_rewards_and_regret(run: Both[Any]) -> None:
+    assert len(run.equal_decisions()) == USERS * ROUNDS
+    run.require_played("chosen", "rewards", "regret", "random_regret")
 
 
-def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both) -> None:
-    for recording in (run.direct, run.stream):
-        for event_id, (*_, version) in decisions(recording).items():
-            assert version == int(event_id.partition(":")[2]) // (ROUNDS // PHASES)
+def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both[Any]) -> None:
+    for event_id, (*_, version) in run.equal_decisions().items():
+        assert version == int(event_id.partition(":")[2]) // (ROUNDS // PHASES)
 
 
-def test_every_model_is_the_same_bytes(run: Both) -> None:
+def test_every_model_is_the_same_bytes(run: Both[Any]) -> None:
     assert run.system.config.learner.ridge == "auto"
     assert run.system.core.ridge > 2
     names = ("version", "parameters", "widths", "observations", "epsilon_micro", "delta_units", "digest")
-    ours, theirs = (
-        [{name: model[name] for name in names} for model in decoded(recording, "models", "CollaborativeModel")]
-        for recording in (run.direct, run.stream)
-    )
-    assert ours == theirs
-    assert [model["observations"] for model in ours] == [USERS * ROUNDS // PHASES * n for n in (1, 2, 3)]
+    models = run.equal("models", "CollaborativeModel", *names)
+    assert [model["observations"] for model in models] == [USERS * ROUNDS // PHASES * n for n in (1, 2, 3)]
 
 
 def last_sums(recording: Any) -> dict[int, bytes]:
@@ -139,44 +104,33 @@ def last_sums(recording: Any) -> dict[int, bytes]:
     return newest
 
 
-def test_releases_are_the_same_bytes(run: Both) -> None:
+def test_releases_are_the_same_bytes(run: Both[Any]) -> None:
     ours, theirs = last_sums(run.direct), last_sums(run.stream)
     assert ours == theirs
     assert set(ours) == set(range(USERS))
-    if run.noise_at == "server":
-        values = [
-            [codec.encode("Release", fields) for fields in decoded(recording, "releases", "Release")]
-            for recording in (run.direct, run.stream)
-        ]
-        assert values[0] == values[1]
-        assert len(values[0]) == PHASES
+    if at_server(run):
+        assert len(run.equal("releases", "Release")) == PHASES
 
 
-def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
-    ours, theirs = (
-        sorted(entry["debit"]["scope"] for entry in decoded(recording, "ledger", "LedgerEntry"))
-        for recording in (run.direct, run.stream)
-    )
-    assert ours == theirs == (["epoch/0/0"] if run.noise_at == "server" else ["epoch/0/0", "epoch/1/0"])
-    for recording in (run.direct, run.stream):
-        assert {e["debit"]["epsilon_micro"] for e in decoded(recording, "ledger", "LedgerEntry")} == {4_000_000}
+def test_debits_are_the_same_in_both_ledgers(run: Both[Any]) -> None:
+    run.require_debits(["epoch/0/0"] if at_server(run) else ["epoch/0/0", "epoch/1/0"], 4_000_000)
 
 
 # Recomputing.
 
 
-def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both, tmp_path: Path) -> None:
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both[Any], tmp_path: Path) -> None:
     require_recomputed(run.system, KEYS, run.direct, run.stream)
     require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
-    own = {"rewards", "journal-counter"} if run.noise_at == "server" else set()
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[Any]) -> None:
+    own = {"rewards", "journal-counter"} if at_server(run) else set()
     there = {"contexts", "clicks", "decisions", "releases", "ledger", "models", *own}
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
 
-def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both) -> None:
+def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both[Any]) -> None:
     logs = run.stream.logs
     for topic in ("releases", "ledger"):
         source = (topic, 0)
@@ -193,7 +147,7 @@ def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both) -> None:
         assert verify(dataclasses.replace(logs, parts=parts), run.system, KEYS).exit_code == 1
 
 
-def test_sums_with_half_the_noise_are_found_though_the_record_is_well_formed(run: Both) -> None:
+def test_sums_with_half_the_noise_are_found_though_the_record_is_well_formed(run: Both[Any]) -> None:
     logs, source = run.stream.logs, ("releases", 0)
     records = list(logs.part(source).records)
     index = next(i for i, record in enumerate(records) if codec.decode(record.value)[0] == "Release")

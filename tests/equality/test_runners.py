@@ -9,39 +9,20 @@ First form: what a live stream published is recomputed from its logs, role by ro
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from two_runners import decoded
+from two_runners import decisions, decoded, require_recomputed, with_records
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
-from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
-from hushstream.schemas import codec
 
 pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["slot-sums"])]
-
-
-def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
-    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
-    found: dict[str, tuple[int, ...]] = {}
-    for fields in decoded(recording, "decisions", "Decisions"):
-        columns = (
-            np.frombuffer(fields["arms"], "<i4").tolist(),
-            np.frombuffer(fields["propensities"], "<u4").tolist(),
-            list(fields["policies"]),
-            np.frombuffer(fields["model_versions"], "<i4").tolist(),
-        )
-        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
-            if not event_id.startswith("probe-"):
-                assert event_id not in found, "decided once"
-                found[event_id] = tuple(row)
-    return found
 
 
 def last_models(recording: Any) -> dict[str, dict[str, Any]]:
@@ -51,9 +32,7 @@ def last_models(recording: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_every_user_gets_the_same_decisions_and_rewards(run: Any) -> None:
-    ours, theirs = decisions(run.direct), decisions(run.stream)
-    assert ours == theirs
-    assert len(ours) == run.direct.played.decisions
+    assert len(run.equal_decisions()) == run.direct.played.decisions
     for condition, chosen in run.direct.played.chosen.items():
         np.testing.assert_array_equal(chosen, run.stream.played.chosen[condition])
         np.testing.assert_array_equal(run.direct.played.rewards[condition], run.stream.played.rewards[condition])
@@ -85,12 +64,7 @@ def test_every_slot_holds_the_same_content(run: Any) -> None:
 
 def test_sums_and_their_debits_are_the_same_bytes(run: Any) -> None:
     for topic, schema in (("window-sums", "WindowSums"), ("ledger", "LedgerEntry")):
-        ours, theirs = (
-            sorted(codec.encode(schema, fields) for fields in decoded(recording, topic, schema))
-            for recording in (run.direct, run.stream)
-        )
-        assert ours == theirs
-        assert len(ours) == 2, "one window of each shuffler"
+        assert len(run.equal(topic, schema, ordered=False)) == 2, "one window of each shuffler"
     windows = list(decoded(run.direct, "window-sums", "WindowSums"))
     assert any(np.frombuffer(window["ones"] + window["zeros"], "<i8").any() for window in windows), (
         "something was released"
@@ -112,14 +86,11 @@ def with_a_byte_changed(logs: LogCopy, source: tuple[str, int]) -> LogCopy:
     last = part.records[-1]
     bent = bytearray(last.value)
     bent[len(bent) // 2] ^= 1
-    records = [*part.records[:-1], last._replace(value=bytes(bent))]
-    return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
+    return with_records(logs, source, [*part.records[:-1], last._replace(value=bytes(bent))])
 
 
 def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
-    for recording in (run.direct, run.stream):
-        found = verify(recording.logs, run.system, KeySource(seed=key_seed))
-        assert found.exit_code == 0, found
+    require_recomputed(run.system, KeySource(seed=key_seed), run.direct, run.stream)
 
 
 def is_mark(source: tuple[str, int]) -> bool:

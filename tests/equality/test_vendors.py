@@ -7,17 +7,22 @@ what is decided, released at the end of a phase and published as a model must be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
-from two_runners import decoded, require_changes_found, require_export_recomputed, require_recomputed, with_records
+from two_runners import (
+    Both,
+    decoded,
+    require_changes_found,
+    require_export_recomputed,
+    require_recomputed,
+    with_records,
+)
 
 from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
-from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play_parties
 from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, PdapPlayed, Visits, configured
@@ -35,17 +40,9 @@ KEYS = KeySource(seed=SEED)
 PLACEMENTS = ("serving", "home")
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The same loop on both runners."""
-
-    placement: str
-    system: System
-    direct: Recording[PdapPlayed]
-    stream: Recording[PdapPlayed]
-
-
-async def both(folder: Path, placement: str) -> Both:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PLACEMENTS)
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both[PdapPlayed]:
+    placement, folder = request.param, tmp_path_factory.mktemp(request.param)
     world = vendors(vendors=VENDORS, arms=8, seed=SEED)
     settings = {
         "deployment": f"equal-{placement}",
@@ -63,68 +60,37 @@ async def both(folder: Path, placement: str) -> Both:
     async def on(runner: Any) -> Recording[PdapPlayed]:
         return await play_parties(system, Place(runner, folder, None, SEED), PdapLoop(config, world, visits, plan).run)
 
-    return Both(placement, system, await on("direct"), await on("stream"))
+    return Both(system, await on("direct"), await on("stream"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PLACEMENTS)
-async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
-    return await both(tmp_path_factory.mktemp(request.param), request.param)
-
-
-def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
-    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
-    found: dict[str, tuple[int, ...]] = {}
-    for fields in decoded(recording, "decisions", "Decisions"):
-        columns = (
-            np.frombuffer(fields["arms"], "<i4").tolist(),
-            np.frombuffer(fields["propensities"], "<u4").tolist(),
-            list(fields["policies"]),
-            np.frombuffer(fields["model_versions"], "<i4").tolist(),
-        )
-        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
-            if not event_id.startswith("probe:"):
-                assert event_id not in found, "decided once"
-                found[event_id] = tuple(row)
-    return found
+def counters(run: Both[Any]) -> int:
+    return VENDORS if run.system.config.release.placement == "home" else 1
 
 
 @pytest.mark.process
-def test_every_visitor_gets_the_same_decision_and_clicks_alike(run: Both) -> None:
-    ours, theirs = decisions(run.direct), decisions(run.stream)
-    assert ours == theirs
-    assert len(ours) == CONTEXTS
-    for name in ("chosen", "chances", "clicks"):
-        np.testing.assert_array_equal(getattr(run.direct.played, name), getattr(run.stream.played, name))
+def test_every_visitor_gets_the_same_decision_and_clicks_alike(run: Both[Any]) -> None:
+    assert len(run.equal_decisions()) == CONTEXTS
+    run.require_played("chosen", "chances", "clicks")
 
 
-def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both) -> None:
+def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both[Any]) -> None:
     ends = [events.stop for events in PdapPlan(CONTEXTS, Schedule(200, 1.5)).phases()]
-    for recording in (run.direct, run.stream):
-        for event_id, (*_, version) in decisions(recording).items():
-            assert version == int(np.searchsorted(ends, int(event_id.partition(":")[2]), side="right"))
+    for event_id, (*_, version) in run.equal_decisions().items():
+        assert version == int(np.searchsorted(ends, int(event_id.partition(":")[2]), side="right"))
 
 
-def test_every_model_is_the_same_bytes(run: Both) -> None:
+def test_every_model_is_the_same_bytes(run: Both[Any]) -> None:
     names = ("version", "opened", "changed", "tickets", "pool", "observations", "epsilon_micro", "delta_units")
-    ours, theirs = (
-        [{name: model[name] for name in names} for model in decoded(recording, "models", "TicketModel")]
-        for recording in (run.direct, run.stream)
-    )
-    assert ours == theirs
-    assert [model["observations"] for model in ours] == [200, 300, 450]
-    assert any(model["opened"] for model in ours), "the root has split"
+    models = run.equal("models", "TicketModel", *names)
+    assert [model["observations"] for model in models] == [200, 300, 450]
+    assert any(model["opened"] for model in models), "the root has split"
 
 
-def test_releases_are_the_same_bytes(run: Both) -> None:
-    values = [
-        sorted(codec.encode("BlockRelease", fields) for fields in decoded(recording, "releases", "BlockRelease"))
-        for recording in (run.direct, run.stream)
-    ]
-    assert values[0] == values[1]
-    assert len(values[0]) == PHASES * (VENDORS if run.placement == "home" else 1)
+def test_releases_are_the_same_bytes(run: Both[Any]) -> None:
+    assert len(run.equal("releases", "BlockRelease", ordered=False)) == PHASES * counters(run)
 
 
-def test_every_outcome_is_in_one_block_or_waits(run: Both) -> None:
+def test_every_outcome_is_in_one_block_or_waits(run: Both[Any]) -> None:
     for recording in (run.direct, run.stream):
         releases = list(decoded(recording, "releases", "BlockRelease"))
         assert sum(fields["outcomes"] for fields in releases) == CONTEXTS
@@ -135,26 +101,19 @@ def test_every_outcome_is_in_one_block_or_waits(run: Both) -> None:
         assert len(every) == sum(map(len, names)) // 16 == CONTEXTS
 
 
-def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
-    ours, theirs = (
-        sorted(entry["debit"]["scope"] for entry in decoded(recording, "ledger", "LedgerEntry"))
-        for recording in (run.direct, run.stream)
-    )
-    counters = VENDORS if run.placement == "home" else 1
-    assert ours == theirs == ["epoch/0/0"] * counters, "each counter has a ledger"
-    for recording in (run.direct, run.stream):
-        assert {e["debit"]["epsilon_micro"] for e in decoded(recording, "ledger", "LedgerEntry")} == {2_000_000}
+def test_debits_are_the_same_in_both_ledgers(run: Both[Any]) -> None:
+    run.require_debits(["epoch/0/0"] * counters(run), 2_000_000)  # each counter has a ledger
 
 
 # Recomputing.
 
 
-def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both, tmp_path: Path) -> None:
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both[Any], tmp_path: Path) -> None:
     require_recomputed(run.system, KEYS, run.direct, run.stream)
     require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[Any]) -> None:
     there = {
         "contexts",
         "clicks",
@@ -169,7 +128,7 @@ def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
 
-def test_an_outcome_in_two_blocks_is_found(run: Both) -> None:
+def test_an_outcome_in_two_blocks_is_found(run: Both[Any]) -> None:
     """A release whose block counts one outcome more than its counter was sent is no release that verify finds."""
     logs = run.stream.logs
     source = ("releases", 0)
@@ -185,7 +144,7 @@ def test_an_outcome_in_two_blocks_is_found(run: Both) -> None:
     assert any(finding.topic == "releases" for finding in found.findings)
 
 
-def test_what_one_vendor_sends_to_another_is_the_same_but_for_probes(run: Both) -> None:
+def test_what_one_vendor_sends_to_another_is_the_same_but_for_probes(run: Both[Any]) -> None:
     """Every context that got another vendor's arm is forwarded to that vendor, with its home."""
     owners = run.system.config.owners
     homes = Visits.of(vendors(vendors=VENDORS, arms=8, seed=SEED), CONTEXTS, SEED).arrivals.homes

@@ -2,19 +2,104 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.replay.runners.playing import Recording
+from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
+
+Played = TypeVar("Played")
+
+
+@dataclass(frozen=True, slots=True)
+class Both(Generic[Played]):
+    """The same loop of one deployment on both runners."""
+
+    system: System
+    direct: Recording[Played]
+    stream: Recording[Played]
+
+    @property
+    def each(self) -> tuple[Recording[Played], Recording[Played]]:
+        """Both recordings."""
+        return self.direct, self.stream
+
+    def equal(self, topic: str, schema: str, *names: str, ordered: bool = True) -> list[dict[str, Any]]:
+        """The records of one schema, which must be equal on both runners.
+
+        Args:
+            topic: their topic.
+            schema: its name.
+            names: the fields that must be equal; none for all bytes.
+            ordered: whether their order must be equal, too.
+        """
+        ours, theirs = (
+            [
+                {name: fields[name] for name in names} if names else {"bytes": codec.encode(schema, fields)}
+                for fields in decoded(recording, topic, schema)
+            ]
+            for recording in self.each
+        )
+        if not ordered:
+            ours, theirs = (sorted(each, key=lambda fields: list(fields.values())) for each in (ours, theirs))
+        assert ours == theirs, topic
+        return ours
+
+    def require_played(self, *names: str) -> None:
+        """These arrays of what was played are equal."""
+        for name in names:
+            np.testing.assert_array_equal(getattr(self.direct.played, name), getattr(self.stream.played, name))
+
+    def require_debits(self, scopes: list[str], epsilon_micro: int) -> None:
+        """Both ledgers hold these scopes, each with this cost."""
+        for recording in self.each:
+            entries = list(decoded(recording, "ledger", "LedgerEntry"))
+            assert sorted(entry["debit"]["scope"] for entry in entries) == scopes
+            assert {entry["debit"]["epsilon_micro"] for entry in entries} == {epsilon_micro}
+
+    def equal_decisions(self) -> dict[str, tuple[int, ...]]:
+        """`decisions`, which must be equal on both runners."""
+        ours, theirs = map(decisions, self.each)
+        assert ours == theirs
+        return ours
+
+
+async def on_both(system: System, folder: Path, seed: int, loop: Callable[[], Any]) -> Both[Any]:
+    """Play a loop, which ``loop`` makes, on both runners at once, under the keys of one seed."""
+
+    async def on(runner: Any) -> Recording[Any]:
+        return await play(system, Place(runner, folder, None, seed), loop().run)
+
+    return Both(system, *await asyncio.gather(on("direct"), on("stream")))
+
+
+def decisions(recording: Recording[Any]) -> dict[str, tuple[int, ...]]:
+    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
+    found: dict[str, tuple[int, ...]] = {}
+    for fields in decoded(recording, "decisions", "Decisions"):
+        columns = (
+            np.frombuffer(fields["arms"], "<i4").tolist(),
+            np.frombuffer(fields["propensities"], "<u4").tolist(),
+            list(fields["policies"]),
+            np.frombuffer(fields["model_versions"], "<i4").tolist(),
+        )
+        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
+            if not event_id.startswith(("probe:", "probe-")):
+                assert event_id not in found, "decided once"
+                found[event_id] = tuple(row)
+    return found
 
 
 def decoded(recording: Recording[Any], topic: str, schema: str) -> Iterator[dict[str, Any]]:
