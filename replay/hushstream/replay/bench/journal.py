@@ -22,7 +22,7 @@ from hushstream.replay.bench.load import append_all
 from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
 from hushstream.replay.experiments.rows import BenchFailed
 from hushstream.schemas import codec
-from hushstream.schemas.topics import LOG_TIME, common_name, of_party, physical
+from hushstream.schemas.topics import LOG_TIME, common_name, physical
 
 POLL_SECONDS = 0.2
 
@@ -48,7 +48,6 @@ class DecisionsTail:
 
     settings: WorkerSettings
     partition: int = 0
-    party: str = ""
     records: list[Folded] = field(default_factory=list)
     _offset: int = 0
 
@@ -62,7 +61,7 @@ class DecisionsTail:
         Raises:
             BenchFailed: nothing was folded for a minute.
         """
-        source = (of_party("decisions", self.party), self.partition)
+        source = "decisions", self.partition
         progressed = time.monotonic()
         async with LogReader(self.settings) as reader:
             reader.open({source: self._offset})
