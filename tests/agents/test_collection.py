@@ -138,7 +138,7 @@ AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[2]
 
 READS_A_CLOCK = {
     "agents/observe/metrics.py": "the default of a clock that is passed in",
-    "agents/observe/rate_limited_log.py": "the default of a clock that is passed in; a logging filter is passed none",
+    "agents/process.py": "the default of a clock that is passed in; a logging filter is passed none",
     "agents/kafka/stream.py": "how long ago the last commit was taken",
     "agents/partition/driver.py": "the default of a clock that is passed in",
     "agents/recovery/state_topic.py": "the default of a clock that is passed in; and the wall clock, beside log time",

@@ -27,7 +27,7 @@ from hushstream.agents.errors import AllStopped, code_of
 from hushstream.agents.observe.endpoints import MetricsAccess, ports_named
 from hushstream.agents.observe.metric_table import role_gauges_of
 from hushstream.agents.observe.metrics import EXIT_REASONS, METRICS, OTHER, STOP_REASONS, Labels, Metrics
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
+from hushstream.agents.process import RateLimitedLog, limit_warnings
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import worker
 from hushstream.agents.worker.preflight import RoleTopics

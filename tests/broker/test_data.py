@@ -21,8 +21,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.broker import BrokerSettings, BrokerStartError, EmbeddedBroker, ErrorCode
-from hushstream.broker.cleaning import clean
 from hushstream.broker.disk import FILE, Change, Disk
+from hushstream.broker.store import clean
 
 pytestmark = pytest.mark.asyncio(loop_scope="function")
 KILLS = int(os.environ.get("HUSHSTREAM_BROKER_KILLS", "6"))

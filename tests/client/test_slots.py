@@ -31,7 +31,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.edge.agent import RatingAgent, Sent
-from hushstream.systems.bgt.slots import BadSlots, BgtError, first_round, null_slots, slot_bytes
+from hushstream.systems.bgt.records import BadSlots, BgtError, first_round, null_slots, slot_bytes
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 ITEMS = 24

@@ -34,7 +34,7 @@ WORDS = {
     r"tombstones?": "deletion request",
 }
 """Words of ours, and the field's."""
-KAFKAS = ("agents/kafka/logs.py", "recovery/marks.py", "broker/cleaning.py")
+KAFKAS = ("agents/kafka/logs.py", "recovery/marks.py", "broker/store.py")
 """There a tombstone is Kafka's: a record without a value."""
 PAGES = [path for path in [*ROOT.glob("*.md"), *(ROOT / "deploy").rglob("*.md")] if "node_modules" not in path.parts]
 CODE = sorted(path for part in ("pipeline", "agents", "replay") for path in (ROOT / part).rglob("*.py"))
@@ -82,7 +82,7 @@ KEPT = [
     ),
     ("deploy/docs/concepts.md", "Everybody gets *the same model* only while the aggregator is honest"),
     ("pipeline/hushstream/systems/p2b/system.py", "the same for everybody while the aggregator is honest"),
-    ("pipeline/hushstream/systems/bgt/device_service.py", "the same for everybody while the aggregator is honest"),
+    ("pipeline/hushstream/systems/bgt/system.py", "the same for everybody while the aggregator is honest"),
     ("deploy/clients/typescript/edge/src/device/guarantee.ts", "the same for everybody while the aggregator is honest"),
     ("PRIVACY.md", "Who retires what nobody clicked publishes those clicks"),
     ("deploy/docs/items.md", "who retires what nobody clicked publishes those clicks"),

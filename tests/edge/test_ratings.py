@@ -42,12 +42,10 @@ from hushstream.replay.bench.processes import started
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import agreement_of
-from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.device import Agreement, RatingDevice
-from hushstream.systems.bgt.records import Statement
-from hushstream.systems.bgt.slots import BgtError, null_slots, packed_slots, slot_bytes
-from hushstream.systems.bgt.system import KIND
+from hushstream.systems.bgt.records import BgtError, Statement, null_slots, packed_slots, slot_bytes
+from hushstream.systems.bgt.system import KIND, RatingDeviceService
 from patience import Patience
 
 ITEMS = 24

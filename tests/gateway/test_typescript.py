@@ -20,7 +20,7 @@ from browser import browser, chromium
 from hushstream.engine.devices.sealing import ContentOpener, body_bytes, place_of, read_slot
 from hushstream.privacy.keys import Key
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.slots import first_round, packed_slots, slot_bytes
+from hushstream.systems.bgt.records import first_round, packed_slots, slot_bytes
 from hushstream.systems.p2b.sealed import SealOpener
 from patience import Patience
 

@@ -17,7 +17,7 @@ from hushstream.replay.catalogue import seeded_world
 from hushstream.replay.report.parts import RoleCheck
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, document, table, write
 from hushstream.replay.result import BadResult, Headline, ReportNotWritten
-from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
+from hushstream.replay.studies.colin.play import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -233,6 +233,6 @@ def test_a_world_that_is_not_public_is_refused_as_regret_is_exact(monkeypatch):
     def private(name, options, seed):
         return replace(seeded_world(name, options, seed), public=False)
 
-    monkeypatch.setattr("hushstream.replay.studies.colin.run.seeded_world", private)
+    monkeypatch.setattr("hushstream.replay.studies.colin.play.seeded_world", private)
     with pytest.raises(HushstreamError, match="dataset: expected a public one, as regret is an exact figure"):
         run_collaborative(CollaborativeOptions(world=SMALL, rounds_per_phase=3))

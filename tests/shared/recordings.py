@@ -39,7 +39,7 @@ from hushstream.features.schema import declare
 from hushstream.gateway.devices.server import SignedModels
 from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
-from hushstream.replay.studies.bgt.run import RatingLoop
+from hushstream.replay.studies.bgt.play import RatingLoop
 from hushstream.replay.studies.bgt.worlds import tastes
 from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, Visits, configured
 from hushstream.replay.studies.pdap.worlds import vendors
@@ -48,10 +48,10 @@ from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.bgt import artefacts as ratings
-from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.edge.device import Agreement as RatingAgreement
-from hushstream.systems.bgt.slots import packed_slots
+from hushstream.systems.bgt.records import packed_slots
+from hushstream.systems.bgt.system import RatingDeviceService
 from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.p2b.codebook import Encoder

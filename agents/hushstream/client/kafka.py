@@ -14,7 +14,7 @@ from aiokafka.errors import ClusterAuthorizationFailedError, KafkaConnectionErro
 from hushstream.agents.errors import DENIED
 from hushstream.agents.kafka.administration import READ, WRITE, check_rights, check_version, lacking, why_unreachable
 from hushstream.agents.kafka.logs import as_records, batches_stay_compressed
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
+from hushstream.agents.process import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog
+from hushstream.agents.process import RateLimitedLog
 from hushstream.engine.records import InputRecord
 from hushstream.schemas.errors import HushstreamError
 

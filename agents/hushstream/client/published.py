@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.kafka.administration import READ, check_rights
 from hushstream.agents.kafka.logs import batches_stay_compressed
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog
+from hushstream.agents.process import RateLimitedLog
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import Conversation

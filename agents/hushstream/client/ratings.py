@@ -28,8 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import ratings_of
-from hushstream.systems.bgt.records import MAX_PREDICTED
-from hushstream.systems.bgt.slots import ROUNDS
+from hushstream.systems.bgt.records import MAX_PREDICTED, ROUNDS
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
 """The topics that an application writes to and reads from in a BGTplanner deployment."""

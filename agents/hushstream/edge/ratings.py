@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from hushstream.edge.driving import Driver
 from hushstream.systems.bgt.edge.device import Agreement, RatingDevice
-from hushstream.systems.bgt.slots import Float64
+from hushstream.systems.bgt.records import Float64
 
 
 class RatingDriver(Driver[RatingDevice]):

@@ -27,7 +27,7 @@ from hushstream.client import (
     ratings,
 )
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.bgt.slots import BadRatings
+from hushstream.systems.bgt.records import BadRatings
 
 _log = logging.getLogger(__name__)
 

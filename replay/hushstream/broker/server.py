@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from hushstream.broker.cleaning import clean_repeatedly
 from hushstream.broker.errors import BrokerStartError, MalformedRequest
 from hushstream.broker.handlers import cluster as cluster_handlers
 from hushstream.broker.handlers import group as group_handlers
 from hushstream.broker.handlers import log as log_handlers
 from hushstream.broker.handlers import topic as topic_handlers
 from hushstream.broker.node import Client, Node
-from hushstream.broker.store import BrokerSettings
+from hushstream.broker.store import BrokerSettings, clean_repeatedly
 from hushstream.broker.wire import FRAME_HEAD_BYTES, READS, Request, encode_response, parse_frame_head, parse_request
 
 log = logging.getLogger(__name__)

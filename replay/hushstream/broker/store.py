@@ -1,26 +1,161 @@
 """Topics and their partition logs: their indexes and newest batches in memory, the rest where `disk.Storage` keeps it.
 
 *Settings.* The settings of an embedded broker.
+
+Checks topic settings: an unknown one, or a value that this broker cannot honour, is refused and not ignored.
+
+Retention and compaction, as the topics' settings ask for them; only where a disk keeps the data.
+
+*Retention* deletes whole batches from the front of a log: older than `retention.ms`, or with `retention.bytes` behind.
+
+*Compaction* deletes whole batches each of whose records has a later one under its key. A batch of several records stays
+as long as one of them counts, so batches are never rewritten. The last batch of a log stays, and the last one of each
+producer: its sequence number is read from there. Tombstones stay too.
 """
+
+from __future__ import annotations
 
 import asyncio
 import ipaddress
 import json
+import logging
 import re
+import struct
 import time
 import uuid
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
+from aiokafka.record.memory_records import MemoryRecords
+
 from hushstream.broker.batches import NO_PRODUCER_ID, BatchHeader, first_record_from, read_header, stamp
 from hushstream.broker.disk import Change, Statement, Storage, log_and_offset, place_of
 from hushstream.broker.errors import BrokerStartError, ErrorCode, RequestRefused
-from hushstream.broker.topic_config import TopicConfig, topic_config
+
+_Check = Callable[[str], str | None]
+
+
+def _integer(minimum: int) -> _Check:
+    def check(value: str) -> str | None:
+        try:
+            number = int(value)
+        except ValueError:
+            return f"expected an integer, got {value!r}"
+        return None if number >= minimum else f"expected at least {minimum}, got {number}"
+
+    return check
+
+
+def _share(value: str) -> str | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return f"expected a number, got {value!r}"
+    return None if 0 <= number <= 1 else f"expected 0 to 1, got {value}"
+
+
+def _only(*accepted: str, why: str = "") -> _Check:
+    def check(value: str) -> str | None:
+        if value in accepted:
+            return None
+        return f"expected {' or '.join(accepted)}, got {value!r}{why}"
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    default: str
+    check: _Check
+
+
+_HERE = "; the embedded broker does not do that, use Apache Kafka"
+
+# Retention and compaction are applied where a disk keeps the data. In memory nothing is deleted before the process
+# ends: a full partition refuses new records instead, and a compacted topic keeps the older records of a key; every
+# reader of such a topic must handle them anyway. There are no segments, so their settings change nothing.
+_SETTINGS: dict[str, _Setting] = {
+    "cleanup.policy": _Setting("delete", _only("delete", "compact", why=_HERE)),
+    "compression.type": _Setting("producer", _only("producer", why=_HERE)),
+    "max.compaction.lag.ms": _Setting("9223372036854775807", _integer(1)),
+    "max.message.bytes": _Setting("1048588", _integer(0)),
+    "message.timestamp.type": _Setting("CreateTime", _only("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": _Setting("0.5", _share),
+    "min.insync.replicas": _Setting("1", _only("1", why=": there is one broker")),
+    "retention.bytes": _Setting("-1", _integer(-1)),
+    "retention.ms": _Setting("604800000", _integer(-1)),
+    "segment.bytes": _Setting("1073741824", _integer(14)),
+    "segment.ms": _Setting("604800000", _integer(1)),
+    "unclean.leader.election.enable": _Setting("false", _only("false", why=": there is one broker")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of one topic: those given at its creation, otherwise the defaults."""
+
+    given: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Largest record batch accepted."""
+        return int(self._value("max.message.bytes"))
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker's time replaces the producer's."""
+        return self._value("message.timestamp.type") == "LogAppendTime"
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last record of a key has to stay."""
+        return self._value("cleanup.policy") == "compact"
+
+    @property
+    def retention(self) -> tuple[int, int]:
+        """How many milliseconds and bytes of records have to stay; -1: all."""
+        return int(self._value("retention.ms")), int(self._value("retention.bytes"))
+
+    @property
+    def compaction(self) -> tuple[float, int]:
+        """The share of bytes, and the age in milliseconds, of what compaction has not seen, from which on it is due."""
+        return float(self._value("min.cleanable.dirty.ratio")), int(self._value("max.compaction.lag.ms"))
+
+    def described(self) -> list[tuple[str, str, bool]]:
+        """(name, value, is_default) of every setting, by name."""
+        return [(name, self._value(name), name not in self.given) for name in sorted(_SETTINGS)]
+
+    def _value(self, name: str) -> str:
+        return self.given.get(name, self.defaults[name])
+
+
+def topic_config(given: Mapping[str, str | None], max_message_bytes: int) -> TopicConfig:
+    """Check the settings of a topic that is to be created; null means the default.
+
+    Raises:
+        RequestRefused: INVALID_CONFIG for an unknown name or a value that is wrong or not supported here.
+    """
+    accepted: dict[str, str] = {}
+    for name, value in given.items():
+        setting = _SETTINGS.get(name)
+        if setting is None:
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, f"unknown topic setting {name!r}")
+        if value is None:
+            continue
+        complaint = setting.check(value)
+        if complaint is not None:
+            raise RequestRefused(ErrorCode.INVALID_CONFIG, f"{name}: {complaint}")
+        accepted[name] = value
+    defaults = {name: setting.default for name, setting in _SETTINGS.items()}
+    defaults["max.message.bytes"] = str(max_message_bytes)
+    return TopicConfig(accepted, defaults)
+
 
 _MIB = 1 << 20
 _HOT_BYTES = _MIB
@@ -655,3 +790,78 @@ def _now_ms() -> int:
 def valid_topic_name(name: str) -> bool:
     """Whether Kafka would accept this name."""
     return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
+
+
+log = logging.getLogger(__name__)
+
+CLEAN_SECONDS = 60.0
+_AT_ONCE = 16
+_OFFSET = struct.Struct(">q")
+
+
+async def clean_repeatedly(store: TopicStore) -> None:
+    """Clean all logs at intervals, until cancelled; what the disk refuses is tried again."""
+    while True:
+        await asyncio.sleep(CLEAN_SECONDS)
+        try:
+            await clean(store, time.time_ns() // 1_000_000)
+        except RequestRefused as refused:
+            log.warning("retention and compaction wait: %s", refused.message)
+
+
+async def clean(store: TopicStore, now_ms: int) -> None:
+    """Delete from all logs what their topics' settings do not keep.
+
+    Raises:
+        RequestRefused: the disk refuses, or a topic was deleted meanwhile.
+    """
+    for topic in list(store.topics.values()):
+        for number, kept in enumerate(topic.partitions):
+            if not topic.config.compacted:
+                first = kept.expired_before(now_ms, *topic.config.retention)
+                if first > kept.start_offset:
+                    await store.delete_before(topic.name, number, first)
+            elif kept.due_for_compaction(now_ms, *topic.config.compaction):
+                end = kept.next_offset
+                await store.drop(topic.name, number, await _superseded(kept, end))
+                kept.cleaned_offset = end
+
+
+async def _superseded(kept: PartitionLog, end: int) -> dict[int, int]:
+    """The batches before an offset of which no record counts any more: their last offsets, each with its first."""
+    keys: dict[int, tuple[int, list[bytes | None]]] = {}
+    newest: dict[bytes | None, int] = {}
+    of_producers: dict[int, int] = {}
+    async for batch in _batches(kept, end):
+        header, first = read_header(batch), _OFFSET.unpack_from(batch)[0]
+        last = first + header.record_count - 1
+        of_producers[header.producer_id] = last
+        keys[last] = (first, _keys(batch))
+        newest.update(dict.fromkeys(keys[last][1], last))
+    stays = {*of_producers.values(), *list(keys)[-1:]}
+    return {
+        last: first
+        for last, (first, found) in keys.items()
+        if last not in stays and found and None not in found and all(newest[key] > last for key in found)
+    }
+
+
+async def _batches(kept: PartitionLog, end: int) -> AsyncIterator[bytes]:
+    offset = kept.start_offset
+    while offset < end:
+        batches, following = kept.batches_after(offset, _AT_ONCE)
+        if following == offset:
+            return
+        offset = following
+        for batch in batches:
+            yield batch
+        await asyncio.sleep(0)  # clients wait meanwhile
+
+
+def _keys(batch: bytes) -> list[bytes | None]:
+    """The keys of a batch's records; none if it cannot be opened, so that it stays."""
+    try:
+        opened = MemoryRecords(batch).next_batch()
+        return [] if opened is None else [None if one.key is None else bytes(one.key) for one in opened]
+    except (RuntimeError, ValueError, struct.error, IndexError):
+        return []

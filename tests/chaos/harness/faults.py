@@ -25,7 +25,7 @@ from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
-from hushstream.ops.logs import foreign, marks
+from hushstream.ops.logs import foreign, remake
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience
 
@@ -406,7 +406,7 @@ class Disturbed:
         deployed, waiting = self._deployed(), Patience(PATIENCE_SECONDS)
         while True:
             try:
-                made = await marks.plan(*deployed, self._subject.role, self._run.settings.group)
+                made = await remake.plan(*deployed, self._subject.role, self._run.settings.group)
                 break
             except HushstreamError as error:
                 if waiting.over or "expected no worker of group" not in str(error):

@@ -16,7 +16,7 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
-from hushstream.replay.studies.bgt.run import RatingLoop
+from hushstream.replay.studies.bgt.play import RatingLoop
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
 

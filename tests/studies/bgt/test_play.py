@@ -19,8 +19,8 @@ from hushstream.replay.studies.bgt.worlds import make_world, tastes
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import Ratings, make_slots
 from hushstream.systems.bgt.guarantee import squared_clip
+from hushstream.systems.bgt.records import NOTHING
 from hushstream.systems.bgt.server import Server
-from hushstream.systems.bgt.slots import NOTHING
 
 
 def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.report.replayed import write
-from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
+from hushstream.replay.studies.bgt.play import BgtOptions, run_bgt
 from hushstream.schemas.errors import HushstreamError
 
 SMALL = {"users": 120, "items": 40, "ratings": 8}

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.bgt.own import RatingMapping, load_ratings, rating_mapping
 from hushstream.replay.studies.bgt.play import Task, play_world
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, make_world, tastes
+from hushstream.replay.studies.bgt.worlds import (
+    UNIT_SCALE,
+    RatingMapping,
+    load_ratings,
+    make_world,
+    rating_mapping,
+    tastes,
+)
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.bgt.configuration import BgtConfig
 

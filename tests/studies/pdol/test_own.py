@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.pdol.own import load_records, record_mapping
+from hushstream.replay.studies.pdol.worlds import load_records, record_mapping
 from hushstream.systems.pdol.configuration import UNIT
 
 TABLE = {

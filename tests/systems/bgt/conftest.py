@@ -9,9 +9,9 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.systems.bgt.artefacts import bgt_address
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import Ratings, make_slots, ratings_of
+from hushstream.systems.bgt.records import Round, Slots
 from hushstream.systems.bgt.server import Server
 from hushstream.systems.bgt.shuffler import Collector
-from hushstream.systems.bgt.slots import Round, Slots
 
 ITEMS = 60
 

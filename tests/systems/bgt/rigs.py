@@ -18,10 +18,9 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.edge.rater import RaterMachine
-from hushstream.systems.bgt.records import round_fields
+from hushstream.systems.bgt.records import Model, Round, Slots, null_slots, packed_slots, round_fields
 from hushstream.systems.bgt.server import BgtAggregatorMachine
 from hushstream.systems.bgt.shuffler import CollectorMachine
-from hushstream.systems.bgt.slots import Model, Round, Slots, null_slots, packed_slots
 
 ITEMS, FACTORS = 40, 2
 SECRET = Key(b"\x07" * 31 + b"\x02")

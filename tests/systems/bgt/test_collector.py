@@ -13,8 +13,8 @@ from hushstream.systems.bgt import shuffler as sums
 from hushstream.systems.bgt.artefacts import bgt_address
 from hushstream.systems.bgt.configuration import UNIT, bgt_digest
 from hushstream.systems.bgt.guarantee import deviation_of, squared_clip, squared_sensitivity
+from hushstream.systems.bgt.records import NOTHING, BadSlots, Slots, first_round, null_slots
 from hushstream.systems.bgt.shuffler import Collector, Inadmissible, Sums, admit
-from hushstream.systems.bgt.slots import NOTHING, BadSlots, Slots, first_round, null_slots
 
 from .conftest import collector_of, config_of, ids, ratings, slots_of
 from .test_making import rounds_of

@@ -9,7 +9,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.systems.bgt.configuration import UNIT, bgt_digest
 from hushstream.systems.bgt.edge.agent import RatingAgent, Ratings, make_slots, ratings_of
 from hushstream.systems.bgt.guarantee import squared_clip
-from hushstream.systems.bgt.slots import NOTHING, BadRatings, BgtError, Model, Round, first_round, slot_bytes
+from hushstream.systems.bgt.records import NOTHING, BadRatings, BgtError, Model, Round, first_round, slot_bytes
 
 from .conftest import collector_of, config_of, ratings, slots_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from hushstream.engine.records import ReplayMismatch
 from hushstream.schemas import codec
-from hushstream.systems.bgt.slots import NOTHING, slot_bytes
+from hushstream.systems.bgt.records import NOTHING, slot_bytes
 
 
 @pytest.fixture

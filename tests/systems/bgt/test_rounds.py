@@ -8,9 +8,8 @@ import pytest
 from hushstream.engine.records import ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.systems.bgt.edge.agent import Ratings, fit, predict, ratings_of, solve
-from hushstream.systems.bgt.records import parse_model
+from hushstream.systems.bgt.records import BadRelease, Model, Release, parse_model
 from hushstream.systems.bgt.server import ItemSums, Server, biases_of, joined
-from hushstream.systems.bgt.slots import BadRelease, Model, Release
 
 from .conftest import collector_of, config_of, ids, ratings, run_rounds, slots_of
 

@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.errors import Command, TopicsReplaced, ends_at, replaced
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog
+from hushstream.agents.process import RateLimitedLog
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 

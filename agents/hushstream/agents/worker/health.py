@@ -19,8 +19,8 @@ from faust.types import TP
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.driver import PartitionDriver
+from hushstream.agents.process import RateLimitedLog
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.homes import Homes
 

@@ -16,8 +16,7 @@ from hushstream.gateway.conversation.remembered import Remembered, in_time
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.records import MAX_PREDICTED
-from hushstream.systems.bgt.slots import BadRatings
+from hushstream.systems.bgt.records import MAX_PREDICTED, BadRatings
 
 _MAX_RATINGS = 32_768
 

@@ -39,8 +39,7 @@ from hushstream.systems.bgt.artefacts import BgtSystem, agreement_of
 from hushstream.systems.bgt.configuration import KINDS
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.edge.device import Agreement as RatingAgreement
-from hushstream.systems.bgt.records import version_of
-from hushstream.systems.bgt.slots import BadRatings, Round, first_round, packed_slots
+from hushstream.systems.bgt.records import BadRatings, Round, first_round, packed_slots, version_of
 from hushstream.systems.p2b.edge.device import TRACK, Agreement
 from hushstream.systems.p2b.guarantee import layout_of_slots
 from hushstream.systems.p2b.models import Statement, arrays_of, content_of

@@ -28,8 +28,7 @@ from hushstream.systems.bgt.artefacts import BgtSystem, agreement_of
 from hushstream.systems.bgt.configuration import KINDS, BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.edge.device import Agreement
-from hushstream.systems.bgt.records import Statement, content_of
-from hushstream.systems.bgt.slots import Model, Round, first_round, packed_slots
+from hushstream.systems.bgt.records import Model, Round, Statement, content_of, first_round, packed_slots
 
 TARGET = Path(__file__).parent / "tests" / "ratings.json"
 NOW_MS = 1_800_000_000_000

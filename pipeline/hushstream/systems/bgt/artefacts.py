@@ -32,7 +32,7 @@ from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, requi
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
 from hushstream.systems.bgt.guarantee import MECHANISM, priced, variance_of
-from hushstream.systems.bgt.slots import (
+from hushstream.systems.bgt.records import (
     ROUNDS,
     Float64,
     features_bytes,

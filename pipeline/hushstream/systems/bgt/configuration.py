@@ -233,7 +233,7 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
 
     Args:
         config: the configuration.
-        features: public features of items as bytes (`hushstream.systems.bgt.slots.features_bytes`).
+        features: public features of items as bytes (`hushstream.systems.bgt.records.features_bytes`).
         public_dataset: whether a public dataset is replayed.
         pinned: the collector's first public key and the aggregator's, where devices make slots.
     """

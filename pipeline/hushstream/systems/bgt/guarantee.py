@@ -68,7 +68,7 @@ from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.mechanisms.gaussian import gaussian_truncation
 from hushstream.privacy.promises.promise import Content, Deployment, Form, Guarantee, Lifetime
 from hushstream.systems.bgt.configuration import KINDS, UNIT, BgtConfig, Kind, ReleaseConfig
-from hushstream.systems.bgt.slots import ROUNDS, BgtError
+from hushstream.systems.bgt.records import ROUNDS, BgtError
 from hushstream.systems.bgt.topics import TOPICS
 
 

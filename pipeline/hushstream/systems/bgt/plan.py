@@ -33,7 +33,7 @@ from hushstream.privacy.amounts import count_text
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import PRIOR_RATINGS, PRIOR_WEIGHT
 from hushstream.systems.bgt.guarantee import deviation_of, lifetime_guarantee, rho_micro
-from hushstream.systems.bgt.slots import ROUNDS, slot_bytes
+from hushstream.systems.bgt.records import ROUNDS, slot_bytes
 
 PER_USER = 0.0095
 """Largest eigenvalue of kind B, for each user."""

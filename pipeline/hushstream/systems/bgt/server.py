@@ -32,8 +32,21 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig
 from hushstream.systems.bgt.guarantee import deviation_of
-from hushstream.systems.bgt.records import Statement, content_of, model_columns, parse_release, round_fields
-from hushstream.systems.bgt.slots import ROUNDS, BadRelease, Float64, Int64, Model, Release, Round, first_round
+from hushstream.systems.bgt.records import (
+    ROUNDS,
+    BadRelease,
+    Float64,
+    Int64,
+    Model,
+    Release,
+    Round,
+    Statement,
+    content_of,
+    first_round,
+    model_columns,
+    parse_release,
+    round_fields,
+)
 from hushstream.systems.bgt.topics import SERVER_ZONE, STATEMENTS
 
 _LARGEST_PRIOR = 0.4

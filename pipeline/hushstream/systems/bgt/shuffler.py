@@ -58,8 +58,7 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import LARGEST_USERS, LATTICE_BITS, UNIT, BgtConfig
 from hushstream.systems.bgt.guarantee import MECHANISM, squared_clip, variance_of
-from hushstream.systems.bgt.records import blank_model, parse_round, parse_slots, round_fields, signed_round
-from hushstream.systems.bgt.slots import (
+from hushstream.systems.bgt.records import (
     ID_BYTES,
     NOTHING,
     ROUNDS,
@@ -69,8 +68,13 @@ from hushstream.systems.bgt.slots import (
     Release,
     Round,
     Slots,
+    blank_model,
     first_round,
     packed_slots,
+    parse_round,
+    parse_slots,
+    round_fields,
+    signed_round,
     slot_bytes,
 )
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE, BgtOutcome, BgtRefusal

@@ -133,7 +133,7 @@ def marks(
     Only partitions with missing marks get one. Without marks nobody can tell a journal from an older copy of it, so
     make sure that the journals are the newest. Stop the workers of the role first.
     """
-    from hushstream.ops.logs.marks import plan
+    from hushstream.ops.logs.remake import plan
 
     system, connection = place.system, place.connection
     with working("reading marks and journals", json):

@@ -42,17 +42,18 @@ from hushstream.privacy.amounts import MICRO, delta_units, delta_value
 from hushstream.privacy.keys import KEY_BYTES, Key
 from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.records import Statement, version_of
-from hushstream.systems.bgt.slots import (
+from hushstream.systems.bgt.records import (
     ROUNDS,
     Float64,
     Model,
     Round,
+    Statement,
     features_bytes,
     first_round,
     null_slots,
     packed_slots,
     slot_bytes,
+    version_of,
 )
 
 _PARTS: Mapping[str, type] = {

@@ -31,10 +31,18 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.rows import id_fault
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.artefacts import BgtSystem
-from hushstream.systems.bgt.edge.agent import RatingAgent, Sent
-from hushstream.systems.bgt.edge.received import RECEIVED, ROUNDS_TOPIC, Received
-from hushstream.systems.bgt.records import MAX_PREDICTED, item_column, rating_columns
-from hushstream.systems.bgt.slots import ROUNDS, BadRatings, BgtError, Float64, Model, Round
+from hushstream.systems.bgt.edge.agent import RECEIVED, ROUNDS_TOPIC, RatingAgent, Received, Sent
+from hushstream.systems.bgt.records import (
+    MAX_PREDICTED,
+    ROUNDS,
+    BadRatings,
+    BgtError,
+    Float64,
+    Model,
+    Round,
+    item_column,
+    rating_columns,
+)
 from hushstream.systems.bgt.topics import EDGE_ZONE, BgtOutcome, BgtRefusal
 
 REMEMBERED_EVENTS = 50_000

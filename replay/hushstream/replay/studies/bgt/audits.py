@@ -38,9 +38,17 @@ from hushstream.systems.bgt.artefacts import BgtSystem, bgt_address
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, Kind, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.guarantee import epoch_guarantee
-from hushstream.systems.bgt.records import round_fields
+from hushstream.systems.bgt.records import (
+    Float64,
+    Model,
+    Round,
+    Slots,
+    first_round,
+    null_slots,
+    packed_slots,
+    round_fields,
+)
 from hushstream.systems.bgt.shuffler import Collector, CollectorMachine, Sums
-from hushstream.systems.bgt.slots import Float64, Model, Round, Slots, first_round, null_slots, packed_slots
 
 _ITEMS, _FACTORS = 400, 4
 _SMALL = 1 << 10

@@ -35,9 +35,18 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import bgt_address
 from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import Sent, make_slots
-from hushstream.systems.bgt.records import round_fields
+from hushstream.systems.bgt.records import (
+    ID_BYTES,
+    ROUNDS,
+    Model,
+    Round,
+    Slots,
+    first_round,
+    null_slots,
+    round_fields,
+    slot_bytes,
+)
 from hushstream.systems.bgt.shuffler import Collector
-from hushstream.systems.bgt.slots import ID_BYTES, ROUNDS, Model, Round, Slots, first_round, null_slots, slot_bytes
 
 ITEMS, USERS, RATINGS = 1_700, 8_000, 100
 SINGLE = 2_000

@@ -24,10 +24,8 @@ from hushstream.replay.studies.bgt.experiments import (
     row_guarantee,
     run_three_slots,
 )
-from hushstream.replay.studies.bgt.own import load_ratings
-from hushstream.replay.studies.bgt.play import SOURCE, Baseline, Task, baseline, play, promised
-from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
-from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
+from hushstream.replay.studies.bgt.play import SOURCE, Baseline, BgtOptions, Task, baseline, play, promised, run_bgt
+from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, load_ratings, ml_100k, tastes
 from hushstream.replay.study import Progress, Study
 
 

@@ -32,11 +32,15 @@ from hushstream.replay.studies.colin.experiments import (
     run_shared,
     worst_guarantee,
 )
-from hushstream.replay.studies.colin.play import PAPER, WorldSetting, canonical, find_calibration, play_tasks
-from hushstream.replay.studies.colin.run import (
+from hushstream.replay.studies.colin.play import (
+    PAPER,
     CollaborativeLoop,
     CollaborativeOptions,
     CollaborativePlan,
+    WorldSetting,
+    canonical,
+    find_calibration,
+    play_tasks,
     relation_graph,
     run_collaborative,
 )

@@ -26,10 +26,9 @@ from hushstream.replay.studies.pdol.experiments import (
     step_counter,
     stream_of,
 )
-from hushstream.replay.studies.pdol.own import load_records
 from hushstream.replay.studies.pdol.play import alone_labels, play
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
-from hushstream.replay.studies.pdol.worlds import RecordStream, ml_clicks, sparse_synthetic, tmc_binary
+from hushstream.replay.studies.pdol.worlds import RecordStream, load_records, ml_clicks, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Progress, Study
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
