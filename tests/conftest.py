@@ -4,9 +4,7 @@ busy machine from failing a test or burying its failure.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_timeout
 from hypothesis import settings
+from modules import module_at
 
 from patience import patience
 
@@ -63,42 +62,31 @@ def _last_lines(text: str) -> str:
     return text if left_out <= 0 else f"({left_out} lines before)\n" + "".join(lines[-SHOWN_LINES:])
 
 
-def _module(name: str, path: Path) -> Any:
-    """A module of a test folder: test files do not import one another, so what they share comes from here."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="session")
 def rigs() -> Any:
     """The module of the small deployment and its rigs."""
-    return _module("hushstream_test_rigs", SYSTEMS / "p2b" / "rigs.py")
+    return module_at(SYSTEMS / "p2b" / "rigs.py", "hushstream_test_rigs")
 
 
 @pytest.fixture(scope="session")
 def related(rigs: Any) -> Any:
     """The module of the small collaborative deployment and its rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_collaborative_rigs", SYSTEMS / "colin" / "rigs.py")
+    return module_at(SYSTEMS / "colin" / "rigs.py", "hushstream_test_collaborative_rigs")
 
 
 @pytest.fixture(scope="session")
 def pdol_rigs(rigs: Any) -> Any:
     """The module of the small PDOL deployment and its rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_pdol_rigs", SYSTEMS / "pdol" / "rigs.py")
+    return module_at(SYSTEMS / "pdol" / "rigs.py", "hushstream_test_pdol_rigs")
 
 
 @pytest.fixture(scope="session")
 def shops(rigs: Any) -> Any:
     """The module of the small deployment of vendors and its rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_pdap_rigs", SYSTEMS / "pdap" / "rigs.py")
+    return module_at(SYSTEMS / "pdap" / "rigs.py", "hushstream_test_pdap_rigs")
 
 
 @pytest.fixture(scope="session")
 def films(rigs: Any) -> Any:
     """The module of the small deployment of films and its rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_bgt_rigs", SYSTEMS / "bgt" / "rigs.py")
+    return module_at(SYSTEMS / "bgt" / "rigs.py", "hushstream_test_bgt_rigs")

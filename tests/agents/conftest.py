@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from modules import module_at
 
 HARNESS = Path(__file__).with_name("harness")
 
@@ -26,14 +25,7 @@ def base(request: pytest.FixtureRequest) -> float:
 
 
 def load(name: str, folder: Path = HARNESS) -> ModuleType:
-    known = f"hushstream_test_{name}"
-    if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[known] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[known])
-    return sys.modules[known]
+    return module_at(folder / f"{name}.py", f"hushstream_test_{name}")
 
 
 @pytest.fixture(scope="session")

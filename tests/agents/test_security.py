@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +16,7 @@ import pytest
 import uvloop
 import yaml
 from cryptography.hazmat.primitives import serialization
+from modules import module_at
 from pydantic import ValidationError
 
 from hushstream.agents.security import ENVIRONMENT_PREFIX, Cluster, PlaintextRefused, Security, read_security
@@ -48,13 +47,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def certificates() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hushstream_test_certificates", PLACE)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    return module_at(PLACE, "hushstream_test_certificates")
 
 
 @pytest.fixture(scope="module")

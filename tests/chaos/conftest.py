@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from modules import module_at
 
 HERE = Path(__file__).parent
 HARNESSES = {"bench": "agents"}
@@ -25,14 +24,7 @@ UNITS = {"learner": 8, "shuffler": 16, "aggregator": 4}
 def load(name: str) -> ModuleType:
     """A module of a harness under the name by which mypy knows it, so that harnesses may import one another."""
     folder = HARNESSES.get(name, "chaos")
-    known = f"tests.{folder}.harness.{name}"
-    if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, HERE.parent / folder / "harness" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[known] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[known])
-    return sys.modules[known]
+    return module_at(HERE.parent / folder / "harness" / f"{name}.py", f"tests.{folder}.harness.{name}")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from modules import module_at
 
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.catalogue import builtin
@@ -161,11 +161,7 @@ def test_a_password_is_made_once_and_its_file_is_for_its_owner_alone(deploy: Pat
     assert {*ALL_ROLES, "client", "gateway", *(f"verify-{role}" for role in ALL_ROLES)} <= folders
     # No volume is mounted here: a password would be lost with its container.
     assert script(source, "passwords", tmp_path / "accounts").stdout == "passwords made: none\n"
-    spec = importlib.util.spec_from_file_location("accounts", source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_at(source, "hushstream_container_accounts")
     two = [tmp_path / "accounts" / name for name in ("client", "learner")]
     assert module.make_passwords(two) == ["client", "learner"]
     first, second = (folder / "password" for folder in two)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import nbformat
 import pytest
 import yaml
 from hatchling.builders.sdist import SdistBuilder
+from modules import module_at
 from nbclient import NotebookClient
 
 TOP = Path(__file__).parents[2]
@@ -40,12 +40,7 @@ def workflow() -> Any:
 
 @pytest.fixture(scope="module")
 def check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_release", TOP / ".ci" / "check_release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(TOP / ".ci" / "check_release.py", "check_release")
 
 
 def steps(workflow: Any, job: str) -> list[dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from modules import module_at
 
 from hushstream.replay.audits.catalogue import Calibration, audit_names
 
@@ -16,12 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "deploy" / "docs" / "false_alarms.py"
 
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hushstream_docs_false_alarms", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(SCRIPT, "hushstream_docs_false_alarms")
 
 
 def test_the_page_is_what_its_counts_give(made):

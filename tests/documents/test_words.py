@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from modules import module_at
 
 from hushstream.replay.study import studies
 
@@ -97,12 +97,7 @@ def test_a_page_that_promises_says_under_which_condition(path: str, sentence: st
 
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hushstream_docs_papers", ROOT / "deploy" / "docs" / "papers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "deploy" / "docs" / "papers.py", "hushstream_docs_papers")
 
 
 def test_the_page_is_what_its_result_gives(made):

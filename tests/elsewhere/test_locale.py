@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from modules import module_at
 
 ROOT = Path(__file__).parents[2]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -18,12 +18,7 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 @pytest.fixture(scope="module")
 def relative_folders():
-    spec = importlib.util.spec_from_file_location(
-        "hushstream_relative_folders", ROOT / "deploy" / "relative_folders.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "deploy" / "relative_folders.py", "hushstream_relative_folders")
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, ASCII], ids=["C", "strict"])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from modules import module_at
 
-SPEC = importlib.util.spec_from_file_location("sizes_meter", Path(__file__).with_name("sizes.py"))
-assert SPEC is not None
-assert SPEC.loader is not None
-sizes = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(sizes)
+sizes = module_at(Path(__file__).with_name("sizes.py"), "sizes_meter")
 
 
 def test_imports_are_code_lines_and_words_for_people_are_not(tmp_path: Path) -> None:

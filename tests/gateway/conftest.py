@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import re
@@ -209,17 +208,6 @@ async def until(condition: Any, seconds: float = 30.0) -> Any:
         assert not patience.over, "it did not happen"
         await asyncio.sleep(0.05)
     return found
-
-
-def module_of(name: str, path: Path) -> Any:
-    """A script of `deploy`, as a module."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ import aiohttp
 import pytest
 import yaml
 from aiohttp import web
+from modules import module_at
 
 from browser import Browser, browser, chromium
 from hushstream.agents.security import Security
@@ -301,7 +302,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _blocks(gateways: Any, page: str = "deploy/docs/gateway.md") -> list[Any]:
-    blocks = gateways.module_of("hushstream_site_blocks_of_gateway", ROOT / "deploy" / "docs" / "site" / "blocks.py")
+    blocks = module_at(ROOT / "deploy" / "docs" / "site" / "blocks.py", "hushstream_site_blocks_of_gateway")
     return [block for block in blocks.all_blocks() if block.page == page]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from modules import module_at
 
 from browser import browser, chromium
 from hushstream.engine.devices.sealing import ContentOpener, body_bytes, place_of, read_slot
@@ -31,13 +32,13 @@ EDGE = Path(__file__).parents[2] / "deploy" / "clients" / "typescript" / "edge"
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
 
 
-def test_the_committed_types_are_those_of_the_documents(gateways: Any) -> None:
-    generate = gateways.module_of("hushstream_typescript_generate", CLIENT / "generate.py")
+def test_the_committed_types_are_those_of_the_documents() -> None:
+    generate = module_at(CLIENT / "generate.py", "hushstream_typescript_generate")
     assert (CLIENT / "src" / "generated.ts").read_text(encoding="utf-8") == generate.wanted(), "run `make manifests`"
 
 
-def test_a_schema_without_a_type_of_typescript_ends_the_generator(gateways: Any) -> None:
-    generate = gateways.module_of("hushstream_typescript_generate", CLIENT / "generate.py")
+def test_a_schema_without_a_type_of_typescript_ends_the_generator() -> None:
+    generate = module_at(CLIENT / "generate.py", "hushstream_typescript_generate")
     with pytest.raises(SystemExit, match="has a type in TypeScript"):
         generate._type({"patternProperties": {}})
 
@@ -145,8 +146,8 @@ MOST_GOLDEN_BYTES = 300_000
 _COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr", "se"]}}
 
 
-def test_the_committed_vectors_are_those_of_the_agent(gateways: Any) -> None:
-    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+def test_the_committed_vectors_are_those_of_the_agent() -> None:
+    golden = module_at(EDGE / "golden.py", "hushstream_edge_golden")
     held = json.loads(golden.TARGET.read_text(encoding="utf-8"))
     assert golden.alike(held, json.loads(golden.text())), "run `make manifests`"
     assert golden.TARGET.stat().st_size < MOST_GOLDEN_BYTES
@@ -154,11 +155,9 @@ def test_the_committed_vectors_are_those_of_the_agent(gateways: Any) -> None:
     assert not golden.alike(held, json.loads(golden.text()))
 
 
-def test_the_committed_vectors_of_ratings_are_those_of_the_agent(
-    gateways: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_committed_vectors_of_ratings_are_those_of_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EDGE)
-    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    ratings = module_at(EDGE / "ratings_golden.py", "hushstream_edge_ratings_golden")
     held = json.loads(ratings.TARGET.read_text(encoding="utf-8"))
     assert ratings.golden.alike(held, json.loads(ratings.text())), "run `make manifests`"
     held["deployments"][1]["users"][3]["slots"][2][1] += "00"
@@ -209,7 +208,7 @@ async def test_the_collector_opens_what_a_device_of_ratings_sealed(
     gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(EDGE)
-    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    ratings = module_at(EDGE / "ratings_golden.py", "hushstream_edge_ratings_golden")
     system = ratings.system_of(ratings.CONFIGS[0])
     said = json.dumps([json.loads(ratings.agreement_of(system))])
     body, key = json.loads(await gateways.node(built_edge, "--input-type=module", "-e", _ONE_SLOT, said))
@@ -223,11 +222,9 @@ async def test_the_collector_opens_what_a_device_of_ratings_sealed(
 
 
 @pytest.mark.slow
-def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
-    gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(built_edge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EDGE)
-    fuzz = gateways.module_of("hushstream_edge_fuzz", EDGE / "fuzz.py")
+    fuzz = module_at(EDGE / "fuzz.py", "hushstream_edge_fuzz")
     findings, counts = fuzz.fuzzed(built_edge, 1500, 1)
     assert not findings
     assert {"model taken", "model refused", "slot report", "slot null", "slot forged", "values row"} <= set(counts)
@@ -293,10 +290,8 @@ _TWO_PAGES = """(async () => {
 
 @pytest.mark.slow
 @needs_chromium
-async def test_pages_of_one_origin_give_the_state_to_one_another(
-    gateways: Any, built_edge: Path, tmp_path: Path
-) -> None:
-    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+async def test_pages_of_one_origin_give_the_state_to_one_another(built_edge: Path, tmp_path: Path) -> None:
+    golden = module_at(EDGE / "golden.py", "hushstream_edge_golden")
     agreement = golden.agreement(golden.config_of(_COUNTRY, 4))
     async with _edge_site(built_edge, "", agreement, []) as address, browser(tmp_path / "profile") as tab:
         await tab.visit(address)
@@ -305,8 +300,8 @@ async def test_pages_of_one_origin_give_the_state_to_one_another(
 
 @pytest.mark.slow
 @needs_chromium
-async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, built_edge: Path, tmp_path: Path) -> None:
-    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(built_edge: Path, tmp_path: Path) -> None:
+    golden = module_at(EDGE / "golden.py", "hushstream_edge_golden")
     config = golden.config_of({"age": {"kind": "number", "range": [16, 96]}, **_COUNTRY}, 4)
     slot = replace(config.slot, after_interactions=1, settle_seconds=0.0)
     feedback = replace(config.feedback, attribution_window_seconds=0.001)
@@ -334,10 +329,10 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, bu
 @pytest.mark.slow
 @needs_chromium
 async def test_a_page_as_the_readme_shows_it_predicts_ratings(
-    gateways: Any, built_edge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built_edge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(EDGE)
-    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    ratings = module_at(EDGE / "ratings_golden.py", "hushstream_edge_ratings_golden")
     _, script = _readme()
     system, slots = ratings.system_of(ratings.CONFIGS[0]), list[Any]()
     agent = RatingAgent(system.config, Key(bytes(32)), lambda answered: None)

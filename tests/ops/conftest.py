@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from modules import module_at
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
@@ -197,12 +196,7 @@ def invaded_editor(invaded: Deployment) -> Editor:
 @pytest.fixture(scope="session")
 def playing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
     """Deployments of any system with published states, by the system's name, each played once."""
-    path = Path(__file__).parent / "harness" / "played.py"
-    spec = importlib.util.spec_from_file_location("hushstream_test_played", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = module_at(Path(__file__).parent / "harness" / "played.py", "hushstream_test_played")
     known: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 

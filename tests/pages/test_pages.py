@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import io
 import os
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import pytest
+from modules import module_at
 from PIL import Image
 
 from browser import Browser, browser, chromium, with_known_fonts
@@ -36,15 +35,7 @@ pytestmark = pytest.mark.slow
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
 
 
-def _specimens():
-    name = "hushstream_test_specimens"
-    spec = spec_from_file_location(name, HERE / "specimens.py")
-    sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name].SPECIMENS
-
-
-SPECIMENS = _specimens()
+SPECIMENS = module_at(HERE / "specimens.py", "hushstream_test_specimens").SPECIMENS
 
 
 def _pixels(png: bytes) -> np.ndarray:

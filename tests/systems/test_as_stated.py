@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from modules import module_at
 
 from hushstream.engine.system import Core
 from hushstream.features.schema import declare
@@ -31,20 +30,10 @@ LIFT = {"own": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 1
 HERE = Path(__file__).parent
 
 
-def _module(name: str, path: Path) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 @pytest.fixture(scope="module")
 def small(rigs: Any, related: Any, pdol_rigs: Any) -> SimpleNamespace:
     """The rigs of each system's small deployment."""
-    films, shops = (_module(f"hushstream_test_{name}_rigs", HERE / name / "rigs.py") for name in ("bgt", "pdap"))
+    films, shops = (module_at(HERE / name / "rigs.py", f"hushstream_test_{name}_rigs") for name in ("bgt", "pdap"))
     return SimpleNamespace(p2b=rigs, colin=related, pdol=pdol_rigs, bgt=films, pdap=shops)
 
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from modules import module_at
 
 HERE = Path(__file__).parent
 
 
 def load(name: str) -> ModuleType:
-    known = f"hushstream_test_unlinkability_{name}"
-    if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, HERE / "harness" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[known] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[known])
-    return sys.modules[known]
+    return module_at(HERE / "harness" / f"{name}.py", f"hushstream_test_unlinkability_{name}")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from modules import module_at
 
 from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.agents.worker.deployment import KeySource, load, parse_config
@@ -60,13 +60,7 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture(scope="module")
 def asyncapi() -> ModuleType:
-    path = Path(__file__).parents[3] / "deploy" / "asyncapi" / "build.py"
-    spec = importlib.util.spec_from_file_location("hushstream_asyncapi_of_another", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return module_at(Path(__file__).parents[3] / "deploy" / "asyncapi" / "build.py", "hushstream_asyncapi_of_another")
 
 
 def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from aiokafka.errors import GroupCoordinatorNotAvailableError
+from modules import module_at
 
 from hushstream.agents.security import Security, read_security
 from hushstream.ops.connection import Connection
 
 FOLDER = os.environ.get("HUSHSTREAM_TEST_SECURED")
 CERTIFICATES = Path(__file__).parents[3] / "deploy" / "kafka" / "certificates.py"
-
-
-def load(path: Path, name: str) -> ModuleType:
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,7 @@ class SecuredKafka:
 
     def certificate(self, folder: Path, name: str, ends: datetime | None = None, trusted: bool = True) -> Path:
         """A new certificate in a folder, signed by the broker's authority or by one that nobody knows."""
-        module = load(CERTIFICATES, "hushstream_test_certificates")
+        module = module_at(CERTIFICATES, "hushstream_test_certificates")
         authority = module.Authority.read(self.folder / "security") if trusted else module.Authority.new()
         found: Path = authority.issue(folder, name, ends)
         return found

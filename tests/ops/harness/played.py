@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from modules import module_at
 
 from hushstream.agents.kafka.administration import journal_name
 from hushstream.agents.recovery import state_topic
@@ -44,14 +43,7 @@ SYSTEMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def harness(name: str) -> ModuleType:
-    known = f"tests.chaos.harness.{name}"
-    if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, HARNESS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[known] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[known])
-    return sys.modules[known]
+    return module_at(HARNESS / f"{name}.py", f"tests.chaos.harness.{name}")
 
 
 class Kept:
