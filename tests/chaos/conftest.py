@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from frozen_logs import KEY_SEED
 from modules import module_at
 
 HERE = Path(__file__).parent
@@ -110,7 +111,7 @@ def faults(sweep: Any) -> Any:
 @pytest.fixture(scope="session")
 def key_seed() -> int:
     """The seed of the keys under which the frozen logs were made."""
-    return int(load("frozen").KEY_SEED)
+    return KEY_SEED
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +131,7 @@ def deployed(frozen: Any, harness: Any) -> Callable[..., Any]:
     }
 
     def make(bench: Any, role: str, name: str, **settings: Any) -> Any:
-        arguments = {"name": role, "folder": str(frozen.folder), "seed": load("frozen").KEY_SEED}
+        arguments = {"name": role, "folder": str(frozen.folder), "seed": KEY_SEED}
         return harness.Deployment(
             bench,
             f"{role}-{name}",

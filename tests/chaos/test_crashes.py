@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frozen_logs import KEY_SEED
 
 from hushstream.schemas import codec
 from patience import Patience
@@ -65,7 +66,7 @@ class Subject:
     def deployed(self, bench: Any, kind: str, name: str, logs: Any = None, **settings: Any) -> Any:
         """Makes a `Deployment` of one kind of role over its frozen logs; ``logs`` may stand in their place."""
         of = self.kinds[kind]
-        arguments = {"name": of.role, "folder": str(of.frozen.folder), "seed": self._module.KEY_SEED}
+        arguments = {"name": of.role, "folder": str(of.frozen.folder), "seed": KEY_SEED}
         return self._harness.Deployment(
             bench,
             f"{self._module.__name__.rpartition('.')[2]}-{kind.replace(' ', '-').partition('.')[0]}-{name}",
@@ -477,7 +478,7 @@ async def test_killed_at_each_step_nodes_of_the_published_form_go_on_with_what_w
     """What neighbours send is input and output, so runs differ; each answers, sends and journals everything once."""
     frozen = record_logs.freeze_gossip(tmp_path)
     homes, rounds = record_logs.DOMAINS, record_logs.ROUNDS
-    arguments = {"name": "node", "folder": str(frozen.folder), "seed": record_logs.KEY_SEED}
+    arguments = {"name": "node", "folder": str(frozen.folder), "seed": KEY_SEED}
     inputs = {place: log for place, log in frozen.logs.items() if place[0] == "records"}
     making = f"{Path(real_roles.__file__)}:role", arguments, real_roles.role(**arguments)
     run = harness.Deployment(

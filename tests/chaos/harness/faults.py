@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frozen_logs import KEY_SEED
 from tests.chaos.harness.losses import without
 from tests.chaos.harness.schedule import FOREIGN, LAST, MARKS, MOST_LOST, Fault, Lane
 
@@ -47,7 +48,6 @@ class Subject:
     Attributes:
         kind, role: its name in schedules, and the role.
         frozen: the inputs, and what is true of them.
-        key_seed: of the keys that they were made under.
         make: makes a `Deployment` of it, by name.
         promises: checks what must hold of a run after any fault.
         pace_seconds: a fold takes at least so long, so that a run can be disturbed.
@@ -56,7 +56,6 @@ class Subject:
     kind: str
     role: str
     frozen: Any
-    key_seed: int
     make: Callable[..., Any]
     promises: Callable[..., Any]
     pace_seconds: float
@@ -484,7 +483,7 @@ class Disturbed:
     def _deployed(self) -> tuple[Connection, System, KeySource]:
         """What operators' commands work on; a system for each thread: encoders and kernels hold scratch memory."""
         connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
-        return connection, load(self._subject.frozen.folder), KeySource(seed=self._subject.key_seed)
+        return connection, load(self._subject.frozen.folder), KeySource(seed=KEY_SEED)
 
     async def _run_until_snapshots(self) -> None:
         """A partition without a snapshot cannot know that its topics are others: each gets one."""

@@ -1,26 +1,21 @@
-"""Frozen input logs of the three roles: one small population played through all of them, bad records included.
-
-The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
-"""
+"""Frozen input logs of the three roles: one small population played through all of them, bad records included."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import numpy as np
+from frozen_logs import FrozenLogs
 from numpy.typing import NDArray
 
-from hushstream.agents.worker.deployment import KeySource, prepare
-from hushstream.agents.worker.roles import all_machines
+from hushstream.agents.worker.deployment import prepare
 from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.declare.declaration import System
-from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
@@ -33,9 +28,6 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 
-KEY_SEED = 7
-START_MS = 1_700_000_000_000
-CLOCK_STEP_MS = 100
 LEARNERS = 3
 SHUFFLERS = 2
 ARMS = 5
@@ -44,41 +36,11 @@ PHASES = 4
 USERS_PER_PHASE = 36
 ROUNDS = 8
 
-Log = list[tuple[int, bytes]]
-"""(log time in milliseconds, value) of each record of one partition."""
-
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "shuffler": ("reports",),
     "aggregator": ("window-sums", "interactions"),
 }
-
-
-@dataclass(slots=True)
-class Frozen:
-    """The logs, and what is true of them.
-
-    Attributes:
-        folder, system: of the deployment.
-        logs: every input partition of every role.
-        events: per learner partition, the event ids that must be decided, each once.
-        dead: per learner partition, how many rows must be refused at least.
-    """
-
-    folder: Path
-    system: System
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-    events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
-    dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
-
-    def of(self, role: str) -> dict[TopicPartition, Log]:
-        """The inputs of one role."""
-        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
-
-    def records_of(self, topic: str, partition: int) -> list[InputRecord]:
-        """One partition as a machine reads it."""
-        log = self.logs[topic, partition]
-        return [InputRecord(offset, time_ms, value) for offset, (time_ms, value) in enumerate(log)]
 
 
 def configuration() -> P2BConfig:
@@ -96,24 +58,19 @@ def configuration() -> P2BConfig:
     )
 
 
-def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
+def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> FrozenLogs:
     """Play the population and keep what each role read, with bad records between."""
     system = prepare(folder, config or configuration(), public_dataset="synthetic")
-    frozen = Frozen(folder, system)
-    ticks = count(START_MS, CLOCK_STEP_MS)
-    log = MemoryLog(lambda: next(ticks))
-    driver = DirectDriver(log, all_machines(frozen.system, KeySource(seed=KEY_SEED)), bytes(32))
-    asyncio.run(_Population(frozen, log, driver, seed).play())
-    for place, records in log.partitions():
-        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
-    _spoil(frozen, random.Random(seed))
+    frozen = FrozenLogs(folder, system, INPUTS, LEARNERS)
+    frozen.play(lambda log, driver: asyncio.run(_Population(frozen, log, driver, seed).play()))
+    frozen.spoil(seed, partial(_bad_values, system.digest))
     return frozen
 
 
 class _Population:
     """Users who act well, and one who does not."""
 
-    def __init__(self, frozen: Frozen, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
+    def __init__(self, frozen: FrozenLogs, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
         self._frozen = frozen
         self._log = log
         self._driver = driver
@@ -198,21 +155,11 @@ class _Population:
         return codec.encode("Feedback", fields)
 
 
-def _spoil(frozen: Frozen, draw: random.Random) -> None:
-    """Put repeats and bad records into the logs that lie between the roles."""
-    for (topic, _), log in sorted(frozen.logs.items()):
-        bad = _bad_values(frozen, topic, log)
-        for value in bad:
-            place = draw.randrange(2, len(log))
-            log.insert(place, (log[place][0], value))
-
-
-def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    values = [value for _, value in log]
+def _bad_values(digest: bytes, topic: str, values: Sequence[bytes]) -> list[bytes]:
     other = bytes(range(16))
     if topic == "reports":
-        slot = {"report_id": other, "period": bytes(8), "config_digest": frozen.system.digest, "content": bytes(32)}
-        phase_end = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+        slot = {"report_id": other, "period": bytes(8), "config_digest": digest, "content": bytes(32)}
+        phase_end = {"phase": 0, "origin": 77, "config_digest": digest, "after_click": -1}
         return [
             *values[10:30:4],
             b"",
@@ -221,7 +168,7 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
             codec.encode("SlotReport", {**slot, "content": b"\xff" * 32}),
             codec.encode("SlotReport", {**slot, "content": b"\x01" + bytes(31)}),  # of a period long past
             codec.encode("Seal", phase_end),
-            codec.encode("Tick", {"config_digest": frozen.system.digest}),
+            codec.encode("Tick", {"config_digest": digest}),
         ]
     if topic == "window-sums":
         foreign = codec.decode(values[0])[1] | {"config_digest": other}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from copy import copy
 from typing import Any
 
 from hushstream.engine.records import TopicPartition
@@ -31,7 +31,9 @@ def without(frozen: Any, source: TopicPartition, low: int, high: int) -> Any:
         changed["events"] = {**frozen.events, home: [event for event in frozen.events[home] if event in left]}
     if topic in ("contexts", "clicks"):
         changed["dead"] = {**frozen.dead, home: max(0, frozen.dead[home] - (high - low))}
-    return replace(frozen, **changed)
+    made = copy(frozen)
+    vars(made).update(changed)
+    return made
 
 
 def _asked_for(contexts: Iterable[bytes], home: int, partitions: int) -> set[str]:

@@ -1,21 +1,15 @@
-"""Frozen input logs of a PDOL deployment: records played through its domains, bad ones included.
-
-The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
-"""
+"""Frozen input logs of a PDOL deployment: records played through its domains, bad ones included."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Literal
 
-from hushstream.agents.worker.deployment import KeySource, prepare
-from hushstream.agents.worker.roles import all_machines
-from hushstream.engine.declare.declaration import System
-from hushstream.engine.records import TopicPartition
+from frozen_logs import FrozenLogs
+
+from hushstream.agents.worker.deployment import prepare
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.studies.pdol.run import RecordLoop
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
@@ -28,33 +22,19 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
 )
 
-KEY_SEED = 7
-START_MS = 1_700_000_000_000
-CLOCK_STEP_MS = 100
 NODES, DOMAINS, SLOTS = 6, 3, 8
 RECORDS = 480
 PHASE = 40
 ROUNDS = 14
 """Records of each node in the published form."""
 
-Log = list[tuple[int, bytes]]
-"""(log time in milliseconds, value) of each record of one partition."""
-
 INPUTS: Mapping[str, tuple[str, ...]] = {"node": ("records", "models"), "aggregator": ("releases",)}
 
 
-@dataclass(slots=True)
-class FrozenRecords:
-    """The logs, and the deployment that they are of."""
+class FrozenRecords(FrozenLogs):
+    """The logs, and the records that they are of."""
 
-    folder: Path
-    system: System
     stream: RecordStream
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-
-    def of(self, role: str) -> dict[TopicPartition, Log]:
-        """The inputs of one role."""
-        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
 
 def freeze(folder: Path, place: Literal["released", "node"] = "released") -> FrozenRecords:
@@ -80,15 +60,15 @@ def freeze_gossip(folder: Path) -> FrozenRecords:
 
 def _frozen(folder: Path, stream: RecordStream, config: PdolConfig, phase: int) -> FrozenRecords:
     system = prepare(folder, config)
-    frozen = FrozenRecords(folder, system, stream)
-    ticks = count(START_MS, CLOCK_STEP_MS)
-    log = MemoryLog(lambda: next(ticks))
-    driver = DirectDriver(log, all_machines(system, KeySource(seed=KEY_SEED)), bytes(32))
-    for domain in range(DOMAINS):
-        log.append("records", domain, b"no record")
-        log.append("records", domain, codec.encode("Label", {"event_id": "none", "user": "x", "label": 1}))
-    loop = RecordLoop(stream, system.core, phase)
-    asyncio.run(loop.run(DirectEventLog(log, driver, DOMAINS, "predictions")))
-    for place, records in log.partitions():
-        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
+    frozen = FrozenRecords(folder, system, INPUTS)
+    frozen.stream = stream
+
+    def act(log: MemoryLog, driver: DirectDriver) -> None:
+        for domain in range(DOMAINS):
+            log.append("records", domain, b"no record")
+            log.append("records", domain, codec.encode("Label", {"event_id": "none", "user": "x", "label": 1}))
+        loop = RecordLoop(stream, system.core, phase)
+        asyncio.run(loop.run(DirectEventLog(log, driver, DOMAINS, "predictions")))
+
+    frozen.play(act)
     return frozen

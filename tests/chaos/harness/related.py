@@ -1,26 +1,21 @@
-"""Frozen input logs of a collaborative deployment: related users played through its roles, bad records included.
-
-The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
-"""
+"""Frozen input logs of a collaborative deployment: related users played through its roles, bad records included."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count, pairwise
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from frozen_logs import FrozenLogs
 from numpy.typing import NDArray
 
-from hushstream.agents.worker.deployment import KeySource, prepare
-from hushstream.agents.worker.roles import all_machines
+from hushstream.agents.worker.deployment import prepare
 from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.declare.declaration import System
-from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.topics import partition_of
@@ -28,9 +23,6 @@ from hushstream.systems.colin.configuration import CollaborativeConfig, Continua
 from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 
-KEY_SEED = 7
-START_MS = 1_700_000_000_000
-CLOCK_STEP_MS = 100
 LEARNERS = 3
 ARMS = 4
 DIMENSION = 3
@@ -38,36 +30,11 @@ PHASES = 4
 USERS = tuple(f"user-{number}" for number in range(12))
 ROUNDS = 12
 
-Log = list[tuple[int, bytes]]
-"""(log time in milliseconds, value) of each record of one partition."""
-
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "counter": ("rewards",),
     "aggregator": ("releases",),
 }
-
-
-@dataclass(slots=True)
-class Related:
-    """The logs, and what is true of them.
-
-    Attributes:
-        folder, system: of the deployment.
-        logs: every input partition of every role.
-        events: per learner partition, the event ids that must be decided, each once.
-        dead: per learner partition, how many records must be refused at least.
-    """
-
-    folder: Path
-    system: System
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-    events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
-    dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
-
-    def of(self, role: str) -> dict[TopicPartition, Log]:
-        """The inputs of one role."""
-        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
 
 def configuration(noise_at: str) -> CollaborativeConfig:
@@ -91,25 +58,20 @@ def configuration(noise_at: str) -> CollaborativeConfig:
     )
 
 
-def freeze(folder: Path, noise_at: str, seed: int = 1) -> Related:
+def freeze(folder: Path, noise_at: str, seed: int = 1) -> FrozenLogs:
     """Play the population and keep what each role read, with bad records between."""
     ties = [(one, other, 1.0) for one, other in pairwise(USERS)]
     system = prepare(folder, configuration(noise_at), inputs_of(SocialGraph.of_edges(ties, USERS)))
-    frozen = Related(folder, system)
-    ticks = count(START_MS, CLOCK_STEP_MS)
-    log = MemoryLog(lambda: next(ticks))
-    driver = DirectDriver(log, all_machines(system, KeySource(seed=KEY_SEED)), bytes(32))
-    asyncio.run(_Population(frozen, log, driver, seed).play())
-    for place, records in log.partitions():
-        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
-    _spoil(frozen, random.Random(seed))
+    frozen = FrozenLogs(folder, system, INPUTS, LEARNERS)
+    frozen.play(lambda log, driver: asyncio.run(_Population(frozen, log, driver, seed).play()))
+    frozen.spoil(seed, partial(_bad_values, system.digest))
     return frozen
 
 
 class _Population:
     """Users who act well, and one who does not."""
 
-    def __init__(self, frozen: Related, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
+    def __init__(self, frozen: FrozenLogs, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
         self._frozen = frozen
         self._log = log
         self._driver = driver
@@ -176,18 +138,9 @@ class _Population:
         return codec.encode("Feedback", fields)
 
 
-def _spoil(frozen: Related, draw: random.Random) -> None:
-    """Put repeats and bad records into the logs that lie between the roles."""
-    for (topic, _), log in sorted(frozen.logs.items()):
-        for value in _bad_values(frozen, topic, log):
-            place = draw.randrange(2, len(log))
-            log.insert(place, (log[place][0], value))
-
-
-def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    values = [value for _, value in log]
+def _bad_values(digest: bytes, topic: str, values: Sequence[bytes]) -> list[bytes]:
     other = bytes(range(16))
-    phase_end = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+    phase_end = {"phase": 0, "origin": 77, "config_digest": digest, "after_click": -1}
     if topic == "rewards":
         fields = codec.decode(next(v for v in values if codec.decode(v)[0] == "Rewards"))[1] | {"batch_id": other}
         rows = len(fields["nodes"]) // 4
@@ -199,7 +152,7 @@ def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -
             codec.encode("Rewards", {**fields, "nodes": np.full(rows, len(USERS), "<i4").tobytes()}),
             codec.encode("Rewards", {**fields, "contexts": np.full(rows * DIMENSION, 0.9, "<f4").tobytes()}),
             codec.encode("Seal", phase_end),
-            codec.encode("Tick", {"config_digest": frozen.system.digest}),
+            codec.encode("Tick", {"config_digest": digest}),
         ]
     if topic == "releases":
         fields = codec.decode(next(v for v in values if codec.decode(v)[0] == "Release"))[1] | {"release_id": other}

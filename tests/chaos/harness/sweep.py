@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from frozen_logs import KEY_SEED
 from tests.agents.harness.bench import Audit, Bench, Deployment
 from tests.chaos.harness.faults import PATIENCE_SECONDS, Disturbed, Subject, shrink
-from tests.chaos.harness.frozen import KEY_SEED as P2B_KEY_SEED
 from tests.chaos.harness.frozen import configuration
 from tests.chaos.harness.frozen import freeze as freeze_p2b
 from tests.chaos.harness.promises import check as check_p2b
-from tests.chaos.harness.related import KEY_SEED as RELATED_KEY_SEED
 from tests.chaos.harness.related import freeze as freeze_related
 from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
@@ -84,28 +83,25 @@ class Sweep:
         self._lanes = 0
         self._undisturbed: dict[str, Audit] = {}
         self.met: Counter[tuple[str, str]] = Counter()
-        systems = {
-            "p2b": (frozen["p2b"], P2B_KEY_SEED, check_p2b),
-            "colin": (frozen["colin"], RELATED_KEY_SEED, check_related),
-        }
+        systems = {"p2b": (frozen["p2b"], check_p2b), "colin": (frozen["colin"], check_related)}
         self._subjects = {name: self._subject(name, kind, *systems[kind.system]) for name, kind in KINDS.items()}
 
-    def _subject(self, name: str, kind: Kind, frozen: Any, key_seed: int, promises: Any) -> Subject:
+    def _subject(self, name: str, kind: Kind, frozen: Any, promises: Any) -> Subject:
         logs = frozen.of(kind.role)
         topics = {topic: frozen.system.partitions[topic] for topic in verified_topics(frozen.system, [kind.role])}
-        arguments = {"name": kind.role, "folder": str(frozen.folder), "seed": key_seed}
+        arguments = {"name": kind.role, "folder": str(frozen.folder), "seed": KEY_SEED}
         # The operators' commands seal what they write for a deployment and a role by these names.
         names = {"deployment": frozen.system.config.deployment, "role": kind.role}
 
         def make(lane: str, logs: Any = logs, **settings: Any) -> Any:
             return Deployment(
-                self._bench, lane, f"{HERE}/roles.py:role", arguments, role(kind.role, frozen.folder, key_seed), logs,
+                self._bench, lane, f"{HERE}/roles.py:role", arguments, role(kind.role, frozen.folder, KEY_SEED), logs,
                 kind.homes, {"fixed_records": kind.unit, **names, **BUSY, **settings}, topics,
             )  # fmt: skip
 
         leading = (log for (topic, _), log in logs.items() if kind.role != "learner" or topic == "contexts")
         batches = sum(map(len, leading)) / kind.unit
-        return Subject(name, kind.role, frozen, key_seed, make, promises, RUN_SECONDS / batches)
+        return Subject(name, kind.role, frozen, make, promises, RUN_SECONDS / batches)
 
     async def calm(self) -> None:
         """Run every role once without a fault."""
@@ -127,7 +123,7 @@ class Sweep:
             self._undisturbed[name] = audit
 
         for kind, subject in self._subjects.items():
-            system = {"folder": str(subject.frozen.folder), "seed": subject.key_seed}
+            system = {"folder": str(subject.frozen.folder), "seed": KEY_SEED}
             await self._bench.warm(f"{HERE}/roles.py:role", {"name": KINDS[kind].role, **system})
         async with asyncio.TaskGroup() as group:
             for name, subject in self._subjects.items():
