@@ -69,6 +69,24 @@ def report_of(
     return AuditReport(mechanism, settings, guarantee, tuple(rows), seen, tuple(reduced))
 
 
+def left_out(*parts: tuple[object, str]) -> tuple[str, ...]:
+    """Texts of what an attacked system leaves out and why, of those parts that it has."""
+    return tuple(text for there, text in parts if there)
+
+
+def require_noise(mechanism: str) -> None:
+    """Refuse a configuration that releases exact sums.
+
+    Raises:
+        HushstreamError: it does.
+    """
+    if mechanism == "exact":
+        raise HushstreamError(
+            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is for "
+            "public data alone"
+        )
+
+
 def laplace_law(unit: int, epsilon: float) -> Sizes:
     """|x| of discrete Laplace noise of scale ``unit``/epsilon, in units; bounds below epsilon / 4 are given as 0."""
     family = Family(_no_curve, lambda setting: setting, epsilon / 4)

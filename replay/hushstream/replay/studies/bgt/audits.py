@@ -25,7 +25,7 @@ from hushstream.privacy.amounts import Cost, count_text, delta_units, epsilon_mi
 from hushstream.privacy.audits import Attack, Family, gaussian_curve
 from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.replay.audits.configured import AuditReport, gaussian_law, report_of
+from hushstream.replay.audits.configured import AuditReport, gaussian_law, left_out, report_of, require_noise
 from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.recordings import AS_IT_WAS, Branch, PlayedRole, fresh_key, fresh_nonce, phase_end_fields
 from hushstream.replay.audits.row import Audit, fork_row
@@ -33,7 +33,6 @@ from hushstream.replay.audits.tests import ForkTest, NeighbourTest, SizeTest, co
 from hushstream.replay.audits.work import SLOTS, Holds, Work, audit_of, has_content
 from hushstream.replay.studies.bgt.experiments import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
 from hushstream.schemas import codec
-from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import BgtSystem, bgt_address
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, Kind, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import RatingAgent
@@ -379,10 +378,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
         HushstreamError: the configuration adds no noise.
     """
     release = config.release
-    if release.noise == "exact":
-        raise HushstreamError(
-            "audit: expected release.mechanism gaussian, got exact, which has no guarantee and is for public data alone"
-        )
+    require_noise(release.noise)
     attacked = replace(config, items=min(config.items, max(MOST_ITEMS, config.top)), features=0)
     settings = {
         "system": config.system,
@@ -413,18 +409,11 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
 
 def _reduced(config: BgtConfig, attacked: BgtConfig) -> tuple[str, ...]:
     fewer = config.items - attacked.items
-    return (
-        *(
-            [f"{count_text(fewer, 'item')}, as each sum has noise of its own, of one size for all items"]
-            if fewer
-            else []
-        ),
-        *(["public features of items, as slots do not hold them"] if config.features else []),
-        *(
-            [f"{config.release.factors - 1} of {config.release.factors} factors of an item, as the clip is of all"]
-            if config.release.factors > 1
-            else []
-        ),
+    more = config.release.factors - 1
+    return left_out(
+        (fewer, f"{count_text(fewer, 'item')}, as each sum has noise of its own, of one size for all items"),
+        (config.features, "public features of items, as slots do not hold them"),
+        (more, f"{more} of {config.release.factors} factors of an item, as the clip is of all"),
     )
 
 

@@ -37,7 +37,16 @@ from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audits import LAPLACE_STEPS, Family, Pair, laplace_pair, lattice_sizes, pure
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.replay.audits import mechanisms
-from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, report_of, seen, steps_for
+from hushstream.replay.audits.configured import (
+    AuditReport,
+    first_draw,
+    laplace_law,
+    left_out,
+    report_of,
+    require_noise,
+    seen,
+    steps_for,
+)
 from hushstream.replay.audits.readings import LAPLACE_FAMILY, Reading, Unmixed, reading_family, reading_of, unmixed
 from hushstream.replay.audits.recordings import (
     AS_IT_WAS,
@@ -74,7 +83,6 @@ from hushstream.replay.studies.colin.play import (
     raw_noise,
 )
 from hushstream.schemas import codec
-from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
@@ -804,11 +812,7 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
         HushstreamError: its release adds no noise, or this number of runs takes too long.
     """
     release, bounds = config.release, config.features
-    if release.mechanism == "exact":
-        raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
-            "for public data alone"
-        )
+    require_noise(release.mechanism)
     # How often a step is released does not change its noise; with one row a step there is space for more users.
     system = collaborative(replace(release, rows=1), bounds)
     settings: dict[str, Any] = {
@@ -844,10 +848,10 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
 
 
 def _reduced(config: CollaborativeConfig, users: int) -> tuple[str, ...]:
-    return (
-        f"all users but {users}, and their relation, as each user's sums have noise of their own",
-        "the items, as a reward moves the sums by its features alone",
-        *(["rows of a step beyond the first, as they do not change its noise"] if config.release.rows != 1 else []),
+    return left_out(
+        (True, f"all users but {users}, and their relation, as each user's sums have noise of their own"),
+        (True, "the items, as a reward moves the sums by its features alone"),
+        (config.release.rows != 1, "rows of a step beyond the first, as they do not change its noise"),
     )
 
 

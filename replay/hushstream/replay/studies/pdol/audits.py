@@ -32,12 +32,11 @@ from hushstream.engine.machine import Machine
 from hushstream.privacy.amounts import Cost, count_text, epsilon_micro
 from hushstream.privacy.audits import LAPLACE_STEPS, Attack, Family, Pair, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
-from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, report_of
+from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, left_out, report_of, require_noise
 from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.recordings import Branch, PlayedRole, fresh_key, fresh_nonce, phase_end_fields
 from hushstream.replay.audits.row import Audit, fork_row
 from hushstream.replay.audits.tests import ForkTest, NeighbourTest, SizeTest, columns, side_by_side, sure_rates
-from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.gossip import (
@@ -468,11 +467,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     if config.gossip is not None:
         return _audit_gossip(config, config.gossip, runs, false_alarm)
     sharing = config.sharing
-    if sharing.counter == "exact":
-        raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
-            "for public data alone"
-        )
+    require_noise(sharing.counter)
     dimension, slots = min(config.records.dimension, MOST_FEATURES), config.slots_of(0)
     attacked = replace(config, records=replace(config.records, dimension=dimension))
     if config.domains * leaf_of(dimension).cells > MOST_SUMS:
@@ -512,17 +507,10 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
 
 def _reduced(config: PdolConfig, dimension: int) -> tuple[str, ...]:
     fewer = config.records.dimension - dimension
-    return (
-        *(
-            [f"{count_text(fewer, 'feature')}, as each sum has noise of its own, of one size for all features"]
-            if fewer
-            else []
-        ),
-        *(
-            [f"records of all domains but one, as each of the {config.domains} has a counter and noise of its own"]
-            if config.domains > 1
-            else []
-        ),
+    others = f"records of all domains but one, as each of the {config.domains} has a counter and noise of its own"
+    return left_out(
+        (fewer, f"{count_text(fewer, 'feature')}, as each sum has noise of its own, of one size for all features"),
+        (config.domains > 1, others),
     )
 
 
@@ -544,7 +532,8 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
     small = replace(config, records=RecordConfig(FEATURES), gossip=replace(gossip, rounds=rounds))
     # A threshold above the largest likelihood ratio of one round proves most where several rounds add information.
     sure = 1.5 * gossip.epsilon if place == "own" else 0.0
-    guarantee = epoch_guarantee(config)
+    guarantee, fewer = epoch_guarantee(config), config.records.dimension - FEATURES
+    mixed = "messages of neighbours, as a node mixes them after they were sent, and noise covers what it sends next"
     return report_of(
         "gossip",
         {"system": config.system, "epsilon": gossip.epsilon, "gradient_at": place, "rounds": rounds},
@@ -554,18 +543,7 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
         runs,
         false_alarm,
         f"the first {rounds} of {count_text(gossip.rounds, 'round')} of one node, of records with {FEATURES} features",
-        (
-            "messages of neighbours, as a node mixes them after they were sent, and noise covers what the "
-            "node sends next",
-            *(
-                [
-                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows with the "
-                    "square root of their number"
-                ]
-                if config.records.dimension > FEATURES
-                else []
-            ),
-        ),
+        left_out((True, mixed), (fewer > 0, f"{count_text(fewer, 'feature')}, as noise grows with their square root")),
     )
 
 
