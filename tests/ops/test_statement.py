@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, reduce
+from dataclasses import replace
+from functools import cache
 from itertools import product
-from operator import and_
 from typing import Any
 
 import pytest
+from onlooker import Seen, watched
 
 from hushstream.agents.worker.deployment import KeySource, parse_config
 from hushstream.agents.worker.roles import all_machines, role_work
@@ -574,47 +573,6 @@ class RelatedHistory(History):
         return self.log
 
 
-Values = Counter[tuple[str, str, str]]
-
-
-def values_on(log: MemoryLog) -> dict[str, Values]:
-    """Every field of every record, by topic; columns also as the multiset of their entries: their order is keyed."""
-    found: dict[str, Values] = {}
-    for (topic, _), records in log.partitions():
-        there = found.setdefault(topic, Counter())
-        for record in records:
-            schema, fields = codec.decode(record.value)
-            for name, value in fields.items():
-                there[schema, name, repr(value)] += 1
-                if isinstance(value, bytes):
-                    there[schema, name, repr(sorted(value[at : at + 4] for at in range(0, len(value), 4)))] += 1
-    return found
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What an onlooker of all topics can tell.
-
-    Attributes:
-        unnoised: topics with something that is there under either key, and with one content alone.
-        moved: by topic, the fields that differ between the contents under one key.
-    """
-
-    unnoised: frozenset[str]
-    moved: Mapping[str, frozenset[str]]
-
-
-def watched(histories: Mapping[tuple[int, int], dict[str, Values]]) -> Seen:
-    topics = {topic for found in histories.values() for topic in found}
-    stays, moved = {}, {}
-    for topic in topics:
-        on = {place: found.get(topic, Counter()) for place, found in histories.items()}
-        stays[topic] = [reduce(and_, (on[content, seed] for seed in SEEDS)) for content in (0, 1)]
-        one, other = on[0, SEEDS[0]], on[1, SEEDS[0]]
-        moved[topic] = frozenset(name for _, name, _ in (one - other) + (other - one))
-    return Seen(frozenset(topic for topic, (one, other) in stays.items() if one != other), moved)
-
-
 @pytest.fixture(scope="module")
 def play(rigs: Any, related: Any) -> Any:
     """A configuration by name: its system, and what an onlooker sees."""
@@ -627,7 +585,7 @@ def play(rigs: Any, related: Any) -> Any:
             return RelatedHistory(related_of(related, name), content, seed).play(related)
 
         system = shuffled_of(rigs, name, SEEDS[0]) if name in SHUFFLED else related_of(related, name)
-        return system, watched({place: values_on(played(*place)) for place in product((0, 1), SEEDS)})
+        return system, watched(played, (0, 1), SEEDS)
 
     return found
 

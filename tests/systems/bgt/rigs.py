@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from following import recover as recover
 from hushstream_test_rigs import NONCE, Rig, Seen
 
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import BgtSystem
@@ -163,18 +163,6 @@ def rounds_of(config: BgtConfig, kept: int = 1) -> list[Round]:
     zeros, top = np.zeros(config.items), np.arange(config.top)
     last = Round(2, "factors", Model(zeros, some)) if kept else Round(2, "items", Model(zeros, none))
     return [Round(0, "items", Model(zeros, none)), Round(1, "pairs", Model(zeros, none), top, np.ones(len(top))), last]
-
-
-def recover(rig: Rig, machine: Any) -> list[Step]:
-    """Take a started machine through a rig's journal as a worker does: what its inputs no longer give, it adopts."""
-    steps = []
-    for value in rig.journal:
-        slices = [rig.slice(part) for part in machine.recovery_ranges(value)]
-        try:
-            steps.append(machine.replay(value, slices))
-        except ReplayMismatch:
-            steps.append(machine.reopen(value, slices))
-    return steps
 
 
 def outputs_of(seen: Seen, topic: str) -> list[bytes]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
-from functools import reduce
-from operator import and_
+from functools import cache
 
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from onlooker import watched
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.worker.deployment import KeySource, load, prepare
@@ -60,37 +59,22 @@ def played(films, content, seed, **release):
     return system, log
 
 
-def values_on(log):
-    """Every field of every record by topic."""
-    found = {}
-    for (topic, _), records in log.partitions():
-        there = found.setdefault(topic, Counter())
-        for record in records:
-            schema, fields = codec.decode(record.value)
-            for name, value in fields.items():
-                there[schema, name, repr(value)] += 1
-    return found
+@cache
+def seen(films, noise="gaussian"):
+    return watched(lambda rating, seed: played(films, rating, seed, noise=noise)[1], (1, 5), SEEDS, columns=False)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "exact"])
 def test_a_rating_stands_unnoised_where_it_is_said_to_and_nowhere_else(films, noise):
     """Predictions before any model would be of the user alone; after noised rounds they follow from noise, too."""
-    histories = {
-        (content, seed): values_on(played(films, content, seed, noise=noise)[1]) for content in (1, 5) for seed in SEEDS
-    }
-    unnoised = set()
-    for topic in {topic for found in histories.values() for topic in found}:
-        stays = [reduce(and_, (histories[content, seed].get(topic, Counter()) for seed in SEEDS)) for content in (1, 5)]
-        if stays[0] != stays[1]:
-            unnoised.add(topic)
+    unnoised = seen(films, noise).unnoised
     clear = {content.topic for content in bgt_contents(films.make_config(noise=noise)) if content.form is Form.CLEAR}
     assert unnoised <= clear
     assert {"ratings"} | ({"releases", "models"} if noise == "exact" else set()) <= unnoised
 
 
 def test_under_one_key_a_rating_moves_contents_sums_and_what_follows_from_them_alone(films):
-    one, other = (values_on(played(films, content, 1)[1]) for content in (1, 5))
-    moved = {topic: {name for _, name, _ in (one[topic] - other[topic]) + (other[topic] - one[topic])} for topic in one}
+    moved = seen(films).moved
     assert moved["updates"] <= {"content", "top", "gains", "kind", "kept"}
     assert moved["releases"] <= {"sums", "kind", "kept"}
     assert moved["journal-collector"] <= {"head", "history", "chain", "kind", "parameters"}

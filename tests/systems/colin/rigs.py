@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from following import recover as recover
 from hushstream_test_rigs import NONCE, Rig, Seen
 from numpy.typing import NDArray
 
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import (
@@ -248,18 +248,6 @@ def release_values(
         rig.rewards(number, rows)
         rig.end_phase(number)
     return [output.value for output in rig.fold().releases("releases")]
-
-
-def recover(rig: Rig, machine: Any, journal: Sequence[bytes] | None = None) -> list[Step]:
-    """Take a started machine through a journal as a worker does: what its inputs no longer give, it adopts."""
-    steps = []
-    for value in rig.journal if journal is None else journal:
-        slices: list[InputSlice] = [rig.slice(part) for part in machine.recovery_ranges(value)]
-        try:
-            steps.append(machine.replay(value, slices))
-        except ReplayMismatch:
-            steps.append(machine.reopen(value, slices))
-    return steps
 
 
 def model_of(system: CollaborativeSystem, rows: Sequence[Reward]) -> list[bytes]:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from following import recover as recover
 from hushstream_test_rigs import NONCE, Rig, Seen
 
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party
@@ -226,18 +226,6 @@ def released_values(
 def blocks_of(fields: Mapping[str, Any]) -> Blocks:
     """The blocks of a release."""
     return parse_part(fields).blocks
-
-
-def recover(rig: Rig, machine: Any, journal: Sequence[bytes] | None = None) -> list[Step]:
-    """Take a started machine through a journal as a worker does: what its inputs no longer give, it adopts."""
-    steps = []
-    for value in rig.journal if journal is None else journal:
-        slices: list[InputSlice] = [rig.slice(part) for part in machine.recovery_ranges(value)]
-        try:
-            steps.append(machine.replay(value, slices))
-        except ReplayMismatch:
-            steps.append(machine.reopen(value, slices))
-    return steps
 
 
 def models_of(system: PdapSystem, batches: Sequence[Sequence[Reward]]) -> list[bytes]:

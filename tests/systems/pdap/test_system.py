@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from functools import reduce
+from functools import cache
 from itertools import product
-from operator import and_
 
 import numpy as np
 import pytest
+from onlooker import watched
 
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
@@ -87,38 +86,21 @@ def catalogue_changes(system, put):
     return change
 
 
-def values_on(log):
-    """By topic, of all vendors: every field of every record, and the multiset of its entries, whose order is keyed."""
-    found = {}
-    for (topic, _), records in log.partitions():
-        there = found.setdefault(common_name(topic), Counter())
-        for record in records:
-            schema, fields = codec.decode(record.value)
-            for name, value in fields.items():
-                there[schema, name, repr(value)] += 1
-                if isinstance(value, bytes):
-                    there[schema, name, repr(sorted(value[at : at + 4] for at in range(0, len(value), 4)))] += 1
-    return found
+@cache
+def seen(shops, placement):
+    return watched(lambda content, seed: played(shops, placement, content, seed)[1], (0, 1), SEEDS)
 
 
 @pytest.mark.parametrize("placement", ["serving", "home"])
 def test_a_reward_stands_unnoised_where_it_is_said_to_and_nowhere_else(shops, placement):
-    histories = {
-        (content, seed): values_on(played(shops, placement, content, seed)[1]) for content in (0, 1) for seed in SEEDS
-    }
-    unnoised = set()
-    for topic in {topic for found in histories.values() for topic in found}:
-        stays = [reduce(and_, (histories[content, seed].get(topic, Counter()) for seed in SEEDS)) for content in (0, 1)]
-        if stays[0] != stays[1]:
-            unnoised.add(topic)
+    unnoised = seen(shops, placement).unnoised
     assert unnoised == {content.topic for content in pdap_contents(on_trial=False) if content.form is Form.CLEAR}
     assert {KIND.topic(topic).zone for topic in unnoised} <= TRUSTED
 
 
 @pytest.mark.parametrize("placement", ["serving", "home"])
 def test_under_one_key_a_reward_moves_sums_and_keyed_digests_alone(shops, placement):
-    one, other = (values_on(played(shops, placement, content, 1)[1]) for content in (0, 1))
-    moved = {topic: {name for _, name, _ in (one[topic] - other[topic]) + (other[topic] - one[topic])} for topic in one}
+    moved = seen(shops, placement).moved
     assert moved["releases"] == {"sums"}
     assert moved["outcomes"] == {"rewards"}
     assert moved["journal-counter"] <= {"head", "history", "chain"}

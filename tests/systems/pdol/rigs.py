@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import following
 import numpy as np
 from hushstream_test_rigs import NONCE, Rig, Seen
 
-from hushstream.engine.records import ReplayMismatch, Step
+from hushstream.engine.records import Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.pdol.aggregator import AggregatorMachine
@@ -141,11 +142,4 @@ class AggregatorRig(Rig):
 def recover(rig: Rig, machine: Any) -> list[Step]:
     """Take a fresh machine through a journal as a worker does: what its inputs no longer give, it adopts."""
     machine.start(rig.genesis)
-    steps = []
-    for value in rig.journal:
-        slices = [rig.slice(part) for part in machine.recovery_ranges(value)]
-        try:
-            steps.append(machine.replay(value, slices))
-        except ReplayMismatch:
-            steps.append(machine.reopen(value, slices))
-    return steps
+    return following.recover(rig, machine)
