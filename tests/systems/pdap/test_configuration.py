@@ -336,6 +336,9 @@ def test_on_trial_the_guarantee_says_who_sees_what_dark_visits_show():
     assert (plain.cost, plain.lifetime) == (tried.cost, tried.lifetime)
     assert {one.form for one in tried.contents if one.topic == "decisions"} == {Form.CLEAR}
     assert {one.form for one in plain.contents if one.topic == "decisions"} == {Form.PUBLIC}
+    chosen = "arm is chosen by anyone who sees rewards"
+    assert any(f"no {chosen}" in text for text in plain.conditions)
+    assert not any(f"no {chosen}" in text for text in tried.conditions), "dark visits follow exact rewards"
     said = [text for text in tried.not_protected if text not in plain.not_protected]
     assert any("at clean visits" in text for text in said)
     assert any("from whoever visits it while it is on trial" in text for text in said)

@@ -111,16 +111,18 @@ _DARK = (
 )
 
 
-def _not_protected(on_trial: bool) -> tuple[str, ...]:
-    if not on_trial:
-        return NOT_PROTECTED
-    clean = [
-        one.replace("a context lies", "a context of a clean visit lies").replace(
-            "which arm was shown", "which arm was shown at clean visits"
-        )
-        for one in NOT_PROTECTED
-    ]
-    return (*clean, *ON_TRIAL)
+_OF_CLEAN_VISITS = {
+    "a context lies": "a context of a clean visit lies",
+    "which arm was shown": "which arm was shown at clean visits",
+    "no arm is chosen": "no arm of a clean visit is chosen",
+}
+
+
+def _said(sentences: tuple[str, ...], on_trial: bool) -> tuple[str, ...]:
+    """Sentences on all visits; on trial of clean ones, as dark visits follow exact rewards and leave no vendor."""
+    for said, of_clean in _OF_CLEAN_VISITS.items() if on_trial else ():
+        sentences = tuple(one.replace(said, of_clean) for one in sentences)
+    return sentences
 
 
 @lru_cache(maxsize=64)
@@ -148,9 +150,13 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         deployment="hosted",
         truncation_units=cost.delta_units,
         any_content=True,
-        not_protected=(*_not_protected(config.on_trial), _who_sees(config)),
+        not_protected=(
+            *_said(NOT_PROTECTED, config.on_trial),
+            *(ON_TRIAL if config.on_trial else ()),
+            _who_sees(config),
+        ),
         conditions=(
-            *CONDITIONS,
+            *_said(CONDITIONS, config.on_trial),
             *((_DARK,) if config.on_trial else ()),
             f"a person has at most {count_text(release.events_per_person, 'event')}: nobody counts them, "
             "and each further one costs as much as the first",
