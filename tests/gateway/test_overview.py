@@ -1,10 +1,11 @@
-"""What an owner sees of measurement and budget: released figures alone, in one call and in the page."""
+"""What is shown of releases: measurement and budget to the owner, in a call and in the page; items alike to all."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import pytest
 from browser import browser, chromium
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.client import Client, Item
+from hushstream.gateway.conversation.similar import Similar, SimilarAsked
 from hushstream.gateway.listening import Endpoints
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.server import Gateway
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.ops import budget
+from hushstream.ops.ending import catalogues_in
 from hushstream.ops.log_copy import LogCopy
-from hushstream.systems.p2b.reports import read_lift
+from hushstream.schemas import codec
+from hushstream.systems.p2b.reports import read_lift, read_model, similar_to
 from patience import Patience
 from recordings import KEYS, Loop
 
@@ -97,6 +102,52 @@ async def test_an_owner_sees_what_was_released_and_paid_and_nobody_else_does(tmp
         assert of_slots["paid"]["epsilon"] == pytest.approx(1.0)
         assert (of_lift["paid"]["epsilon"], of_lift["left"]["epsilon"]) == (pytest.approx(4.0), 0.0)
         assert of_lift["releases"] + of_lift["releases_left"] == 4
+
+
+async def test_items_alike_are_named_by_the_newest_released_model_as_the_command_names_them(tmp_path: Path) -> None:
+    async with seen(tmp_path) as (base, loop, client), aiohttp.ClientSession(base) as session:
+
+        async def similar(body: Any, status: int = 200, path: str = "/v1/similar") -> Any:
+            async with session.post(path, json=body) as answer:
+                assert answer.status == status, await answer.text()
+                return await answer.json()
+
+        assert (await similar({"item": "boots"}, 404))["code"] == "no-model"
+        versions = set()
+        for turn in range(2):
+            await visits(client, range(100 * turn, 100 * turn + 100))
+            found = await similar({"item": "boots"})
+            models = [record.value for record in loop.log.slice("models", 0, 0).records]
+            catalogue = catalogues_in(LogCopy.of(loop.log), loop.system)[""]
+            told = similar_to(read_model(loop.system.core, models, None, catalogue), "boots", 5)
+            assert found == {**told.as_json(), "about": told.as_text()}
+            assert found["similar"][0]["item"] == "socks"
+            versions.add(found["version"])
+        assert len(versions) == 2, "each answer is of the newest version"
+        assert max(versions) == max(fields["version"] for _, fields in codec.readable(models) if "version" in fields)
+        # A click moves nothing until the next release.
+        last = await client.decide("last", "last", {"country": "fr"}, baseline="socks", timeout=None)
+        await client.reward("last", "last", last.item, 1.0)
+        assert await similar({"item": "boots"}) == found
+        await client.items.add("hats")
+        refused = await similar({"item": "hats"}, 422)
+        assert refused["code"] == "unknown-item"
+        assert refused["detail"].startswith("model: expected an item of version")
+        assert (await similar({"item": "boots", "most": 0}, 400))["code"] == "invalid-request"
+        many = await similar({"requests": [{"item": "boots"}, {"item": "none"}]}, path="/v1/similar/batch")
+        assert [one.get("code") for one in many["answers"]] == [None, "unknown-item"]
+
+
+async def test_nothing_is_kept_of_earlier_versions_and_codes_have_none_alike(tmp_path: Path) -> None:
+    async with seen(tmp_path) as (_, loop, client):
+        similar = Similar(loop.log_of(), loop.system)
+        for turn in range(3):
+            await visits(client, range(60 * turn, 60 * turn + 60))
+            await similar.find(SimilarAsked(item="boots"), client.items.catalogues)
+            assert sum(map(len, similar._kept.values())) == 1
+    with pytest.raises(Problem, match="no-model") as refused:
+        await Similar(loop.log_of(), replace(loop.system, models=None)).find(SimilarAsked(item=1), {})
+    assert "expected declared features" in str(refused.value.detail)
 
 
 @pytest.mark.slow

@@ -197,7 +197,7 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
         assert rights_of(f"verify-{role}", system) == dict.fromkeys({*topics, *own}, frozenset({"Read"}))
     assert rights_of("export", system) == dict.fromkeys(system.partitions, frozenset({"Read"}))
     asked = dict.fromkeys(("contexts", "clicks"), frozenset({"Write"}))
-    shown = dict.fromkeys(("decisions", *system.overview_topics), frozenset({"Read"}))
+    shown = dict.fromkeys(("decisions", *system.overview_topics, *system.similar_topics), frozenset({"Read"}))
     assert rights_of("gateway", system) == {**asked, **shown}
     assert "ledger" in shown
     named = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name])}

@@ -123,6 +123,11 @@ class Items:
         return self._catalogue.version
 
     @property
+    def catalogues(self) -> Mapping[str, Catalogue]:
+        """The own catalogue by its party, as far as it was read; none if items have no names."""
+        return {} if self._reader is None else {self._catalogue.rules.party: self._catalogue}
+
+    @property
     def features(self) -> FeatureSchema | None:
         """The declared public features of items; None if none are declared."""
         return self._catalogue.rules.features

@@ -93,7 +93,7 @@ _TABLE = (
         "The request has no valid attestation",
         "The header `Hushstream-Attestation` must hold what the deployment's check requires.",
     ),
-    ProblemKind("no-model", 404, "There is no model yet", "Devices begin without one; the first release makes it.", 60),
+    ProblemKind("no-model", 404, "There is no model yet", "The first release makes it; devices begin without one.", 60),
     ProblemKind("not-found", 404, "There is no such call", "The OpenAPI document lists the calls of this deployment."),
     ProblemKind(
         "unknown-event",

@@ -106,7 +106,7 @@ def rights_of(duty: str, system: System) -> Rights:
 
 
 def _gateway(duty: str, system: System) -> Rights:
-    """What the client of a gateway's party does, and what its owner is shown.
+    """What the client of a gateway's party does, and what it shows of releases.
 
     It changes the catalogue only where requests may name new items.
     """
@@ -120,7 +120,7 @@ def _gateway(duty: str, system: System) -> Rights:
         for topic, held in found.items()
         if held and (topic.client == "changes" or topic.name in {talked.requests, talked.answers, *talked.feedback})
     }
-    return {**dict.fromkeys(system.overview_topics, _READ), **asks}
+    return {**dict.fromkeys((*system.overview_topics, *system.similar_topics), _READ), **asks}
 
 
 def _devices(system: System) -> Rights:

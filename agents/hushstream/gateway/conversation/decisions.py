@@ -25,6 +25,7 @@ from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call
 from hushstream.gateway.conversation.catalogue import CATALOGUE, CatalogueAnswered, CatalogueAsked, put, whole
 from hushstream.gateway.conversation.overview import OVERVIEW, Overview, OverviewAnswered
 from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event
+from hushstream.gateway.conversation.similar import SIMILAR, Similar, SimilarAnswered, SimilarAsked
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
@@ -214,7 +215,7 @@ async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> No
 class DecisionAnswers(Answers):
     """See `Answers`."""
 
-    calls = (DECIDE, RANK, SHOWN, REWARD, CATALOGUE, OVERVIEW)
+    calls = (DECIDE, RANK, SHOWN, REWARD, SIMILAR, CATALOGUE, OVERVIEW)
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
@@ -236,8 +237,9 @@ class DecisionAnswers(Answers):
             REWARD: self.reward,
             CATALOGUE: self.change,
             OVERVIEW: self.overview,
+            SIMILAR: self.similar,
         }
-        self._overview = Overview(log, system)
+        self._overview, self._similar = Overview(log, system), Similar(log, system)
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
@@ -259,6 +261,10 @@ class DecisionAnswers(Answers):
     async def overview(self, _: object) -> OverviewAnswered:
         """Answer `OVERVIEW`."""
         return await in_time(self._overview.show(), self._seconds)
+
+    async def similar(self, asked: SimilarAsked) -> SimilarAnswered:
+        """Answer `SIMILAR`."""
+        return await in_time(self._similar.find(asked, self._client.items.catalogues), self._seconds)
 
     def schema(self) -> Mapping[str, Any]:
         """See `Answers`."""

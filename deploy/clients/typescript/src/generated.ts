@@ -175,6 +175,39 @@ export interface ShownTold {
   item?: number | string | null;
 }
 
+/** The items that are most like it, the nearest first. */
+export interface SimilarAnswered {
+  /** An item of `GET /v1/items`: its id if items have names, else its number, from 0. */
+  item: number | string;
+  similar: SimilarItem[];
+  /** Of the released model. */
+  version: number;
+  /** False if a release was made under a seeded key. */
+  private_as_stated: boolean;
+  /** The same in words. */
+  about: string;
+}
+
+/** Which item others are compared with. */
+export interface SimilarAsked {
+  /** An item of `GET /v1/items`: its id if items have names, else its number, from 0. */
+  item: number | string;
+  /** How many to name. */
+  most?: number;
+}
+
+/** An item beside the one that was asked for. */
+export interface SimilarItem {
+  /** An item of `GET /v1/items`: its id if items have names, else its number, from 0. */
+  item: number | string;
+  /** Root mean square difference of what visits prefer, in rewards a decision. */
+  distance: number;
+  /** The distance that two equal items have by the uncertainty of both. */
+  noise: number;
+  /** Whether they differ by more (95 %); else the noise hides it. */
+  told_apart: boolean;
+}
+
 /** The answer to feedback: it is in the log. */
 export interface Taken {
   /** Always true: the log holds it. */
@@ -301,6 +334,16 @@ export class DecisionClient extends Gateway {
   /** The reward of the item: many requests at once. Each request gets its own answer, or a problem with a code. */
   rewardBatch(requests: readonly RewardTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/reward/batch", requests, options);
+  }
+
+  /** Name items that visits like as they like another one. By the newest released model of declared features (p2b): post-processing, which costs no privacy. */
+  similar(asked: SimilarAsked, options?: CallOptions): Promise<SimilarAnswered> {
+    return this.post("/v1/similar", asked, options);
+  }
+
+  /** Name items that visits like as they like another one: many requests at once. Each request gets its own answer, or a problem with a code. */
+  similarBatch(requests: readonly SimilarAsked[], options?: CallOptions): Promise<(SimilarAnswered | Problem)[]> {
+    return this.postBatch("/v1/similar/batch", requests, options);
   }
 
   /** Change the catalogue (operators). Nothing is changed where one item cannot be taken. Half a megabyte of changes is one version, all or none; more are a few. Learners show the items from their next batch on; no worker restarts, no epsilon is spent. Decide by stock and contracts, not by clicks: the catalogue is public. `GET /v1/catalogue` shows it. */

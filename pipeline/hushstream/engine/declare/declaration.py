@@ -298,6 +298,11 @@ class System:
         return (*self.ledgers, *(() if self.measurement is None else self.measurement.topics))
 
     @property
+    def similar_topics(self) -> tuple[str, ...]:
+        """Topics with the released models that tell which items are alike; none if models do not."""
+        return self.models.topics if self.models is not None and self.models.similar is not None else ()
+
+    @property
     def public_dataset(self) -> bool:
         """Whether a public dataset is replayed.
 
