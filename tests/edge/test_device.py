@@ -257,7 +257,10 @@ def test_an_agreement_that_states_a_small_price_as_none_is_refused(devices, tmp_
         Agreement.read(json.dumps({**said, "promise": free}))
 
 
-@pytest.mark.parametrize("other", [{"kind": "hosted"}, {"system": "bgt"}, {"public_dataset": True}, {"mode": "tuples"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"kind": "hosted"}, {"system": "bgt"}, {"public_dataset": True}, {"named_items": True}, {"mode": "tuples"}],
+)
 def test_an_agreement_of_another_mechanism_is_refused(system, other):
     from hushstream.systems.p2b.prepared import agreement_of
 

@@ -374,8 +374,8 @@ class P2BConfig:
         expected_items: how many of the items the sums are sized for; null: all. A public number, never a live count.
         click_rate: the share of decisions that are rewarded, as far as it is publicly known; null where it is not. It
             decides which interaction a slot of declared features holds (`edge.candidates.click_chance`).
-        named_items: whether the application gives items ids of its own, and adds and retires items while it runs
-            (`hushstream items`); otherwise they are named by the numbers from 0.
+        named_items: whether the application gives items ids of its own, and adds, retires, caps and pins items while
+            it runs (`hushstream items`); otherwise they are named by the numbers from 0.
         items_from_requests: whether a request may name an item that is not in the catalogue, which is then added.
         item_features: public features of items by name, each with its kind and settings; from 30 items on, what is
             expected of an item follows from those with its features (`server.prior`).
@@ -462,7 +462,7 @@ class P2BConfig:
         if not self.devices:
             require(valid is None, "model.valid_seconds", "none where no devices take models (kind edge)", valid)
             return
-        expected = "false for kind edge: items of devices are named 0, 1, 2, ... and stay"
+        expected = "false for kind edge: items of devices are named 0, 1, 2, ... and stay, without caps and pins"
         require(not self.named_items, "items.named", expected, self.named_items)
         require(not self.users.events, "users.events", "false for kind edge: a device has one user", self.users.events)
         if valid is not None:

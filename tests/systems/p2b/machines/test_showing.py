@@ -15,6 +15,7 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client, Item
 from hushstream.client.decisions import Decision
 from hushstream.engine.catalogue import BadItem, Cap, Catalogue, CatalogueRules, ItemChange
+from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.schemas import codec
@@ -308,6 +309,11 @@ NO_CAPS = ((0, 5), (5, 0), (101, 5), (1, 366 * 86_400 + 1), (-1, 5), ("2", 5), (
 def test_a_rule_that_cannot_be_is_refused(rules: CatalogueRules, change: dict[str, Any], said: str) -> None:
     with pytest.raises(BadItem, match=said):
         Catalogue(rules).take(ItemChange("socks", 1, True)._replace(**change), 0)
+
+
+def test_items_of_devices_have_no_names_and_so_no_rules() -> None:
+    with pytest.raises(ConfigurationError, match=r"named 0, 1, 2, \.\.\. and stay, without caps and pins"):
+        parse_config({**VALUES, "kind": "edge", "slot": {**VALUES["slot"], "sealed": True}})
 
 
 def test_a_catalogue_packs_its_rules_and_without_rules_as_before() -> None:

@@ -107,6 +107,7 @@ interface Settings {
   readonly system: string;
   readonly kind: string;
   readonly public_dataset: boolean;
+  readonly named_items: boolean;
   readonly slot: {
     readonly after_interactions: number;
     readonly lifetime_slots: number;
@@ -119,9 +120,9 @@ interface Settings {
 
 /** Refuse figures that do not follow from the settings under the digest; fewer slots may, where a budget has no room. */
 function requireSettings({ deployment, promise, terms, slot, layout }: AgreementFile, settings: Settings): void {
-  const { system, kind, public_dataset: replayed, release: { mode, form } } = settings;
-  const known = canonical([system, kind, replayed, mode, form]) === canonical(["p2b", "edge", false, "slot-sums", "features"]);
-  expect(known, "settings of devices that send slots for noised sums");
+  const { system, kind, public_dataset: replayed, named_items: named, release: { mode, form } } = settings;
+  const known = canonical([system, kind, replayed, named, mode, form]) === canonical(["p2b", "edge", false, false, "slot-sums", "features"]);
+  expect(known, "settings of devices that send slots for noised sums of items without names (and without caps and pins)");
   const { arms, budget, context, exploration, feedback, release, slot: owed, users } = settings;
   const milliseconds = (seconds: number | null): number | null => (seconds === null ? null : round(1000 * seconds));
   const stated = [

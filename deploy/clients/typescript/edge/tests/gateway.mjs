@@ -40,7 +40,7 @@ export function settings(deployment, epsilon, { arms, features }, terms, { perio
     deployment, arms, budget: null, context: { declared: { features } }, exploration: terms.exploration,
     feedback: { attribution_window_seconds: terms.attribution_window_ms / 1000 }, 
     release: { epsilon, levels: terms.levels, sampling: 1, mode: "slot-sums", form: "features" },
-    system: "p2b", kind: "edge", public_dataset: false,
+    system: "p2b", kind: "edge", public_dataset: false, named_items: false,
     slot: {
       after_interactions: terms.after_interactions, lifetime_slots: terms.lifetime_slots, period_seconds: period / 1000,
       settle_seconds: delay / 1000, renew_every_seconds: terms.renew_ms === null ? null : terms.renew_ms / 1000,

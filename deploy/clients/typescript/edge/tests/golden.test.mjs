@@ -171,6 +171,12 @@ test("a renewed slot begins when its time has come, not before", async () => {
   assert.deepEqual(due, [false, true, false, false, false, true]);
 });
 
+test("an agreement whose items have names, and so may have caps and pins, is refused", () => {
+  const named = (canonical) => canonical.replace('"named_items":false', '"named_items":true');
+  assert.throws(() => agreementOf(golden.agreement.terms, named), /without caps and pins/);
+  assert.ok(agreementOf(golden.agreement.terms));
+});
+
 test("feedback that is none of the user's", async () => {
   const agent = new EdgeAgent(agreement, await Key.drawn());
   const { row } = layout.schema.encode({});
@@ -190,10 +196,10 @@ test("feedback that is none of the user's", async () => {
   assert.equal(agent.allowance.decided, 1);
 });
 
-function agreementOf(terms) {
+function agreementOf(terms, changed = (canonical) => canonical) {
   const { lifetime_slots } = terms;
   const { sealing, signing_key, slot, layout } = golden.agreement;
-  const canonical = settings("golden", 1, layout, terms, slot);
+  const canonical = changed(settings("golden", 1, layout, terms, slot));
   const configuration = digestOf(canonical, ...[sealing.public_key, sealing.vouch_key, signing_key].map((key) => bytes(key)));
   const promise = {
     ...golden.agreement.promise, lifetime_slots, epsilon_micro: 1e6 * lifetime_slots, exchange_epsilon_micro: 2e6 * lifetime_slots,

@@ -219,9 +219,13 @@ def _require_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) ->
     Raises:
         BadAgreement: names the first one. A life may have fewer slots than the settings plan if there is a budget.
     """
-    release, told = settings["release"], [settings[name] for name in ("system", "kind", "public_dataset")]
-    if [*told, release["mode"], release["form"]] != ["p2b", "edge", False, "slot-sums", "features"]:
-        raise BadAgreement("agreement: expected settings of devices that send slots for noised sums, got others")
+    names = ("system", "kind", "public_dataset", "named_items")
+    release, told = settings["release"], [settings[name] for name in names]
+    if [*told, release["mode"], release["form"]] != ["p2b", "edge", False, False, "slot-sums", "features"]:
+        raise BadAgreement(
+            "agreement: expected settings of devices that send slots for noised sums of items without names (and "
+            "without caps and pins), got others"
+        )
     slot, users, planned = settings["slot"], settings["users"], settings["slot"]["lifetime_slots"]
     renewed = slot["renew_every_seconds"]
     expected = {
