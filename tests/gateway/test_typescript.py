@@ -167,7 +167,7 @@ def test_the_committed_vectors_of_ratings_are_those_of_the_agent(monkeypatch: py
 @pytest.mark.slow
 async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) -> None:
     said = await gateways.node(built_edge, "--test", "tests/golden.test.mjs")
-    assert gateways.passed(said) == 13
+    assert gateways.passed(said) == 14
 
 
 @pytest.mark.slow
