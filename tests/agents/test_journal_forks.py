@@ -67,6 +67,7 @@ class Role:
         self.marks = f"marks-{self.zone}"
         self.tracks = 1 + system.track_count if learner else 1
         self.spending_terms = system.ledgers[self.outputs[-1]]
+        self.irreplaceable = ""
 
     def __call__(self, partition: int) -> Any:
         if self.name == "learner":

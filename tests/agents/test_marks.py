@@ -454,6 +454,19 @@ async def test_a_new_journal_is_begun_by_the_operators_word(zone: Zone) -> None:
         await taken_up(zone.worker(), "aa", 30)
 
 
+async def test_no_word_goes_on_without_a_journal_that_may_not_be_decided_anew(zone: Zone) -> None:
+    first = zone.worker()
+    await taken_up(first)
+    await first.raise_to(0, "aa", 0, 7, a_release())
+    zone._keys.irreplaceable = "visits would be decided anew"
+    refused = r"another name.*No --accept-loss .*: visits would be decided anew$"
+    for journal, sequence in ((None, 0), ("bb", 3), ("aa", 6)):
+        marks = zone.worker(accept=("0:new:1", "0:bb:1", "0:aa:1"))
+        with pytest.raises(OlderThanReleased, match=refused):
+            marks.require(await read(marks), 0, journal, sequence)
+    assert await taken_up(zone.worker(), "aa", 7) == 0
+
+
 async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_marks(zone: Zone) -> None:
     first = zone.worker()
     await taken_up(first)

@@ -54,6 +54,7 @@ class Maker:
         return self.mark_keys()
 
     spending_terms = None
+    irreplaceable = ""
 
 
 Making = tuple[Maker, RoleTopics]

@@ -257,3 +257,10 @@ def test_a_configuration_from_plain_values_names_its_items_by_vendor():
 def test_homes_close_windows_by_their_own_share_of_outcomes(shops):
     serving, home = (shops.make_config(release={"placement": name, "first_window": 41}) for name in ("serving", "home"))
     assert (serving.schedule.closes_at(0), home.schedule.closes_at(0)) == (41, 21)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_on_trial_alone_a_lost_journal_of_decisions_is_never_given_up(shops, named):
+    on_trial, without = declare(shops.on_trial(named=named)), declare(shops.make_system())
+    assert {role.name for role in on_trial.roles if role.irreplaceable} == {"learner.one", "learner.two"}
+    assert not any(role.irreplaceable for role in without.roles)

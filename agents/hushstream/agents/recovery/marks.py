@@ -244,6 +244,10 @@ class HoldsMarkKeys(Protocol):
         """The keys under which marks are sealed."""
 
     @property
+    def irreplaceable(self) -> str:
+        """Why no operator may go on without the role's journal; empty if one may."""
+
+    @property
     def spending_terms(self) -> SpendingTerms | None:
         """Prices and limit of the role's releases; None if it charges nothing."""
 
@@ -328,14 +332,19 @@ class ReleaseMarks:
             return False
         name = journal if journal is not None and sequence else NEW
         word = journal_word(partition, name, evidence.next_generation)
-        if self.words.accepts(word, self.settings.accept_loss):
+        never = self.keys.irreplaceable
+        if not never and self.words.accepts(word, self.settings.accept_loss):
             return True
         price = price_of_going_on(self.keys.spending_terms, evidence)
         where = f"topic {self.settings.physical(self.topic)}, folder {self.settings.marks_folder}"
-        raise OlderThanReleased(
+        refused = (
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
-            f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
-            f"To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}; {price}). "
+            f"back, all of one moment; or begin a deployment under another name, and add up the costs of both"
+        )
+        if never:
+            raise OlderThanReleased(f"{refused}. No --accept-loss goes on with what is here: {never}")
+        raise OlderThanReleased(
+            f"{refused}. To go on with what is here, start this worker with --accept-loss {word} ({_PRICE}; {price}). "
             f"If other partitions are refused too, {ALL_AT_ONCE}"
         )
 

@@ -116,6 +116,10 @@ class MachineFactory(HoldsStateKeys, Protocol):
         """The keys under which marks are sealed; not called for a role without marks."""
 
     @property
+    def irreplaceable(self) -> str:
+        """Why no operator may go on without the role's journal; empty if one may."""
+
+    @property
     def spending_terms(self) -> SpendingTerms | None:
         """Prices and limit of the role's releases; None if it charges nothing."""
 

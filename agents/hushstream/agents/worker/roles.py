@@ -97,6 +97,11 @@ class MachineMaker:
         return self.keys.ring(self.role.key_zone)
 
     @property
+    def irreplaceable(self) -> str:
+        """Why no operator may go on without the role's journal (`hushstream.engine.declare.role.Role`)."""
+        return self.role.irreplaceable
+
+    @property
     def spending_terms(self) -> SpendingTerms | None:
         """Prices and limit of the role's releases; None if it charges nothing."""
         ledgers = self.system.ledgers

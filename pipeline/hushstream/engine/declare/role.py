@@ -157,6 +157,7 @@ class Role:
         writes: the other topics that it writes.
         broadcasts: topics that each of its machines reads besides its inputs.
         marks: topic of its release marks; None for a role that adds no noise and spends no allowance.
+        irreplaceable: why no operator may go on without its journal, in words; empty if one may, at a price.
         homes: name of the deployment's count that is its number of home partitions.
         make: makes its machine from the deployment, a home partition and the keys; see `keyed` and `ringed`.
         gauges: values of a machine that it shows besides counters, at a time in seconds, by the names of
@@ -189,6 +190,7 @@ class Role:
     further_key_zones: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
     marks: str | None = None
+    irreplaceable: str = ""
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
     figures: Callable[[Any, str, bytes], Mapping[str, float]] = no_figures
     scope_classes: tuple[str, ...] = ()

@@ -107,7 +107,7 @@ ON_TRIAL = (
 )
 _DARK = (
     "what dark visits show stays in their vendor's edge zone: whether, when and with which context anybody comes to a "
-    "clean visit does not follow from it, and visits of a lost journal of decisions are not decided anew"
+    "clean visit does not follow from it"
 )
 
 

@@ -99,6 +99,12 @@ AGGREGATOR = publishing_role(
     outcomes={**OUTCOMES, ARM_CHANGED: "slot-public"},
 )
 
+NOT_ANEW = (
+    "visits that the lost journal answered would be decided anew, and what those earned that followed from exact "
+    "rewards might be released"
+)
+"""Why the journal of a learner on trial is never given up."""
+
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 """The learner if items have names: it follows its vendor's catalogue."""
 
@@ -120,7 +126,9 @@ def declare(core: PdapSystem) -> System:
     vendors = tuple(core.homes)
     home, named = config.release.placement == "home", config.named_items
     topics = tuple(declared(home, named))
-    roles = (LEARNER_OF_ITEMS if named else LEARNER, replace(COUNTER, each=home), AGGREGATOR)
+    learner = LEARNER_OF_ITEMS if named else LEARNER
+    learner = replace(learner, irreplaceable=NOT_ANEW) if config.on_trial else learner
+    roles = (learner, replace(COUNTER, each=home), AGGREGATOR)
     return System(
         core=core,
         roles=roles_of(roles, topics, vendors),

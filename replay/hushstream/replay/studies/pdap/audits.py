@@ -7,6 +7,9 @@ attacker chooses all other outcomes, and none of them is a click. All public fac
 exist, their sizes) are compared with those without the click. In the product they depend only on arms and counts, so
 they are equal. The noised sums of the unit's blocks remain: the attacker says yes where each of them reaches 1, where
 the likelihood ratio is largest.
+
+*Dark visits.* Attacks on one reward of a dark visit to a vendor on trial. It changes what later dark visits show, and
+must change no byte that leaves the learner: no outcome, forward or change of an item, also after a restart.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +42,7 @@ from hushstream.systems.pdap.cells import ROOT, Int64
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter import BlockCounterMachine, Counter
 from hushstream.systems.pdap.deployment import PdapSystem
+from hushstream.systems.pdap.edge import PdapLearnerMachine
 from hushstream.systems.pdap.promise import release_guarantee
 from hushstream.systems.pdap.records import outcome_fields
 
@@ -98,6 +103,8 @@ WINDOWS = 2
 """The number of windows of a transcript: the unit's window, and one that depends on its release."""
 
 PAPER_EPSILON = 1.0
+
+DARK = "a reward of a dark visit on trial, all that leaves the vendor seen"
 
 
 def config_of(release: BlockConfig, arms: int) -> PdapConfig:
@@ -240,6 +247,77 @@ def attacked_blocks(blocks: ParallelBlocks) -> NeighbourTest:
     return NeighbourTest(blocks_attack(blocks), release_guarantee(config).cost, family(levels), reaching(levels))
 
 
+FIRST, LATER = 160, 60
+"""Visits before a vendor has drawn tickets from exact rewards, and after it."""
+
+
+def on_trial(placement: Literal["serving", "home"], named: bool) -> PdapSystem:
+    """Two vendors on trial with three items each, and two visits of five clean."""
+    both = tuple(VendorConfig(name, 3, named, 0.3) for name in ("one", "two"))
+    release = BlockConfig(epsilon=0.1, placement=placement)
+    return PdapSystem.of(PdapConfig("audit", both, 1, cells=CellConfig(levels=0), release=release, clean_share=0.4))
+
+
+class TrialLearner:
+    """A learner of a vendor on trial, in which the reward of the first dark visit may be another."""
+
+    def __init__(self, system: PdapSystem, key: Key) -> None:
+        """Begin, with all items on offer."""
+        self.system, self.topics = system, {name: f"{name}.one" for name in ("contexts", "clicks", "items")}
+        self.role = PlayedRole(partial(PdapLearnerMachine, system, "one", 0, key), bytes(32))
+        if system.config.named_items:
+            items = [{"item": f"item-{row}", "offered": True, "title": "", "features": ""} for row in range(3)]
+            change = {"version": 1, "items": items, "config_digest": system.digest}
+            self.role.put(self.topics["items"], "ItemChanges", change)
+        self._flipped = ""
+
+    def visit(self, phase: int, events: Sequence[str], present: bool) -> None:
+        """Answer visits, reward half of them, and end a phase, so that all outcomes leave."""
+        point, role = np.array([0.5], "<f4").tobytes(), self.role
+        for event in events:
+            context = {"event_id": event, "user": "ann", "line": "one", "context": point}
+            role.put(self.topics["contexts"], "Context", context)
+        role.work()
+        learner = role.machine
+        assert isinstance(learner, PdapLearnerMachine)
+        for event in events:
+            decided = learner.past.get(event)
+            assert decided is not None
+            dark = not learner.is_clean("ann", event)
+            self._flipped = self._flipped or (event if dark else "")
+            earned = (decided.arm + len(event)) % 2 != (present and event == self._flipped)
+            for kind, reward in (("shown", 0.0), *[("reward", 1.0)] * earned):
+                fields = {"kind": kind, "event_id": event, "user": "ann", "arm": decided.arm, "reward": reward}
+                role.put(self.topics["clicks"], "Feedback", fields)
+        role.put(self.topics["contexts"], "Seal", phase_end_fields(self.system.digest, phase))
+        role.work()
+
+    @property
+    def left(self) -> list[bytes]:
+        """Every record that left for a counter or another vendor."""
+        topics = self.system.counters_topic("outcomes", "one"), "forwards.two"
+        return [record.value for topic in topics for record in self.role.log.slice(topic, 0, 0).records]
+
+
+def audit_dark(placement: Literal["serving", "home"], named: bool) -> NeighbourTest:
+    """Say yes where any byte that leaves a vendor differs from what leaves it without the reward."""
+    system = on_trial(placement, named)
+
+    def left(key: Key, present: bool) -> list[bytes]:
+        learner, names = TrialLearner(system, key), [f"e{number}" for number in range(FIRST + LATER)]
+        learner.visit(0, names[:FIRST], present)
+        learner.role.keep()
+        learner.role.restart(*learner.role.kept)
+        learner.visit(1, names[FIRST:], present)
+        return learner.left
+
+    def score(present: bool) -> float:
+        key = fresh_key()
+        return 1.0 if left(key, present) != left(key, False) else -1.0
+
+    return NeighbourTest(each_run(score), Cost(0))
+
+
 def family(levels: int = 1) -> Family:
     """The distributions of Laplace noise on one sum that changes by all levels of a reward."""
     return pure(lambda epsilon: laplace_pair(epsilon, 1, levels).power)
@@ -285,6 +363,8 @@ def audits() -> tuple[Audit, ...]:
             paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),
         ),
         *map(audit_of, works()),
+        Audit("pdap-dark", "attack", DARK, 25, partial(audit_dark, "serving", False), factor=2),
+        Audit("pdap-dark-named", "attack", DARK, 25, partial(audit_dark, "home", True), factor=2),
     )
 
 
