@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hushstream.agents.worker.deployment import load
 from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
 from hushstream.schemas.errors import HushstreamError
@@ -62,6 +63,20 @@ def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
     assert stream.curve == direct.curve
     assert stream.verify is not None
     assert not any(check.changed for check in stream.verify.values())
+
+
+def test_below_epsilon_1_vendors_declare_what_they_reach_alone_and_join_on_trial(tmp_path):
+    config = {"privacy": {"epsilon": 0.1}, "vendors": [{"name": name, "items": {"capacity": 10}} for name in "abc"]}
+    config["vendors"][2]["declared_rate"] = 0.9
+    found = run_with(options_of("pdap", {**OPTIONS, "folder": tmp_path, "config": config}))
+    deployed = load(tmp_path).core.config
+    assert deployed.trial_share == 0.05
+    rates = [vendor.declared_rate for vendor in deployed.vendors]
+    # What a vendor reaches alone over 400 visits, twice: four standard deviations are .2.
+    assert rates[:2] == pytest.approx([row["alone"] for row in found.rows.plain[:2]], abs=0.2)
+    assert rates[2] == 0.9
+    # At most the clean visits, a twentieth, leave: of 1,200, five standard deviations above 60.
+    assert 0 < sum(row["sent"] for row in found.rows.plain) < 100
 
 
 def test_a_world_numbers_its_items():

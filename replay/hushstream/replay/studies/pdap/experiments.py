@@ -37,7 +37,7 @@ import numpy as np
 from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, beside, columns, pick, privacy_columns
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.pdap.play import (
@@ -417,7 +417,7 @@ def part(name: str, contexts: int, epsilons: Sequence[float], world: str = "vend
 
 def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid of sharing."""
-    seeds = (0, 1) if scale.quick else SEEDS
+    seeds = JOINING_SEEDS[:2] if scale.quick else JOINING_SEEDS
     parts = (part("4 x 100", 4_000, (0.1, 1.0), arms=100),) if scale.quick else _parts(scale)
     played = play_seeds(play, [task for each in parts for task in each.tasks], seeds, SHARING, progress)
     rows = [

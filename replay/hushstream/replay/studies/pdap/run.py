@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -79,9 +79,9 @@ class Visits:
     coins: Float64
 
     @classmethod
-    def of(cls, world: VendorWorld, contexts: int, seed: int) -> Visits:
-        """Draw the visits of a run."""
-        generator = Draws(seed, "pdap-visits").generator()
+    def of(cls, world: VendorWorld, contexts: int, seed: int, when: str = "pdap-visits") -> Visits:
+        """Draw the visits of a run, or of a time with another name."""
+        generator = Draws(seed, when).generator()
         return cls(world.arrivals(contexts, generator), generator.random(contexts))
 
 
@@ -201,7 +201,8 @@ class PdapOptions(PlayOptions):
         first_window: contexts of the first phase.
         window_ratio: contexts at the end of a phase, as a multiple of those at the end of the phase before.
         config: values of the configuration that replace the defaults, nested as in deployment.yaml. Windows end with
-            phases, unless ``release.window_units`` is given here.
+            phases, unless ``release.window_units`` is given here. Vendors on trial (by default below epsilon 1)
+            declare their click rate alone, over as many other visits.
     """
 
     dataset: str = "vendors"
@@ -222,7 +223,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> RunResul
     plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
     visits = Visits.of(world, plan.contexts, options.seed)
     with deployed(options.folder) as folder:
-        config = parse_as(PdapConfig, configured(options, world))
+        config = parse_as(PdapConfig, _with_rates(options, world, configured(options, world)))
         if config.named_items:
             raise HushstreamError("vendors.items.named: expected false in a replay, whose world numbers its items")
         marked = f"{world.name}, {INTERNAL_MARK}" if _is_internal(world) else world.name
@@ -263,6 +264,25 @@ def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
         "release": {"window_units": _NEVER_OUTCOMES},
     }
     return merged_values(values, options.config)
+
+
+def _with_rates(options: PdapOptions, world: VendorWorld, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration, in which vendors that would join on trial declare what they reach alone before they join.
+
+    Where the caller has set a rate, it stays.
+    """
+    learner = values.get("learner")
+    asked = isinstance(learner, Mapping) and "clean_share" in learner
+    config = parse_as(PdapConfig, {name: value for name, value in values.items() if name != "learner" or not asked})
+    if not asked and max(config.level_epsilons) >= 1:
+        return values
+    before = Visits.of(world, options.contexts, options.seed, "pdap-before")
+    earned = chances_alone(config, world, before, options.contexts, options.seed)
+    vendors = [
+        {"declared_rate": round(_mean(earned[before.arrivals.homes == number]), 6), **vendor}
+        for number, vendor in enumerate(values["vendors"])
+    ]
+    return {**values, "vendors": vendors}
 
 
 def _result(
