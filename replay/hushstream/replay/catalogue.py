@@ -133,6 +133,14 @@ def summarise_shop(folder: Path) -> Summary:
     return simulated(world, world.dimension)
 
 
+def summarise_catalogue(folder: Path) -> Summary:
+    """Describe the default world of items with features, of fewer users."""
+    from hushstream.replay.worlds.mixed_table import catalogue
+
+    world = catalogue(users=500)
+    return simulated(world, world.dimension)
+
+
 def simulated(world: World, dimension: int) -> Summary:
     """Describe a simulator; the reward is that of uniformly random arms."""
     everyone = np.arange(world.users)

@@ -9,8 +9,15 @@ log-odds that the model sees has the variance
 
     C^2 = s_arms^2 k_arms + sum_f s_f^2 sum_b z_b s_f^2 / (s_f^2 + V_fb)
 
-where z_b is the share of visits in cell b. A new user is shown the item with the largest of K draws of N(0, C^2). The
-log-odds of this item are that draw plus an unseen rest N(0, S^2 - C^2). With M the largest of K standard normals:
+where z_b is the share of visits in cell b. Where items have m features that shape their prior (`server.prior`), the
+part a = rho s^2 of an effect follows them, and b = (1 - rho) s^2 is the item's own. All K items tell of the former, so
+
+    a (a / (a + (V + b) m/K)) + b (b / (b + V))
+
+of its variance is kept in place of s^2 (s^2 / (s^2 + V)).
+
+A new user is shown the item with the largest of K draws of N(0, C^2). The log-odds of this item are that draw plus an
+unseen rest N(0, S^2 - C^2). With M the largest of K standard normals:
 
     reward = E s(b + C M + sqrt(S^2 - C^2) Z)        s the logistic function,
 
@@ -75,30 +82,34 @@ class Spreads:
         blocks: deviation of a feature's effect at a visit, by name; for codes there is one block named "context".
         rest: deviation of effects that no released sum contains.
         rate: share of visits that reward an item drawn at random, in (0, 1).
+        alike: rho, the share of the variance of items' effects that follows their features.
     """
 
     arms: float
     blocks: Mapping[str, float]
     rest: float
     rate: float
+    alike: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values.
 
         Raises:
-            ForecastError: a negative spread, or a rate outside of (0, 1).
+            ForecastError: a negative spread, a rate outside of (0, 1), or a share outside of [0, 1].
         """
-        if min(self.arms, self.rest, *self.blocks.values()) < 0 or not 0 < self.rate < 1:
-            raise ForecastError(f"forecast: expected spreads of at least 0 and a rate in (0, 1), got {self}")
+        least = min(self.arms, self.rest, *self.blocks.values())
+        if least < 0 or not 0 < self.rate < 1 or not 0 <= self.alike <= 1:
+            raise ForecastError(f"forecast: expected spreads of at least 0, a rate and a share in 0 to 1, got {self}")
 
     @property
     def whole(self) -> float:
         """S, the deviation of an item's log-odds at a visit."""
         return math.sqrt(self.arms**2 + sum(one**2 for one in self.blocks.values()) + self.rest**2)
 
-    def times(self, items: float, features: float) -> Spreads:
-        """These spreads, with the items' own and the features' multiplied by a factor each."""
-        return replace(self, arms=items * self.arms, blocks={name: features * one for name, one in self.blocks.items()})
+    def times(self, items: float, features: float, alike: float) -> Spreads:
+        """These spreads, with the items' own and the features' multiplied by a factor each, and another share alike."""
+        blocks = {name: features * one for name, one in self.blocks.items()}
+        return replace(self, arms=items * self.arms, blocks=blocks, alike=alike)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,7 @@ class UserBehaviour:
         chance: h, the probability that a slot prefers a rewarded interaction; None if it is drawn uniformly.
         bonus: deviation of a cold learner's score of an item that was never shown.
         returning: whether a user's contexts stay similar; otherwise only the items' own effects stay.
+        item_features: m, the number of items' features that shape their prior; 0: none do.
     """
 
     arms: int
@@ -167,6 +179,7 @@ class UserBehaviour:
     chance: float | None
     bonus: float = 1.0
     returning: bool = True
+    item_features: int = 0
 
 
 def forecast_features(layout: FeatureLayout, spreads: Spreads, behaviour: UserBehaviour, sample: Sample) -> Forecast:
@@ -185,9 +198,9 @@ def forecast_features(layout: FeatureLayout, spreads: Spreads, behaviour: UserBe
     if missing:
         raise ForecastError(f"forecast: expected a spread of every feature, got none of {', '.join(missing)}")
     cold = cold_reward(spreads, behaviour, behaviour.visits)
-    share = slot_share(spreads, behaviour)
-    private = _features_seen(layout, spreads, sample.slots / behaviour.arms, share, sample.variance)
-    in_clear = _features_seen(layout, spreads, sample.interactions / behaviour.arms, cold, 0.0)
+    share, open_to_all = slot_share(spreads, behaviour), replace(behaviour, item_features=0)
+    private = _features_seen(layout, spreads, behaviour, sample.slots, share, sample.variance)
+    in_clear = _features_seen(layout, spreads, open_to_all, sample.interactions, cold, 0.0)
     return _compared(cold, spreads, behaviour, sample, private, in_clear)
 
 
@@ -258,17 +271,21 @@ def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: floa
     return found
 
 
-def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: float, variance: float) -> float:
-    """C^2, the variance of an item's log-odds that the model sees at a visit, with ``each`` reports of an item."""
-    if each <= 0:
+def _features_seen(
+    layout: FeatureLayout, spreads: Spreads, behaviour: UserBehaviour, slots: float, share: float, variance: float
+) -> float:
+    """C^2, the variance of an item's log-odds that the model sees at a visit, with so many reports of all items."""
+    if slots <= 0:
         return 0.0
+    each, among = slots / behaviour.arms, behaviour.item_features / behaviour.arms
+    alike = spreads.alike if among else 0.0
     information = each * share * (1 - share)
     units = [
         (block, (budget * layout.levels) ** 2) for block, budget in zip(layout.blocks, layout.budgets, strict=True)
     ]
     together = sum(one for block, one in units if block.complete)
     own = (information + variance / together * _residual(share)) / information**2
-    seen = spreads.arms**2 * _kept(spreads.arms, np.array([own]), np.ones(1))
+    seen = spreads.arms**2 * _kept(spreads.arms, np.array([own]), np.ones(1), alike, among)
     for block, squared in units[1:]:
         visits = visit_shares(block)
         known = np.maximum(information * visits, 1e-12)
@@ -280,7 +297,7 @@ def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: 
         else:
             noise = (known + block.usual * variance / squared * _residual(share)) * (block.own_part / known) ** 2
         spread = spreads.blocks[block.name]
-        seen += spread**2 * _kept(spread, noise, visits)
+        seen += spread**2 * _kept(spread, noise, visits, alike, among)
     return float(seen)
 
 
@@ -308,9 +325,13 @@ def visit_shares(block: Block) -> Float64:
     return np.full(block.cells, 1.0 / block.cells)
 
 
-def _kept(spread: float, noise: Float64, visits: Float64) -> float:
-    """The share of an effect's variance that is seen, over visits."""
-    return float((visits * (spread**2 / (spread**2 + noise))).sum()) if spread else 0.0
+def _kept(spread: float, noise: Float64, visits: Float64, alike: float, among: float) -> float:
+    """The share of an effect's variance that is seen, over visits, with m/K features an item; see the module."""
+    if not spread:
+        return 0.0
+    shared, own = alike * spread**2, (1 - alike) * spread**2
+    seen = shared**2 / (shared + (noise + own) * among) if shared else 0.0
+    return float((visits * (seen + own**2 / (own + noise))).sum()) / spread**2
 
 
 def _residual(share: float) -> float:

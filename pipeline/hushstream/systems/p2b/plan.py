@@ -47,7 +47,9 @@ from hushstream.systems.p2b.guarantee import (
     window_tree_of,
 )
 from hushstream.systems.p2b.lift import SHOWN, controls_of, smallest_effect, users_needed
+from hushstream.systems.p2b.server.prior import vector_length
 from hushstream.systems.p2b.server.totals import remembered
+from hushstream.systems.p2b.slots import LEAST_SHAPED
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Assumed deviations on log-odds: of an item's own effect, of a feature, of all features together (at most), and of
@@ -60,18 +62,20 @@ class End(NamedTuple):
     Attributes:
         items, features: factors of the spreads of items' own effects and of features.
         luck: a share of own learning's reward that an unlucky release loses.
+        alike: share of the variance of items' effects that follows their features.
     """
 
     items: float
     features: float
     luck: float = 0.0
+    alike: float = 0.3
 
 
-ASSUMED_ENDS = (End(0.5, 0.75, 0.1), End(1.0, 1.0), End(4.2, 1.4))
+ASSUMED_ENDS = (End(0.5, 0.75, 0.1, 0.0), End(1.0, 1.0), End(4.2, 1.4, 0.0, 0.6))
 """The range where spreads are assumed: fitted on 100 drawn worlds, judged by 40 others (`hushstream experiment
 forecast`)."""
 
-MEASURED_ENDS = (End(math.sqrt(0.5), math.sqrt(0.5)), End(1.0, 1.0), End(math.sqrt(2.0), math.sqrt(2.0)))
+MEASURED_ENDS = (End(0.5**0.5, 0.5**0.5, alike=0.0), End(1.0, 1.0), End(2.0**0.5, 2.0**0.5, alike=0.6))
 """The range where spreads were measured on a log."""
 
 LOW, MIDDLE, HIGH = range(3)
@@ -115,13 +119,16 @@ class Forecaster:
         features = config.release.form == "features"
         # Uniform histograms with d entries have a mean squared length of 2/(d + 1), the variance of a cold score.
         bonus = 1.0 if features else math.sqrt(2.0 / (config.context.dimension + 1))
+        arms = config.arms if config.expected_items is None else config.expected_items
+        shapes = config.item_features is not None and arms >= LEAST_SHAPED
         return UserBehaviour(
-            arms=config.arms if config.expected_items is None else config.expected_items,
+            arms=arms,
             visits=self.audience.visits,
             before_slot=config.slot.after_interactions,
             chance=click_chance(rate) if features and rate is not None else None,
             bonus=bonus,
             returning=features,
+            item_features=vector_length(config.item_features) if shapes else 0,
         )
 
     def slots(self, day: float) -> float:
@@ -178,8 +185,8 @@ class Forecaster:
 
     def at(self, day: float, end: int = MIDDLE) -> Forecast:
         """The rewards of new users at the end of a day, in the middle or at an end of the range."""
-        config, sample, (items, features, luck) = self.config, self.sample(day), self.ends[end]
-        spreads, luck = self.spreads.times(items, features), luck if sample.slots else 0.0
+        config, sample, (items, features, luck, alike) = self.config, self.sample(day), self.ends[end]
+        spreads, luck = self.spreads.times(items, features, alike), luck if sample.slots else 0.0
         if config.release.form == "features":
             return forecast_features(layout_of_slots(config), spreads, self.behaviour, sample).unlucky(luck)
         variance = sample.variance / config.release.levels**2
@@ -488,7 +495,14 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
         f"{count_text(audience.users, 'new user', ',')} come within "
         f"{count_text(audience.days, 'day', 'g')}, evenly, nobody after them, and each makes "
         f"{count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
+        *_like_their_features(ahead),
         *_renewed(config),
         *_forgotten(config),
         *_early(config),
     )
+
+
+def _like_their_features(ahead: Forecaster) -> Iterator[str]:
+    if ahead.behaviour.item_features:
+        low, middle, high = (f"{end.alike:.0%}" for end in ahead.ends)
+        yield f"of the variance of items' effects {middle} follows their features, {low} to {high} in the range"

@@ -41,6 +41,12 @@ SHOP = simulated_dataset(
     SummaryBy(f"{_SUMMARIES}:summarise_shop"),
 )
 
+CATALOGUE = simulated_dataset(
+    "catalogue",
+    "Simulated users with eight features, and 200 items with a kind, a price and tags",
+    SummaryBy(f"{_SUMMARIES}:summarise_catalogue"),
+)
+
 ML_100K = Dataset(
     name="ml-100k",
     description="MovieLens-100K: 100,000 ratings of 1,682 movies by 943 users",
@@ -193,7 +199,7 @@ LASTFM = Dataset(
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
-BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)
+BUILTIN = (SYNTHETIC, SHOP, CATALOGUE, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)
 
 
 DATASETS: Registry[Dataset] = Registry("dataset", "hushstream.datasets", Dataset, DatasetError)

@@ -59,15 +59,35 @@ def _gathered(part: str, scale: Scale, progress: Progress | None) -> Findings:
     )
 
 
+COMPARED = ("joined", "mixture", "alone", "without_privacy")
+
+
+def run_joining(scale: Scale, progress: Progress | None) -> Findings:
+    """Play what joining brings: all rows of one system, or of all systems those that compare joined with alone."""
+    found = _gathered("joining", scale, progress)
+    if scale.system is not None:
+        return found
+    return replace(found, rows=[_compared(row) for row in found.rows if "alone" in row or "not played" in row["world"]])
+
+
+def _compared(row: Row) -> Row:
+    """The columns of a row that all systems have."""
+    place = (("items", "{} items"), ("slots", "{:,} slots"), ("windows", "windows: {}"), ("placement", "{} counter"))
+    world = ", ".join([row["world"], *(text.format(row[name]) for name, text in place if name in row)])
+    figures = {f"{one}{end}": row[f"{one}{end}"] for one in COMPARED if one in row for end in ("", "_low", "_high")}
+    named: Row = {name: row[name] for name in ("form", "measure", "seeds", "deployment", "marks") if name in row}
+    return {"system": row["system"], "world": world, "epsilon_asked": row.get("epsilon"), **named, **figures}
+
+
 JOINING = Experiment(
     "joining",
-    "What joining brings and costs: alone, joined and without privacy",
+    "What joining brings and costs: alone, joined, mixed and without privacy",
     "the sound forms of the five papers",
-    partial(_gathered, "joining"),
+    run_joining,
     (
         Curve(
             title="Joined beside alone and without privacy",
-            values=("joined", "mixture", "alone", "without_privacy"),
+            values=COMPARED,
             across="epsilon_asked",
             panels=("system", "world", "measure"),
             log="x",

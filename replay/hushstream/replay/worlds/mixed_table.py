@@ -8,9 +8,9 @@ label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,8 +19,9 @@ from scipy.special import ndtr, ndtri
 
 from hushstream.features.schema import FeatureSchema, Rows, declare
 from hushstream.replay.datasets.store import locate
-from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.multilabel import read_corpus, split_labels
+from hushstream.replay.worlds.world import check_request, require_number
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -37,6 +38,13 @@ DECLARATION: Mapping[str, Mapping[str, Any]] = {
     "hour": {"kind": "time_of_day"},
 }
 """The features of the mixed table."""
+
+ITEMS: Mapping[str, Mapping[str, Any]] = {
+    "kind": {"kind": "category", "vocabulary": [f"kind-{number}" for number in range(8)]},
+    "price": {"kind": "number", "range": [1, 1000], "scale": "log"},
+    "about": {"kind": "tags", "vocabulary": [f"about-{number}" for number in range(5)], "most": 5},
+}
+"""The features of its items, where they have some."""
 
 _LEVELS = 6
 _PAIRED = ("country", "device", "channel", "age", "spend", "tenure", "hour")
@@ -98,6 +106,8 @@ class MixedTable:
         item_spread: scale of the items' own effects.
         heavy: whether these have a heavy tail (Student's t with 2 degrees of freedom) in place of a normal one.
         rate: share of visits in which a random item is clicked.
+        alike: share of the variance of items' effects, in each cell and on the whole, that follows their features;
+            None: items have no features.
     """
 
     seed: int
@@ -107,6 +117,7 @@ class MixedTable:
     item_spread: float = 0.25
     heavy: bool = False
     rate: float = 0.08
+    alike: float | None = None
     name: str = field(default="mixed table", init=False)
 
     @cached_property
@@ -119,10 +130,53 @@ class MixedTable:
         """The click rate as an operator would declare it."""
         return self.rate + 0.01
 
+    @cached_property
+    def items(self) -> Sequence[Mapping[str, Any]]:
+        """The features of the K items, by name."""
+        draw = Draws(self.seed, "items").generator()
+        kinds, prices = draw.integers(0, 8, self.arms), np.exp(draw.normal(3.0, 1.0, self.arms)).clip(1, 1000)
+        tags = draw.random((self.arms, 5)) < 0.4
+        return [
+            {"kind": f"kind-{kind}", "price": float(price), "about": [f"about-{one}" for one in np.flatnonzero(row)]}
+            for kind, price, row in zip(kinds, prices, tags, strict=True)
+        ]
+
+    @cached_property
+    def _places(self) -> Float64:
+        """(K, 14) the items as points of mean squared length 1: half of it their kind, a quarter each the rest."""
+        names, tags = ITEMS["kind"]["vocabulary"], ITEMS["about"]["vocabulary"]
+        kinds = np.array([[item["kind"] == name for name in names] for item in self.items], dtype=np.float64)
+        prices = np.log([[item["price"]] for item in self.items])
+        about = np.array([[name in item["about"] for name in tags] for item in self.items], dtype=np.float64)
+        rest = [one - one.mean(axis=0) for one in (prices, about)]
+        return np.hstack([np.sqrt(0.5) * kinds, *(one / np.sqrt(4 * (one**2).sum(axis=1).mean()) for one in rest)])
+
+    def _drawn(self, own: Float64, shared: Float64) -> Float64:
+        """Effects (..., K): of the items themselves, and of the coordinates of their features (..., 14)."""
+        if self.alike is None:
+            return own
+        return np.asarray(np.sqrt(1 - self.alike) * own + np.sqrt(self.alike) * shared @ self._places.T)
+
     def visits(self, users: Int64, round_index: int) -> Visits:
         """See `FeatureWorld`."""
         seen = self._seen(users, round_index)
         return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
+
+    def values(self, users: Int64, round_index: int) -> NDArray[np.object_]:
+        """(n,) the features of these users' visits by name, as an application gives them."""
+        seen = self._seen(users, round_index)
+        columns: dict[str, list[Any]] = {
+            name: [None if np.isnan(one) else float(one) for one in column] for name, column in self._numbers(seen)
+        }
+        for name in ("country", "device", "channel"):
+            names = [*DECLARATION[name]["vocabulary"], None]
+            columns[name] = [names[one] for one in seen[name]]
+        columns["tags"] = [[f"tag-{one:02d}" for one in np.flatnonzero(row)] for row in seen["tags"]]
+        found = np.empty(len(users), dtype=np.object_)
+        for place in range(len(users)):
+            given = {name: column[place] for name, column in columns.items()}
+            found[place] = {name: value for name, value in given.items() if value is not None}
+        return found
 
     def true_values(self, users: Int64) -> TrueValues:
         """The true values behind a visit of each of these users, to evaluate a forecast with."""
@@ -165,14 +219,15 @@ class MixedTable:
         seen["hour"] = np.where(visit[:, 2] < 0.5, 9.0 + 2.5 * normal, 20.0 + 3.0 * normal) % 24.0
         return seen
 
+    def _numbers(self, seen: Mapping[str, Any]) -> Iterator[tuple[str, Float64]]:
+        """The columns of numbers and the hour; NaN where a value is missing."""
+        yield "age", np.clip(40.0 + 13.0 * ndtri(seen["age"]), 16.0, 95.0)
+        yield "spend", np.exp(3.5 + 1.2 * ndtri(seen["spend"]))
+        yield "tenure", 3650.0 * np.sin(np.pi / 2 * seen["tenure"]) ** 2
+        yield "hour", seen["hour"]
+
     def _rows(self, seen: Mapping[str, Any]) -> Rows:
-        deviate = {name: ndtri(seen[name]) for name in _NUMBERS}
-        columns: dict[str, Any] = {
-            "age": np.clip(40.0 + 13.0 * deviate["age"], 16.0, 95.0),
-            "spend": np.exp(3.5 + 1.2 * deviate["spend"]),
-            "tenure": 3650.0 * np.sin(np.pi / 2 * seen["tenure"]) ** 2,
-            "hour": seen["hour"],
-        }
+        columns: dict[str, Any] = dict(self._numbers(seen))
         rows = self.schema.encode_columns(columns).rows
         # These columns hold numbers of categories and bits of tags.
         for name in ("country", "device", "channel"):
@@ -187,17 +242,19 @@ class MixedTable:
         strengths *= self.strength / np.sqrt((strengths**2).sum())
         by_name = dict(zip(DECLARATION, strengths, strict=True))
         sizes = {"country": COUNTRIES, "device": DEVICES, "channel": CHANNELS, "tags": TAGS}
+        width = 0 if self.alike is None else self._places.shape[1]
         found: dict[str, Any] = {
-            name: draw.normal(0.0, by_name[name], (size, self.arms)) for name, size in sizes.items()
+            name: self._drawn(*(draw.normal(0.0, by_name[name], (size, one)) for one in (self.arms, width)))
+            for name, size in sizes.items()
         }
         # The last row is for users whose country is not known: no effect.
         found["country"] = np.vstack([found["country"], np.zeros(self.arms)])
         for name in (*_NUMBERS, "hour"):
-            waves = np.ones(self.arms) if name == "hour" else draw.uniform(0.4, 1.2, self.arms)
-            found[name] = (by_name[name] * np.sqrt(2.0), waves, draw.uniform(0.0, 1.0, self.arms))
-        found["items"] = self.item_spread * (
-            draw.standard_t(2.0, self.arms) if self.heavy else draw.normal(0.0, 1.0, self.arms)
-        )
+            count = self.arms + width
+            waves = np.ones(count) if name == "hour" else draw.uniform(0.4, 1.2, count)
+            found[name] = (by_name[name] * np.sqrt(2.0), waves, draw.uniform(0.0, 1.0, count))
+        own = draw.standard_t(2.0, self.arms) if self.heavy else draw.normal(0.0, 1.0, self.arms)
+        found["items"] = self.item_spread * self._drawn(own, draw.normal(0.0, 1.0, width))
         every = [(left, right) for place, left in enumerate(_PAIRED) for right in _PAIRED[place + 1 :]]
         chosen = [every[place] for place in draw.choice(len(every), 4, replace=False)]
         cells = (_LEVELS, _LEVELS, self.arms)
@@ -220,11 +277,98 @@ class MixedTable:
             size, waves, phases = effects[name]
             quantile = seen[name] / 24.0 if name == "hour" else seen[name]
             wave = size * np.sin(2 * np.pi * (quantile[:, None] * waves + phases))
-            odds += np.where(np.isnan(wave), 0.0, wave)
+            odds += np.where(np.isnan(quantile)[:, None], 0.0, self._drawn(*np.split(wave, [self.arms], axis=1)))
         for (left, right), table in effects["pairs"]:
             odds += table[_level(left, seen[left]), _level(right, seen[right])]
         taste = Draws(self.seed, "taste").uniforms(users, 0, self.arms)
         return np.asarray(odds + 0.3 * ndtri(np.clip(taste, 1e-12, 1 - 1e-12)))
+
+
+@dataclass(frozen=True)
+class CatalogueWorld:
+    """Users of a mixed table, for a closed loop; the items have names and features."""
+
+    table: MixedTable
+    users: int
+    rounds: int
+    public: bool = True
+    name: str = "catalogue"
+
+    @property
+    def arms(self) -> int:
+        """The number of items."""
+        return self.table.arms
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The schema of the users' features."""
+        return self.table.schema
+
+    @property
+    def dimension(self) -> int:
+        """The number of cells of all blocks together."""
+        return self.schema.cells
+
+    @property
+    def click_rate(self) -> float:
+        """The click rate as an operator would declare it."""
+        return self.table.click_rate
+
+    def contexts(self, users: IntArray, round_index: int) -> NDArray[np.object_]:
+        """Return (n,) values by name, as an application gives them, of ``users`` (n,) at one round."""
+        check_request(self, users, round_index)
+        return self.table.values(np.asarray(users), round_index)
+
+    def visits(self, users: IntArray, round_index: int) -> Visits:
+        """See `FeatureWorld`."""
+        return self.table.visits(np.asarray(users), round_index)
+
+    def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> Float64:
+        """Return the (n,) clicks, 0 or 1; the coin is the same for every item."""
+        coins = Draws(self.table.seed, "coins").uniforms(np.asarray(users), round_index, 1)[:, 0]
+        return (coins < self.expected(users, round_index, arms)).astype(np.float64)
+
+    def expected(self, users: IntArray, round_index: int, arms: IntArray) -> Float64:
+        """Return the (n,) chances of a click."""
+        check_request(self, users, round_index, arms)
+        chances = _chances(self.table, np.asarray(users, dtype=np.int64).tobytes(), round_index)
+        return np.asarray(chances[np.arange(len(chances)), np.asarray(arms)])
+
+    def eligible(self, users: IntArray, round_index: int) -> None:
+        """None: every item may be shown to everyone."""
+        return
+
+
+@lru_cache(maxsize=64)
+def _chances(table: MixedTable, users: bytes, round_index: int) -> Float64:
+    """(n, K) the chances of all items: a closed loop asks for one item after the other, of the same users."""
+    return table.visits(np.frombuffer(users, np.int64), round_index).chances
+
+
+def catalogue(
+    *, users: int = 4_000, rounds: int = 10, arms: int = 200, alike: float = 0.5, seed: int = 0
+) -> CatalogueWorld:
+    """Build a mixed table whose items have features.
+
+    Args:
+        users: how many users there are.
+        rounds: how many visits each of them makes.
+        arms: K items.
+        alike: share of the variance of items' effects that follows their features.
+        seed: seed of everything.
+
+    Raises:
+        WorldError: an option that is not a number within its bounds.
+    """
+    for option, value, least, most in (
+        ("users", users, 1, 1 << 30),
+        ("rounds", rounds, 1, 1 << 31),
+        ("arms", arms, 2, 10_000),
+        ("alike", alike, 0.0, 1.0),
+        ("seed", seed, 0, 1 << 63),
+    ):
+        require_number("catalogue", option, value, least, most)
+    return CatalogueWorld(MixedTable(seed, arms, alike=alike), users, rounds)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -341,6 +342,10 @@ def test_a_change_that_no_golden_decision_shows_is_told_by_the_digest(rigs):
 SCHEMA = declare(
     {"country": {"kind": "category", "vocabulary": ["de", "fr"]}, "age": {"kind": "number", "range": [0, 9]}}
 )
+ITEMS = {
+    "kind": {"kind": "category", "vocabulary": ["shoe", "hat", "coat"]},
+    "price": {"kind": "number", "range": [1, 9]},
+}
 SPREADS = Spreads(0.25, {"country": 0.2, "age": 0.2}, 0.3, 0.08)
 HABITS = UserBehaviour(10, 10, 10, 0.8)
 
@@ -366,6 +371,22 @@ def test_more_slots_and_less_noise_never_bring_less():
     ]
     assert gains == sorted(gains)
     assert gains[0] < 0.2 * gains[-1]
+
+
+def test_features_of_items_bring_more_the_more_effects_follow_them_and_the_more_items_tell_of_them():
+    """With m/K = 0 the shared part is known; with alike = 0, or without such features, nothing changes."""
+    layout, sample = layout_of(SCHEMA, 200, 1, 1.0, 20_000), Sample(20_000, 200_000, 1e7)
+
+    def gain(alike, features, items=200):
+        habits = replace(HABITS, arms=items, item_features=features)
+        return forecast_features(layout, replace(SPREADS, alike=alike), habits, sample).gain
+
+    assert gain(0.0, 14) == pytest.approx(gain(0.6, 0)) == pytest.approx(gain(0.0, 0))
+    assert gain(0.0, 14) < gain(0.3, 14) < gain(0.6, 14) < gain(0.6, 4)
+    sized = replace(config(), arms=200, named_items=True, item_features=ITEMS)
+    few = replace(sized, expected_items=29)
+    assert Forecaster(sized, Audience(20_000, 12), assumed_spreads(sized)).behaviour.item_features == 5
+    assert Forecaster(few, Audience(20_000, 12), assumed_spreads(few)).behaviour.item_features == 0
 
 
 def test_the_best_of_many_items_is_worth_more_than_the_best_of_few():

@@ -76,6 +76,11 @@ def item_vectors(schema: FeatureSchema, rows: Rows) -> Float64:
     return np.concatenate([part * math.sqrt(one / whole) for part, one in zip(parts, weights, strict=True)], axis=1)
 
 
+def vector_length(schema: FeatureSchema) -> int:
+    """m, the length of `item_vectors` of this schema."""
+    return sum(1 if schema.features[block.name].kind == "number" else block.cells for block in schema.table)
+
+
 def _standardised(part: Float64) -> Float64:
     """Columns around their means, all scaled by one number so that the mean squared length is 1; 0 if all are equal."""
     centred = part - np.array([total(column) / len(part) for column in part.T])

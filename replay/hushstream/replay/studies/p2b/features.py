@@ -39,7 +39,7 @@ from sklearn.cluster import KMeans
 from hushstream.counting import PureEpsilon, best_tree
 from hushstream.engine.catalogue import Catalogue, CatalogueRules, ItemChange
 from hushstream.engine.declare.plan import Range
-from hushstream.features.schema import Rows
+from hushstream.features.schema import Rows, declare
 from hushstream.learners.population import NormalPrior, SparsePopulation
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key, seeded_key
@@ -52,8 +52,8 @@ from hushstream.privacy.mechanisms.noise import (
     laplace_variance,
 )
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.experiments.findings import Findings, Foretold, Provenance, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, columns, privacy_columns
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Provenance, Scale
+from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, columns, pick, privacy_columns
 from hushstream.replay.experiments.systems import foretold_worlds
 from hushstream.replay.runners.to_end import play_all, play_seeds
 from hushstream.replay.studies.p2b.play import Line as CodesLine
@@ -62,7 +62,7 @@ from hushstream.replay.studies.p2b.play import play as play_point
 from hushstream.replay.studies.p2b.run import ClearSums, written_out
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
-from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable, TaggedDocuments
+from hushstream.replay.worlds.mixed_table import ITEMS, EmbeddedUsers, FeatureWorld, MixedTable, TaggedDocuments
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.edge.agent import click_chance
 from hushstream.systems.p2b.edge.policies import FeaturePolicy
@@ -77,9 +77,18 @@ from hushstream.systems.p2b.forecast import (
 from hushstream.systems.p2b.machines.shuffler import RunningSums
 from hushstream.systems.p2b.plan import ASSUMED_ENDS, LEAST_GAIN, assumed_for
 from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, effects, model_from_sums, warm_start
+from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects, vector_length
 from hushstream.systems.p2b.server.totals import ItemTotals, WeightedSums
 from hushstream.systems.p2b.shuffler import Domain, Reports, linear_sums, noised, noised_sums, slot_sums
-from hushstream.systems.p2b.slots import UNITS, FeatureLayout, layout_of, pack_reports, unpack_reports
+from hushstream.systems.p2b.slots import (
+    LEAST_SHAPED,
+    UNITS,
+    FeatureLayout,
+    layout_of,
+    pack_reports,
+    shapes_priors,
+    unpack_reports,
+)
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -88,14 +97,18 @@ Int64 = NDArray[np.int64]
 ROUNDS = 10
 """T: interactions before a slot, and interactions of a new user."""
 
+LINEAR: tuple[Form, ...] = ("linear", "half", "shaped")
+"""Forms that release linear sums."""
+
 CODES = 32
+_ITEMS = declare(ITEMS)
 _NEW_USERS = 1 << 30
 _PUBLIC_USERS = 3 << 29
 _PUBLIC_CONTEXTS = 20_000
 CHUNK = 5_000
 
-Kind = Literal["mixed", "interactions", "drawn", "embedding", "documents"]
-Form = Literal["cold", "raw", "linear", "codes"]
+Kind = Literal["mixed", "interactions", "drawn", "embedding", "documents", "alike", "unlike", "heavy", "flat"]
+Form = Literal["cold", "single", "raw", "linear", "half", "shaped", "codes"]
 Windows = Literal["one", "ten fresh", "ten counted"]
 
 
@@ -104,7 +117,9 @@ class Line:
     """One way to make a model.
 
     Attributes:
-        form: ``cold``; ``raw`` (ridge on all interactions in clear); ``linear`` sums; or ``codes`` of public k-means.
+        form: ``cold``; the best ``single`` item; ``raw`` (ridge on all interactions in clear); ``linear`` sums; the
+            same where items' totals have at most ``half`` of a report, or under a prior ``shaped`` by items' features
+            as the product has it; or ``codes`` of public k-means.
         slots: how many contributors' slots count.
         epsilon: epsilon of a slot; 0 where nothing is private.
         windows: how sums are released.
@@ -145,11 +160,15 @@ def world_of(task: Task) -> FeatureWorld:
 
 
 def drawn_table(seed: int, arms: int) -> MixedTable:
-    """A mixed table with click rates from .02 to .5, effects of many sizes, strong pairs and heavy tails."""
+    """A mixed table with click rates from .02 to .5, effects of many sizes, strong pairs and heavy tails.
+
+    From 30 items on these have features, which from none to four fifths of their effects follow.
+    """
     draw = Draws(seed, "drawn-table").generator()
     rate = float(np.exp(draw.uniform(np.log(0.02), np.log(0.5))))
     strength, pairs, items = draw.uniform(0.3, 0.9), draw.choice([0.0, 0.175, 0.35]), draw.uniform(0.1, 0.5)
-    return MixedTable(seed, arms, float(strength), float(pairs), float(items), bool(draw.random() < 0.3), rate)
+    heavy, alike = bool(draw.random() < 0.3), float(draw.uniform(0.0, 0.8)) if arms >= LEAST_SHAPED else None
+    return MixedTable(seed, arms, float(strength), float(pairs), float(items), heavy, rate, alike)
 
 
 @lru_cache(maxsize=2)
@@ -162,12 +181,15 @@ def _world(kind: Kind, seed: int, arms: int, data_dir: str | None) -> FeatureWor
         return drawn_table(seed, arms)
     if kind == "interactions":
         return MixedTable(seed, arms, strength=0.3, pair_strength=0.3)
-    return MixedTable(seed, arms)
+    if kind == "flat":
+        return MixedTable(seed, arms, strength=0.0, pair_strength=0.0, item_spread=0.0, alike=0.0)
+    alike = {"alike": 0.5, "heavy": 0.5, "unlike": 0.0}.get(kind)
+    return MixedTable(seed, arms, heavy=kind == "heavy", alike=alike)
 
 
 def guarantee_of(task: Task, line: Line) -> Guarantee | None:
     """What a line guarantees; None for lines that guarantee nothing."""
-    if line.form == "linear":
+    if line.form in LINEAR:
         layout = layout_for(task, line)
         tree = 1 if line.windows != "ten counted" else tree_of(layout, line).parameters["levels"]
         stated = linear_sums_guarantee(str(line.epsilon), UNITS, layout.places, layout.levels, tree_levels=int(tree))
@@ -182,9 +204,17 @@ def play(task: Task) -> dict[Line, tuple[float, ...]]:
     """Mean expected reward of new users for each line, one figure for each release."""
     contributed = _contribute(task, max((line.slots for line in task.lines), default=0))
     return {
-        line: tuple(_judge(task, _prior(task, line, contributed, draw)) for draw in range(line.draws))
+        line: (_single(task),)
+        if line.form == "single"
+        else tuple(_judge(task, _prior(task, line, contributed, draw)) for draw in range(line.draws))
         for line in task.lines
     }
+
+
+def _single(task: Task) -> float:
+    """Mean expected reward of the one item that is best for all new users together."""
+    world, users = world_of(task), np.arange(task.evaluated) + _NEW_USERS
+    return float(max(sum(world.visits(users, turn).chances.mean(axis=0) for turn in range(ROUNDS)) / ROUNDS))
 
 
 class _Contributed(NamedTuple):
@@ -334,10 +364,10 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
             return _cold(world)
         case "raw":
             return contributed.clear[line.slots]
-        case "linear":
-            return _linear(task, line, contributed, draw)
         case "codes":
             return _codes(task, line, contributed, draw)
+        case _:
+            return _linear(task, line, contributed, draw)
 
 
 class _Window(NamedTuple):
@@ -353,9 +383,22 @@ def _weighted_sums(windows: Sequence[_Window]) -> WeightedSums:
 
 
 def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    found = effects(layout_for(task, line), *_weighted_sums(list(_released(task, line, contributed, draw))))
+    layout, sums = layout_for(task, line), _weighted_sums(list(_released(task, line, contributed, draw)))
+    found = shaped_effects(layout, *sums, _vectors(task)) if _shapes(task, line) else effects(layout, *sums)
     start = warm_start(found, click_chance(world_of(task).click_rate), ROUNDS)
     return NormalPrior.of(start.means, start.variances, start.reward_variance)
+
+
+def _shapes(task: Task, line: Line) -> bool:
+    """Whether items' features shape the prior of a line's models."""
+    return line.form == "shaped" and shapes_priors(_ITEMS, np.ones(task.arms, np.int32))
+
+
+def _vectors(task: Task) -> Float64:
+    """(K, m) the items' features, as the aggregator has them."""
+    world = world_of(task)
+    assert isinstance(world, MixedTable), "expected a world of the mixed table"
+    return item_vectors(_ITEMS, np.concatenate([_ITEMS.read(_ITEMS.encode(item).row) for item in world.items]))
 
 
 def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> Iterator[_Window]:
@@ -422,7 +465,10 @@ def _cold(world: FeatureWorld) -> NormalPrior:
 def layout_for(task: Task, line: Line) -> FeatureLayout:
     """The layout by which a line's slots divide their units."""
     fresh = 10 if line.windows == "ten fresh" else 1
-    return layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
+    found = layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
+    features = len(found.budgets) - 1
+    each = max(found.budgets[1], UNITS // 2 // features)
+    return found if line.form != "half" else replace(found, budgets=(UNITS - each * features, *[each] * features))
 
 
 @lru_cache(maxsize=16)
@@ -432,6 +478,8 @@ def tree_of(layout: FeatureLayout, line: Line) -> Any:
 
 
 def _address(task: Task, line: Line, draw: int, window: int | None = None) -> NoiseAddress:
+    # Forms that are compared have the same noise.
+    line = replace(line, form="linear") if line.form in LINEAR else line
     parameters: dict[str, int | str | bytes] = {"line": repr(line), "draw": draw}
     return NoiseAddress(
         "release-noise", "experiment", bytes(32), "p2b", line.form, parameters, b"experiment", 0, window
@@ -697,19 +745,23 @@ def _shares(runs: Runs, line: Line) -> Float64:
 
 def _features_row(task: Task, line: Line, runs: Runs) -> Row:
     stated = guarantee_of(task, line)
-    values = {"reward": _values(runs, line), "gain": _gains(runs, line)}
+    values, named = {"reward": _values(runs, line), "gain": _gains(runs, line)}, {"form": _WORDS[line.form]}
+    before = replace(line, form="half")
+    if line.form == "shaped" and before in task.lines:
+        values["more"] = values["reward"] - _values(runs, before)
     if stated is not None:
         values |= {"joined": values["reward"], "alone": _values(runs, Line("cold"))}
+        named["measure"] = "mean reward of new users"
         if Line("raw", line.slots) in task.lines:
             values["without_privacy"] = _values(runs, Line("raw", line.slots))
-    if line.form in ("linear", "codes") and Line("raw", line.slots) in task.lines:
+    if stated is not None and Line("raw", line.slots) in task.lines:
         values["kept"] = _shares(runs, line)
     row: Row = {
-        "world": world_of(task).name if task.kind != "interactions" else "mixed table, strong pairs",
+        "world": _NAMES.get(task.kind) or world_of(task).name,
         "items": task.arms,
-        "form": _WORDS[line.form],
+        **named,
         "slots": line.slots,
-        "windows": line.windows if line.form == "linear" else "one",
+        "windows": line.windows if line.form in LINEAR else "one",
     }
     for name, found in values.items():
         row |= columns(name, found)
@@ -718,9 +770,20 @@ def _features_row(task: Task, line: Line, runs: Runs) -> Row:
 
 _WORDS: Mapping[Form, str] = {
     "cold": "cold",
+    "single": "best single item",
     "raw": "non-private",
     "linear": "linear sums",
+    "half": "linear sums, totals at most half",
+    "shaped": "linear sums, shaped by items' features",
     "codes": "codes",
+}
+
+_NAMES: Mapping[Kind, str] = {
+    "interactions": "mixed table, strong pairs",
+    "alike": "mixed table, items alike by half",
+    "unlike": "mixed table, items' features say nothing",
+    "heavy": "mixed table, items alike by half, heavy tail",
+    "flat": "no item is better",
 }
 
 
@@ -773,6 +836,89 @@ def _features_targets(played: Sequence[Runs]) -> list[BenchRow]:
         ),
     ]
 
+
+SHAPED_SEEDS = range(101, 111)
+"""Worlds on which nothing was chosen."""
+
+COMPARED: tuple[Form, ...] = ("half", "shaped")
+
+SHAPED_SETTINGS = (
+    "Items have a kind (8), a price and 5 tags; alike by half: half of the variance of effects, in each cell and of the"
+    " items themselves, follows them.",
+    "Rewards as in joining; column more: over linear sums whose totals have at most half of a report, without items'"
+    " features, under the same noise.",
+)
+
+
+def _shaped_tasks(scale: Scale) -> tuple[Task, ...]:
+    if scale.quick:
+        return (_shaped_task("alike", 40, (1_000,), evaluated=200),)
+    return (
+        _shaped_task("alike", 200, (2_000, 20_000, 50_000)),
+        _shaped_task("alike", 50, (2_000, 20_000, 50_000)),
+        _shaped_task("unlike", 50, (2_000, 20_000, 50_000)),
+        _shaped_task("heavy", 200, (20_000,)),
+        _shaped_task("flat", 200, (20_000,)),
+        _shaped_task("alike", 10, (2_000,)),
+    )
+
+
+def _shaped_task(kind: Kind, arms: int, sizes: Sequence[int], evaluated: int = 2_500) -> Task:
+    private = (Line(form, size, 1.0) for size in sizes for form in COMPARED)
+    return Task(kind, arms, 0, (Line("cold"), Line("single"), *private), evaluated)
+
+
+def run_shaped(scale: Scale, progress: Progress | None = None) -> Findings:
+    """Play catalogues with features, each world under every seed; quick: one small world without targets."""
+    seeds, tasks = SHAPED_SEEDS[:2] if scale.quick else SHAPED_SEEDS, _shaped_tasks(scale)
+    played = play_seeds(play, tasks, seeds, SHAPED.name, progress)
+    rows = [_features_row(task, line, played[task]) for task in tasks for line in task.lines]
+    targets = [] if scale.quick else list(_shaped_targets(rows))
+    worlds = tuple(dict.fromkeys(row["world"] for row in rows))
+    return Findings(rows, targets, worlds, seeds, SHAPED_SETTINGS, _features_provenance(tasks))
+
+
+def _shaped_targets(rows: Sequence[Row]) -> Iterator[BenchRow]:
+    """What the design's simulation reached on other worlds, less three standard deviations of ten worlds' means."""
+
+    def reward(kind: Kind, form: Form, slots: int = 0, items: int = 200) -> float:
+        return float(pick(rows, world=_NAMES[kind], items=items, form=_WORDS[form], slots=slots)["reward"])
+
+    least: Mapping[tuple[Kind, int, int], float] = {
+        ("alike", 200, 2_000): 0.015,
+        ("alike", 200, 20_000): 0.008,
+        ("alike", 200, 50_000): 0.008,
+        ("alike", 50, 20_000): 0.003,
+        ("alike", 10, 2_000): 0.0,
+        ("unlike", 50, 2_000): -0.005,
+        ("unlike", 50, 20_000): -0.001,
+    }
+    for (kind, items, slots), wanted in least.items():
+        name = f"{_NAMES[kind]}, {items} items, {slots:,} slots: more than before"
+        more = reward(kind, "shaped", slots, items) - reward(kind, "half", slots, items)
+        yield at_least(name, [more], "reward", wanted)
+    heavy = reward("heavy", "shaped", 20_000) - reward("heavy", "single")
+    yield at_least(f"{_NAMES['heavy']}: over the best single item", [heavy], "reward", -0.01)
+    flat = reward("flat", "shaped", 20_000) - reward("flat", "cold")
+    yield at_least(f"{_NAMES['flat']}: over own learning", [flat], "reward", 0.0)
+
+
+SHAPED = Experiment(
+    "p2b-items",
+    "What features of items, and larger shares of items' totals, add to the model",
+    "linear sums",
+    run_shaped,
+    (
+        Curve(
+            title="Reward of new users by the number of slots",
+            values=("reward",),
+            across="slots",
+            by=("form",),
+            panels=("world", "items"),
+            log="x",
+        ),
+    ),
+)
 
 KNOWN = "known spreads"
 FORECAST_SEEDS = (1, 2, 3, 4, 5)
@@ -856,7 +1002,7 @@ def drawn_case(seed: int) -> Case:
     draw = Draws(seed, "drawn-case").generator()
     slots = int(np.exp(draw.uniform(np.log(1_000), np.log(20_000))))
     epsilon, arms = float(draw.choice([0.5, 1.0, 2.0])), int(draw.choice([5, 10, 20, 40]))
-    return Case(Task("drawn", arms, 0, evaluated=1_500), Line("linear", slots, epsilon), (seed,))
+    return Case(Task("drawn", arms, 0, evaluated=1_500), Line("shaped", slots, epsilon), (seed,))
 
 
 SAMPLE = Case(Task("mixed", 8, 0, evaluated=1_500), Line("linear", 10_000, 2.0), (21, 22))
@@ -889,13 +1035,18 @@ def _check(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Forec
 def assumed_forecasts(task: Task, line: Line, spreads: Spreads) -> list[Forecast]:
     """The forecasts at both ends and in the middle of assumed spreads; of the true ones it takes the rate alone."""
     guess = assumed_for([*spreads.blocks], spreads.rate)
-    return [forecast_of(task, line, guess.times(end.items, end.features)).unlucky(end.luck) for end in ASSUMED_ENDS]
+    return [
+        forecast_of(task, line, guess.times(end.items, end.features, end.alike)).unlucky(end.luck)
+        for end in ASSUMED_ENDS
+    ]
 
 
 def forecast_of(task: Task, line: Line, spreads: Spreads) -> Forecast:
     """The forecast of a line in a world of these spreads."""
     layout = layout_for(task, line)
-    behaviour = UserBehaviour(task.arms, ROUNDS, ROUNDS, click_chance(world_of(task).click_rate))
+    shaping = vector_length(_ITEMS) if _shapes(task, line) else 0
+    chance = click_chance(world_of(task).click_rate)
+    behaviour = UserBehaviour(task.arms, ROUNDS, ROUNDS, chance, item_features=shaping)
     return forecast_features(layout, spreads, behaviour, Sample(line.slots, line.slots * ROUNDS, _variance(task, line)))
 
 

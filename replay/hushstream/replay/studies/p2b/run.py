@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as, parse_config, prepare
 from hushstream.client.client import Client
+from hushstream.client.items import Item
 from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
@@ -62,7 +63,7 @@ from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.study import Progress, Sample
 from hushstream.replay.worlds.draws import Draws, IntArray
-from hushstream.replay.worlds.mixed_table import FeatureWorld
+from hushstream.replay.worlds.mixed_table import ITEMS, CatalogueWorld, FeatureWorld
 from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.world import BlockedWorld, World
 from hushstream.schemas.errors import HushstreamError
@@ -303,6 +304,9 @@ class ClosedLoop:
         plan = self._plan
         self._started = time.perf_counter()
         async with Client(log, rules=self._rules) as client:
+            if isinstance(self._world, CatalogueWorld):
+                offered = enumerate(self._world.table.items)
+                await client.items.add_all(Item(f"item-{row}", features=features) for row, features in offered)
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
             await client.end_phase(0)
             tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
@@ -345,7 +349,7 @@ class ClosedLoop:
             self.played.latencies.append(time.perf_counter() - asked)
         self.played.decisions += 1
         reward = self._blocked.reward(user, round_index, decision.arm)
-        await client.reward(event_id, name, decision.arm, reward)
+        await client.reward(event_id, name, decision.arm if decision.item is None else decision.item, reward)
         return reward, decision.arm
 
     async def _wait_for_turn(self) -> None:
@@ -537,7 +541,10 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     """The configuration that fits a world, with the values that the caller set."""
     values: dict[str, Any] = {
         "deployment": "replay",
-        "items": {"capacity": world.arms},
+        "items": {
+            "capacity": world.arms,
+            **({"named": True, "features": ITEMS} if isinstance(world, CatalogueWorld) else {}),
+        },
         "features": world.schema.plain if _declares(world) else {"dimension": world.dimension},
         "expected_slots": max(1, plan.contributors),
         "slot": {"after_interactions": world.rounds},

@@ -16,11 +16,12 @@ from hushstream.replay.studies.p2b.audits import MECHANISMS, audit, audit_config
 from hushstream.replay.studies.p2b.bench import compute_rows
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, ShownEvaluation, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
-from hushstream.replay.studies.p2b.features import run_features, run_forecast
+from hushstream.replay.studies.p2b.features import SHAPED, run_features, run_forecast
 from hushstream.replay.studies.p2b.play import Line, Point, play
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.study import Progress, Study
 from hushstream.replay.worlds.criteo import criteo
+from hushstream.replay.worlds.mixed_table import catalogue
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import mediamill, tmc2007
 from hushstream.replay.worlds.shop import shop
@@ -88,6 +89,7 @@ STUDY = Study(
     play=run_p2b,
     worlds={
         "shop": shop,
+        "catalogue": catalogue,
         "synthetic": synthetic,
         "tmc2007": tmc2007,
         "mediamill": mediamill,
@@ -95,7 +97,7 @@ STUDY = Study(
         "ml-100k": movielens_100k,
     },
     plays=_plays,
-    experiments=lambda: EXPERIMENTS,
+    experiments=lambda: (*EXPERIMENTS, SHAPED),
     paper=paper_line,
     forecast=run_forecast,
     joining=run_features,
