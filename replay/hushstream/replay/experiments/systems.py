@@ -104,7 +104,11 @@ HOLDS = 0.9
 
 
 def foretold_worlds(
-    foretold: Callable[[int], Foretold], scale: Scale, progress: Progress | None, processes: int | None = None
+    foretold: Callable[[int], Foretold],
+    scale: Scale,
+    progress: Progress | None,
+    processes: int | None = None,
+    drawn: Sequence[int] = DRAWN,
 ) -> Findings:
     """Play the drawn worlds of a system, and count how often its plan was right.
 
@@ -112,8 +116,9 @@ def foretold_worlds(
         foretold: plays the world of a seed; a function at the top level of a module.
         scale, progress: as of every experiment.
         processes: as in `hushstream.replay.runners.to_end.play_all`.
+        drawn: seeds of the worlds.
     """
-    seeds = DRAWN[:FEW] if scale.quick else DRAWN
+    seeds = drawn[:FEW] if scale.quick else drawn
     found = list(play_all(foretold, seeds, "drawn worlds", progress, processes).values())
     rows = [_foretold_row(seed, one) for seed, one in zip(seeds, found, strict=True)]
     counted = {

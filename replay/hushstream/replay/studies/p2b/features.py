@@ -81,7 +81,6 @@ from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects, ve
 from hushstream.systems.p2b.server.totals import ItemTotals, WeightedSums
 from hushstream.systems.p2b.shuffler import Domain, Reports, linear_sums, noised, noised_sums, slot_sums
 from hushstream.systems.p2b.slots import (
-    LEAST_SHAPED,
     UNITS,
     FeatureLayout,
     layout_of,
@@ -107,7 +106,9 @@ _PUBLIC_USERS = 3 << 29
 _PUBLIC_CONTEXTS = 20_000
 CHUNK = 5_000
 
-Kind = Literal["mixed", "interactions", "drawn", "embedding", "documents", "alike", "unlike", "heavy", "flat"]
+Kind = Literal[
+    "mixed", "interactions", "drawn", "embedding", "documents", "featured", "alike", "unlike", "heavy", "flat"
+]
 Form = Literal["cold", "single", "raw", "linear", "half", "shaped", "codes"]
 Windows = Literal["one", "ten fresh", "ten counted"]
 
@@ -159,15 +160,15 @@ def world_of(task: Task) -> FeatureWorld:
     return _world(task.kind, task.seed, task.arms, task.data_dir)
 
 
-def drawn_table(seed: int, arms: int) -> MixedTable:
+def drawn_table(seed: int, arms: int, featured: bool = False) -> MixedTable:
     """A mixed table with click rates from .02 to .5, effects of many sizes, strong pairs and heavy tails.
 
-    From 30 items on these have features, which from none to four fifths of their effects follow.
+    Where items have features, from none to four fifths of the variance of effects follow them.
     """
     draw = Draws(seed, "drawn-table").generator()
     rate = float(np.exp(draw.uniform(np.log(0.02), np.log(0.5))))
     strength, pairs, items = draw.uniform(0.3, 0.9), draw.choice([0.0, 0.175, 0.35]), draw.uniform(0.1, 0.5)
-    heavy, alike = bool(draw.random() < 0.3), float(draw.uniform(0.0, 0.8)) if arms >= LEAST_SHAPED else None
+    heavy, alike = bool(draw.random() < 0.3), float(draw.uniform(0.0, 0.8)) if featured else None
     return MixedTable(seed, arms, float(strength), float(pairs), float(items), heavy, rate, alike)
 
 
@@ -177,8 +178,8 @@ def _world(kind: Kind, seed: int, arms: int, data_dir: str | None) -> FeatureWor
         return TaggedDocuments(seed, arms, data_dir)
     if kind == "embedding":
         return EmbeddedUsers(seed, arms)
-    if kind == "drawn":
-        return drawn_table(seed, arms)
+    if kind in ("drawn", "featured"):
+        return drawn_table(seed, arms, kind == "featured")
     if kind == "interactions":
         return MixedTable(seed, arms, strength=0.3, pair_strength=0.3)
     if kind == "flat":
@@ -920,6 +921,9 @@ SHAPED = Experiment(
     ),
 )
 
+FEATURED, FEATURED_SEEDS = "items with features", range(3_000, 3_020)
+"""Drawn worlds of 40 to 200 items, on which nothing was chosen."""
+
 KNOWN = "known spreads"
 FORECAST_SEEDS = (1, 2, 3, 4, 5)
 FORECAST_SETTINGS = (
@@ -997,12 +1001,16 @@ CASES = (
 """Twelve cases, with at least 10,000 slots each."""
 
 
-def drawn_case(seed: int) -> Case:
-    """A case with everything drawn: items, slots, epsilon, and the world (`drawn_table`)."""
+def drawn_case(seed: int, featured: bool = False) -> Case:
+    """A case with everything drawn: items, with or without features, slots, epsilon, and the world (`drawn_table`)."""
     draw = Draws(seed, "drawn-case").generator()
     slots = int(np.exp(draw.uniform(np.log(1_000), np.log(20_000))))
-    epsilon, arms = float(draw.choice([0.5, 1.0, 2.0])), int(draw.choice([5, 10, 20, 40]))
-    return Case(Task("drawn", arms, 0, evaluated=1_500), Line("shaped", slots, epsilon), (seed,))
+    epsilon, arms = (
+        float(draw.choice([0.5, 1.0, 2.0])),
+        int(draw.choice([40, 100, 200] if featured else [5, 10, 20, 40])),
+    )
+    task = Task("featured" if featured else "drawn", arms, 0, evaluated=1_500)
+    return Case(task, Line("shaped" if featured else "linear", slots, epsilon), (seed,))
 
 
 SAMPLE = Case(Task("mixed", 8, 0, evaluated=1_500), Line("linear", 10_000, 2.0), (21, 22))
@@ -1159,7 +1167,15 @@ def _spreads_of(point: Point, seed: int) -> Spreads:
 
 def foretold(seed: int) -> Foretold:
     """A drawn world (`drawn_case`), the forecast with assumed spreads, and what warm users gain."""
-    case = drawn_case(seed)
+    return _foretold(drawn_case(seed))
+
+
+def foretold_of_featured(seed: int) -> Foretold:
+    """The same of a world whose items have features."""
+    return _foretold(drawn_case(seed, featured=True))
+
+
+def _foretold(case: Case) -> Foretold:
     (task,) = case.played()
     played, spreads = play(task), true_spreads(task)
     ends = assumed_forecasts(task, case.line, spreads)
@@ -1180,8 +1196,10 @@ def foretold(seed: int) -> Foretold:
 def run_forecast(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the drawn worlds, then twelve cases of known spreads and seven of codes; quick: a small one alone."""
     drawn, cases = foretold_worlds(foretold, scale, progress), (SAMPLE,) if scale.quick else CASES
+    more = [] if scale.quick else [foretold_worlds(foretold_of_featured, scale, progress, drawn=FEATURED_SEEDS)]
     found = check_forecasts(cases, progress)
     rows, targets = [_forecast_row(one) for one in found], list(drawn.targets)
+    targets += [replace(one, name=f"{FEATURED}: {one.name}") for part in more for one in part.targets]
     if not scale.quick:
         coded = [codes_row(case, CODES_SEEDS) for case in CODES_CASES]
         targets += [
@@ -1195,7 +1213,11 @@ def run_forecast(scale: Scale, progress: Progress | None = None) -> Findings:
         rows += coded
     return replace(
         drawn,
-        rows=[*drawn.rows, *({"part": KNOWN, **row} for row in rows)],
+        rows=[
+            *drawn.rows,
+            *({**row, "part": FEATURED} for part in more for row in part.rows),
+            *({"part": KNOWN, **row} for row in rows),
+        ],
         targets=targets,
         settings=(*drawn.settings, *FORECAST_SETTINGS),
         deployments=_forecast_provenance(cases),
