@@ -108,7 +108,7 @@ def foretold_worlds(
     scale: Scale,
     progress: Progress | None,
     processes: int | None = None,
-    drawn: Sequence[int] = DRAWN,
+    drawn: Sequence[int] | None = None,
 ) -> Findings:
     """Play the drawn worlds of a system, and count how often its plan was right.
 
@@ -116,9 +116,10 @@ def foretold_worlds(
         foretold: plays the world of a seed; a function at the top level of a module.
         scale, progress: as of every experiment.
         processes: as in `hushstream.replay.runners.to_end.play_all`.
-        drawn: seeds of the worlds.
+        drawn: seeds of the worlds; None: `DRAWN`.
     """
-    seeds = drawn[:FEW] if scale.quick else drawn
+    every = DRAWN if drawn is None else drawn
+    seeds = every[:FEW] if scale.quick else every
     found = list(play_all(foretold, seeds, "drawn worlds", progress, processes).values())
     rows = [_foretold_row(seed, one) for seed, one in zip(seeds, found, strict=True)]
     counted = {
