@@ -82,7 +82,7 @@ def test_every_world_and_log_of_this_package_is_a_dataset_of_the_same_name():
     names = {*known_worlds(), *known_logs()}
     assert names - OF_USERS_FILES <= set(known_datasets())
     assert all(played_by(name) for name in names)
-    with pytest.raises(WorldError, match=r"unknown world 'nothing'; known: colin, .*tmc2007, vendors$"):
+    with pytest.raises(WorldError, match=r"unknown world 'nothing'; known: catalogue, colin, .*tmc2007, vendors$"):
         find_world("nothing")
 
 
