@@ -134,8 +134,7 @@ test-kafka: $(VENV)/.installed-dev
 	  tests/engine/third_system/test_on_a_broker.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --secured
-	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_SECURED=.kafka $(BIN)/python -m pytest tests/kafka/secured \
-	  tests/kafka/test_compose_broker.py; \
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_SECURED=.kafka $(BIN)/python -m pytest tests/kafka/secured; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --brokers 3
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py \

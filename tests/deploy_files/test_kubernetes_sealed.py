@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,32 +27,11 @@ def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, 
     assert users[0] == users[1]
 
 
-def of_compose(compose: Any) -> Iterator[list[str]]:
-    for service in compose["services"].values():
-        if service["image"].startswith("hushstream:"):
-            if service.get("entrypoint", [""])[0] == "python":
-                continue  # a script of the image, which test_compose runs
-            if "command" in service:
-                yield service["command"]
-            else:
-                # test -e KEY || hushstream ...
-                for step in service["entrypoint"][-1].split(";"):
-                    yield shlex.split(step.partition("hushstream ")[2])
-
-
 def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:
     for one in objects:
         if one["kind"] == "StatefulSet":
             for container in one["spec"]["template"]["spec"]["containers"]:
                 yield container["args"]
-
-
-def test_the_command_line_takes_every_command_of_compose(deploy: Path, documents: Any) -> None:
-    (compose,) = documents(deploy / "compose" / "compose.yaml")
-    commands = list(of_compose(compose))
-    assert sorted({command[0] for command in commands}) == ["keys", "topics", "worker"]
-    for command in commands:
-        parse(command)
 
 
 @pytest.mark.parametrize("example", ["shop", "circle"])

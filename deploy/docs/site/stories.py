@@ -22,8 +22,8 @@ from pathlib import Path
 
 from blocks import ROOT, Block, all_blocks
 
-_PORTS = ("9092", "8765", "8766")
-"""The ports that the tutorials name: the broker's, and those of the demo's page and gateway."""
+_PORTS = ("9092", "8080", "8765", "8766")
+"""The ports that the tutorials name: the broker's, the gateway's, and those of the demo's page and gateway."""
 
 _BEGIN = """set -euo pipefail
 end() { status=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait || true; exit $status; }

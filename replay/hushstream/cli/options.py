@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.worker.deployment import KeySource
     from hushstream.engine.declare.declaration import Kind
+    from hushstream.replay.logged.table import Source
 
 
 import math
@@ -117,8 +118,12 @@ class Served(NamedTuple):
 
 
 def served(
-    metrics_host: Annotated[str, typer.Option(help="Address of public metrics.")] = defaults.METRICS_HOST,
-    zone_metrics_host: Annotated[str, typer.Option(help="Address of zone-private metrics.")] = defaults.METRICS_HOST,
+    metrics_host: Annotated[
+        str, typer.Option(envvar=defaults.METRICS_HOST_VARIABLE, help="Address of public metrics.")
+    ] = defaults.METRICS_HOST,
+    zone_metrics_host: Annotated[
+        str, typer.Option(envvar=defaults.ZONE_METRICS_HOST_VARIABLE, help="Address of zone-private metrics.")
+    ] = defaults.METRICS_HOST,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0: any free one.")
     ] = None,
@@ -184,6 +189,13 @@ def config_file(path: Path) -> Path:
     if not found.is_file():
         raise HushstreamError(f"{found}: expected a configuration file, got none")
     return found
+
+
+def log_source(text: str) -> Source:
+    """The file or the query of DuckDB that holds a log."""
+    from hushstream.replay.logged.table import source_of
+
+    return source_of(text)
 
 
 def require_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import subprocess
 import sys
 import time
@@ -28,6 +29,13 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise typer.BadParameter(f"expected an IPv4 address such as 127.0.0.1 or 0.0.0.0, got {text}") from None
+
+
 def up(
     config: Config,
     data: Data = None,
@@ -38,6 +46,15 @@ def up(
     security: SecurityFile = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway and its page.")] = 8080,
     broker_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the embedded broker.")] = 9092,
+    listen: Annotated[
+        str,
+        typer.Option(
+            parser=_address,
+            metavar="ADDRESS",
+            help="IPv4 address of the gateway; beyond loopback it asks applications for the token in DATA/tokens, and "
+            "answers unencrypted: put a proxy with HTTPS in front of it.",
+        ),
+    ] = "127.0.0.1",
     next_: Annotated[
         bool, typer.Option("--next", help="The file was changed for good: what was learned and paid goes on with it.")
     ] = False,
@@ -61,6 +78,7 @@ def up(
         security=security,
         port=port,
         broker_port=broker_port,
+        listen=listen,
         agreed=lambda told: next_ or (sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm(f"{told}. Begin?")),
     )
     if detach:

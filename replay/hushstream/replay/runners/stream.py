@@ -290,7 +290,8 @@ class StreamSession:
 
     def _at_work(self, name: str) -> bool:
         if name == GATEWAY:
-            return self._place.gateway is not None and answers(int(self._place.gateway["port"]))
+            gateway = self._place.gateway
+            return gateway is not None and answers(gateway.get("host", HOST), gateway["port"])
         with self._log_path(name).open("rb") as log:
             log.seek(self._log_starts[name])
             return b": at journal record " in log.read()
@@ -401,10 +402,10 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def answers(port: int) -> bool:
+def answers(host: str, port: int) -> bool:
     """Whether a gateway on this machine answers requests."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as response:
+        with urllib.request.urlopen(f"http://{host}:{port}/readyz", timeout=1) as response:
             return bool(response.status == 200)
     except OSError:
         return False

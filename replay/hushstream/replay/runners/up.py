@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.datadir import owner_only
+from hushstream.agents.defaults import METRICS_HOST_VARIABLE, ZONE_METRICS_HOST_VARIABLE
 from hushstream.agents.worker.deployment import (
     KEYS,
     KeySource,
@@ -40,6 +41,7 @@ from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import key_names
 from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
 from hushstream.engine.system import require_person_promised, require_private
+from hushstream.gateway.settings import is_loopback
 from hushstream.ops import budget
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import Manifest
@@ -52,7 +54,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
 DOWN_SECONDS = 40.0
-_LOCK, _RUNNING, _OPERATORS = "up.lock", "up.json", "operators"
+ANY = "0.0.0.0"
+_LOCK, _RUNNING, _OPERATORS, _TOKENS = "up.lock", "up.json", "operators", "tokens"
 _LOOK_SECONDS = 0.2
 
 
@@ -68,6 +71,7 @@ class UpOptions:
         security: file with the settings of that Kafka.
         port: port of the gateway.
         broker_port: port of the embedded broker.
+        listen: IPv4 address of the gateway; beyond loopback applications need the token of the folder's `tokens`.
         agreed: asked with what persons have paid and will pay, where the configuration was changed; whether to go on.
     """
 
@@ -78,6 +82,7 @@ class UpOptions:
     security: Path | None = None
     port: int = 8080
     broker_port: int = 9092
+    listen: str = HOST
     agreed: Callable[[str], bool] = lambda told: False
 
 
@@ -129,7 +134,12 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
                 await first_of(session.ready(say), session.watch(), ended.wait())
                 if not ended.is_set():
                     _write_targets(options.data / "targets", system, session)
-                    place = {"bootstrap": session.bootstrap, "port": options.port, "pid": os.getpid()}
+                    place = {
+                        "bootstrap": session.bootstrap,
+                        "host": options.listen,
+                        "port": options.port,
+                        "pid": os.getpid(),
+                    }
                     _write(running, {**place, "processes": dict(session.pids())})
                     say(f"ready after {time.monotonic() - began:.1f} s\n\n{await screen(options.data)}")
                     await first_of(session.supervise(say), ended.wait())
@@ -178,9 +188,10 @@ async def screen(data: Path) -> str:
     logs = await copy_async(connection, system.partitions, frozenset(budget.budget_topics(system)))
     spent = budget.read(logs, system)
     released = ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items()) or "none yet"
-    base = f"http://{HOST}:{found['port']}"
+    base = f"http://{HOST if found['host'] == ANY else found['host']}:{found['port']}"
     rows = {
         "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
+        **({} if is_loopback(found["host"]) else {"applications": f"with the token in {data / _TOKENS}"}),
         **({"items": f"{base}/catalogue, with the token in {data / _OPERATORS}"} if has_catalogue(system) else {}),
         "learned from": f"releases: {released}",
         "budget": " ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
@@ -208,7 +219,8 @@ def running_at(data: Path) -> Mapping[str, Any]:
 
 def is_ready(data: Path) -> bool:
     """Whether what runs on a folder answers requests."""
-    return answers(int(running_at(data)["port"]))
+    found = running_at(data)
+    return answers(found["host"], found["port"])
 
 
 def down(data: Path) -> None:
@@ -260,11 +272,6 @@ def _place(options: UpOptions, system: System) -> StreamPlace:
     # Named by what a copy of the folder has too: wherever it is put back, it meets the marks of its original.
     name = f"{system.config.deployment}-{json.loads(identity.read_text(encoding='utf-8'))}"
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    settings: dict[str, Any] = {"port": options.port}
-    if has_catalogue(system):
-        settings["operators_file"] = str(_operators(options.data))
-    if system.requests is None or system.kind == "edge":
-        settings["devices"] = {}
     return StreamPlace(
         home / "deployment",
         options.bootstrap,
@@ -274,9 +281,23 @@ def _place(options: UpOptions, system: System) -> StreamPlace:
         data=None if options.bootstrap else home / "broker",
         broker_port=options.broker_port,
         marks=(options.marks or state / "hushstream" / "marks") / name,
-        gateway=settings,
+        gateway=gateway_settings(options, system),
         logs=options.data / "logs",
     )
+
+
+def gateway_settings(options: UpOptions, system: System) -> dict[str, Any]:
+    """The settings of the gateway (`hushstream.gateway.settings`); the files of tokens that they name are made once."""
+    settings: dict[str, Any] = {"host": options.listen, "port": options.port}
+    if has_catalogue(system):
+        settings["operators_file"] = str(_token(options.data / _OPERATORS, "owner"))
+    if system.requests is None or system.kind == "edge":
+        settings["devices"] = {}
+    if not is_loopback(options.listen):
+        settings["allow_plaintext"] = True
+        if "devices" not in settings:
+            settings["tokens_file"] = str(_token(options.data / _TOKENS, "application"))
+    return settings
 
 
 def has_catalogue(system: System) -> bool:
@@ -284,29 +305,31 @@ def has_catalogue(system: System) -> bool:
     return isinstance(system.requests, ContextRules) and system.requests.catalogue is not None
 
 
-def _operators(data: Path) -> Path:
-    """The file with the token of the person who runs this; made once."""
-    path = data / _OPERATORS
+def _token(path: Path, name: str) -> Path:
+    """A file with one caller's token; made once."""
     if not path.exists():
         with open(path, "x", encoding="utf-8", opener=owner_only) as file:
-            file.write(f"owner {secrets.token_urlsafe(32)}\n")
+            file.write(f"{name} {secrets.token_urlsafe(32)}\n")
     return path
 
 
 def _write_targets(folder: Path, system: System, session: StreamSession) -> None:
+    """The targets of two Prometheus, which may run under other accounts; workers serve where the variables say."""
     for place, name in enumerate(("public", "zone")):
+        host = os.environ.get((METRICS_HOST_VARIABLE, ZONE_METRICS_HOST_VARIABLE)[place], HOST)
         targets = [
-            {"targets": [f"{HOST}:{ports[place]}"], "labels": {"deployment": system.config.deployment, "role": role}}
+            {"targets": [f"{host}:{ports[place]}"], "labels": {"deployment": system.config.deployment, "role": role}}
             for role, ports in session.metrics_ports().items()
         ]
-        _write(folder / f"{name}.yml", targets)
+        _write(folder / f"{name}.yml", targets, mode=0o644)
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: Any, mode: int = 0o600) -> None:
     """Write a file (JSON is YAML, too) so that a reader sees either none or all of it."""
     fresh = path.with_name(f"{path.name}.new")
     with open(fresh, "w", encoding="utf-8", opener=owner_only) as file:
         json.dump(value, file)
+    fresh.chmod(mode)
     fresh.replace(path)
 
 
