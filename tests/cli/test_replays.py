@@ -266,7 +266,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     [
         ({"public": True}, "public: expected the key `data` in its place"),
         ({"colour": "red"}, "unknown key colour; known: context"),
-        ({"reward": "clicked"}, "missing column clicked; the file has who, x, y, shown, liked"),
+        ({"reward": "clicked"}, "missing column clicked; it has who, x, y, shown, liked"),
         ({"arms": 2}, "column shown: expected an arm in 0..1"),
         ({"context": ["x"]}, "expected a context of entries of at least 0 that sum to 1"),
     ],

@@ -110,6 +110,8 @@ def test_a_parquet_file_holds_the_same_log(tmp_path, mapping):
     _check_content(_whole(path, mapping))
     pieces = list(stream_table(path, mapping, chunk_rows=2))
     assert [len(piece) for piece in pieces] == [2, 1]
+    half = f"SELECT * EXCLUDE shown, shown FROM '{path}'"
+    _check_content(_whole(f"duckdb:{half} WHERE place < 2 UNION ALL ({half} WHERE place > 1 ORDER BY place)", mapping))
 
 
 def test_pieces_of_any_size_join_to_the_whole(tmp_path, mapping):
@@ -172,7 +174,7 @@ def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(tmp_pat
     [
         ("", "the table has no rows"),
         (HEADER, "the table has no rows"),
-        ("place,who,at,warm,shown,liked,offered\n", "missing column wet, chance; the file has place, who"),
+        ("place,who,at,warm,shown,liked,offered\n", "missing column wet, chance; it has place, who"),
         (HEADER.replace("who", "warm") + ROWS, "missing column who"),
         (
             HEADER.replace("place", "warm").replace("who", "place,who", 1),
@@ -208,19 +210,47 @@ def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
         _whole(wrong, mapping)
 
 
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeypatch):
+@pytest.mark.parametrize(
+    ("table", "missing", "message"),
+    [
+        ("log.parquet", "pyarrow", r"needs pyarrow: install hushstream\[parquet\]"),
+        ("duckdb:SELECT 1", "duckdb", r"needs DuckDB: install hushstream\[duckdb\]"),
+    ],
+)
+def test_what_is_missing_for_a_format_is_named(table, missing, message, mapping, monkeypatch):
     original = builtins.__import__
 
-    def without_pyarrow(name, *rest, **options):
-        if name.split(".")[0] == "pyarrow":
+    def without(name, *rest, **options):
+        if name.split(".")[0] == missing:
             raise ImportError(name)
         return original(name, *rest, **options)
 
-    path = tmp_path / "log.parquet"
-    path.write_bytes(b"PAR1")
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(LogError, match=r"needs pyarrow: install hushstream\[parquet\]"):
-        _whole(path, mapping)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(LogError, match=message):
+        _whole(table, mapping)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELEC", 'Parser Error: syntax error at or near "SELEC"'),
+        ("SELECT * FROM 'none.parquet'", "IO Error: No files found that match the pattern"),
+        ("SELECT 1 AS who", "missing column .*warm"),
+        ("SET threads = 1", "missing column .*; it has Success"),
+        ("", "expected a last statement that gives rows, got none"),
+    ],
+)
+def test_a_query_that_gives_no_log_is_refused_in_the_words_of_its_database(sql, message, mapping):
+    with pytest.raises(LogError, match=message):
+        _whole(f"duckdb:{sql}", mapping)
+
+
+def test_a_value_that_a_query_cannot_convert_is_not_repeated(mapping, tmp_path):
+    """DuckDB's message quotes the cell; somebody's value belongs into no output."""
+    path = _csv(tmp_path, HEADER + ROWS)
+    with pytest.raises(LogError, match="expected rows, got ConversionException of DuckDB") as told:
+        _whole(f"duckdb:SELECT * REPLACE (CAST(who AS INTEGER) AS who) FROM '{path}'", mapping)
+    assert "ann" not in str(told.value).replace(f"'{path}'", "")
 
 
 @pytest.mark.parametrize(

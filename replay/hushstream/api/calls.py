@@ -18,7 +18,7 @@ from hushstream.engine.configuration import meanings
 from hushstream.replay.catalogue import known_worlds
 from hushstream.replay.checks import PlayOptions, nested
 from hushstream.replay.experiments import catalogue, findings
-from hushstream.replay.logged.table import Table, is_file
+from hushstream.replay.logged.table import Table, is_file, source_of
 from hushstream.replay.report.replayed import RunResult, document, table, view, write
 from hushstream.replay.result import Result
 from hushstream.replay.run import options_of, run_with, world_values
@@ -195,7 +195,7 @@ def evaluate(
     """Replay the log of another policy through the agents: what would they have earned (`hushstream evaluate`)?
 
     Args:
-        log: the path of a CSV, Parquet or JSON file, or a data frame; needs a mapping.
+        log: the path of a CSV, Parquet or JSON file, a query (`duckdb:SELECT ...`), or a data frame; needs a mapping.
         mapping: the meaning of each column: a YAML file, or its keys and values.
         deployment: a deployment.yaml, or a draft of one, that is evaluated unchanged; it declares features.
         dataset: name of a published log, instead of a log of one's own.
@@ -217,7 +217,7 @@ def evaluate(
     """
     judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
     options: dict[str, Any] = {
-        "log": Path(log) if log is not None and is_file(log) else log,
+        "log": source_of(log) if log is not None and is_file(log) else log,
         "mapping": Path(mapping) if isinstance(mapping, str) else mapping,
         "deployment": path(deployment),
         "dataset": dataset,

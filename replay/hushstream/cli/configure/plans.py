@@ -6,12 +6,12 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
-from hushstream.cli.options import AsJson, config_file, print_json, print_text
+from hushstream.cli.options import AsJson, config_file, log_source, print_json, print_text
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.amounts import count_text
@@ -20,6 +20,7 @@ from hushstream.systems.catalogue import kind_of
 
 if TYPE_CHECKING:
     from hushstream.replay.logged.drafts.deployment import Shop
+    from hushstream.replay.logged.table import Source
 
 Number = TypeVar("Number", int, float)
 
@@ -35,8 +36,13 @@ def init(
         "shop.yaml"
     ),
     log: Annotated[
-        Path | None,
-        typer.Option("--from", help="Draft it from this log (CSV, Parquet or JSON lines), beside a mapping for it."),
+        Any | None,
+        typer.Option(
+            "--from",
+            parser=log_source,
+            metavar="FILE|duckdb:SQL",
+            help="Draft it from this log (CSV, Parquet, JSON lines or a query), beside a mapping for it.",
+        ),
     ] = None,
     mapping: Annotated[Path | None, typer.Option(help="Where the mapping goes (default: NAME.map.yaml).")] = None,
     public: Annotated[
@@ -101,7 +107,7 @@ def init(
     _say_next(config, log, next(iter(written)), shop)
 
 
-def _say_next(config: Path, log: Path | None, mapping: Path, shop: Shop) -> None:
+def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop) -> None:
     settings = f"{count_text(shop.windows, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
     typer.echo(f"{config}: {shop.users:,} users in its life, {settings}, {groups}. Read it through; then:")

@@ -13,6 +13,7 @@ from hushstream.cli.options import (
     SecurityFile,
     assignments,
     config_file,
+    log_source,
     require_folder,
     show,
     steps_on_a_bar,
@@ -34,7 +35,12 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    log: Annotated[Path | None, typer.Option(help="A log as CSV, Parquet or JSON; needs --mapping.")] = None,
+    log: Annotated[
+        Any | None,
+        typer.Option(
+            parser=log_source, metavar="FILE|duckdb:SQL", help="A log (CSV, Parquet, JSON, a query); needs --mapping."
+        ),
+    ] = None,
     mapping: Annotated[Path | None, typer.Option(help="YAML file: the meaning of each column of the log.")] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Evaluate this deployment.yaml, which may be a draft; declares features.")
@@ -67,8 +73,9 @@ def evaluate(
 ) -> None:
     """Replay another policy's log: what would have been earned?
 
-    A log of your own is a CSV, Parquet or JSON file with one decision a row, a mapping that says what its columns mean,
-    and a deployment that declares what is known of a visit: `init --from LOG` drafts both. Keys of the mapping:
+    A log of your own is a CSV, Parquet or JSON file, or a query of DuckDB, with one decision a row, a mapping that says
+    what its columns mean, and a deployment that declares what is known of a visit: `init --from LOG` drafts both. Keys
+    of the mapping:
 
     * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
     * user, timestamp: columns; timestamp_unit: iso, s or ms

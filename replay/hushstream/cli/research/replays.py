@@ -15,6 +15,7 @@ from hushstream.cli.options import (
     OwnKafka,
     SecurityFile,
     assignments,
+    log_source,
     require_folder,
     show,
     steps_on_a_bar,
@@ -237,7 +238,10 @@ def datasets_fetch(
 
 @datasets_app.command(name="inspect")
 def datasets_inspect(
-    name: Annotated[str, typer.Argument(help="Name of a dataset, or a CSV, Parquet or JSON file of your own.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of a dataset, or a file (CSV, Parquet, JSON) or a query (duckdb:SQL) of your own."),
+    ],
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
@@ -249,8 +253,9 @@ def datasets_inspect(
     from hushstream.replay.datasets.store import inspect
     from hushstream.replay.logged.drafts.features import draft_features
 
-    if Path(name).suffix:
-        drafted = draft_features(Path(name))
+    source = log_source(name)
+    if source.suffix:
+        drafted = draft_features(source)
         show(drafted.as_json(), json, drafted.text().removesuffix("\n"))
         return
     summary = dict(inspect(name, data_dir))

@@ -1,7 +1,8 @@
 """Reads users' own logs: CSV and Parquet tables with a mapping file, in pieces; it checks every value.
 
 The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow; ``.jsonl``, ``.ndjson`` and
-``.json`` are JSON (`hushstream.replay.logged.table`). Any other suffix is CSV in UTF-8 or, with its byte-order
+``.json`` are JSON. ``duckdb:`` and SQL are a query of DuckDB, which reads folders of Parquet and databases where they
+are. Any other suffix is CSV in UTF-8 or, with its byte-order
 mark, UTF-16; a first line ``sep=;``, as Excel writes it, names the delimiter. An error names the row and the column,
 never the value. Rows without an item are left out and counted: nothing was shown there.
 
@@ -144,20 +145,54 @@ def _flat(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield before + key, entry
 
 
+QUERY = "duckdb:"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A table that DuckDB reads, in the order of the query.
+
+    Attributes:
+        sql: one or more statements, of which the last one gives rows.
+    """
+
+    sql: str
+
+    suffix = QUERY
+
+    def __str__(self) -> str:
+        return QUERY + self.sql
+
+    @property
+    def name(self) -> str:
+        """One line of text."""
+        return " ".join(str(self).split())
+
+
+Source: TypeAlias = Path | Query
+"""Where a table is that is not in memory."""
 Table: TypeAlias = Any
-"""The path of a file, or a data frame."""
+"""The path of a file, a query (`Query`, or its text), or a data frame."""
+
+
+def source_of(text: str | Source) -> Source:
+    """The query or the file that a text names."""
+    if isinstance(text, str):
+        return Query(text.removeprefix(QUERY)) if text.startswith(QUERY) else Path(text)
+    return text
+
 
 FRAME = "data frame"
 """The name of a data frame in reports and errors."""
 
 
 def is_file(table: Table) -> bool:
-    """Whether a table is a path; otherwise it is a data frame.
+    """Whether a table is a path or a query; otherwise it is a data frame.
 
     Raises:
         LogError: it is neither.
     """
-    if isinstance(table, str | Path):
+    if isinstance(table, str | Path | Query):
         return True
     import narwhals as frames
 
@@ -247,7 +282,7 @@ def require_histograms(log: LoggedDataset) -> None:
         )
 
 
-PARQUET_SUFFIXES = (".parquet", ".pq")
+ARROW_SUFFIXES = (".parquet", ".pq", QUERY)
 _CHUNK_ROWS = 65536
 
 
@@ -301,16 +336,16 @@ def stream_table(
             yield replace(_checked(name, mapping, shown), left_out=left_out)
 
 
-def columns_in(path: Path, delimiter: str = ",") -> list[str]:
-    """The names of the columns of a CSV, Parquet or JSON file.
+def columns_in(path: Source, delimiter: str = ",") -> list[str]:
+    """The names of the columns of a CSV, Parquet or JSON file, or of a query.
 
     Raises:
         LogError: there is no such file, or its content is not in its format.
     """
+    if not isinstance(path, Path) or path.suffix.lower() in ARROW_SUFFIXES:
+        with _arrow_rows(path) as rows:
+            return list(_leaves(path, rows.schema_arrow))
     _require_file(path)
-    if path.suffix.lower() in PARQUET_SUFFIXES:
-        with _parquet_file(path) as file:
-            return list(_leaves(path, file.schema_arrow))
     if path.suffix.lower() in JSON_SUFFIXES:
         return json_columns(path)
     try:
@@ -421,10 +456,11 @@ def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_RO
 def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     if not is_file(table):
         return _read_frame(table, mapping, chunk_rows)
-    path = Path(table)
+    path = source_of(table)
+    if not isinstance(path, Path) or path.suffix.lower() in ARROW_SUFFIXES:
+        return _read_arrow(path, mapping, chunk_rows)
     _require_file(path)
-    suffix = path.suffix.lower()
-    read = _read_parquet if suffix in PARQUET_SUFFIXES else _read_json if suffix in JSON_SUFFIXES else _read_csv
+    read = _read_json if path.suffix.lower() in JSON_SUFFIXES else _read_csv
     return read(path, mapping, chunk_rows)
 
 
@@ -580,12 +616,12 @@ def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Seque
     return {name: [row[place] for row in rows] for name, place in places.items()}
 
 
-def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
+def _places(path: Source | str, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
     missing = [column for column in mapping.columns if column not in header]
     if missing:
         # A first line without any of the columns may be a row: its cells are values of somebody.
-        none = len(missing) == len(mapping.columns)
-        there = "is the first line a header?" if none else f"the file has {', '.join(map(str, header))}"
+        none = len(missing) == len(mapping.columns) and not isinstance(path, Query)
+        there = "is the first line a header?" if none else f"it has {', '.join(map(str, header))}"
         raise LogError(f"{path}: missing column {', '.join(missing)}; {there}")
     twice = [column for column in mapping.columns if list(header).count(column) > 1]
     if twice:
@@ -593,20 +629,64 @@ def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> d
     return {column: list(header).index(column) for column in mapping.columns}
 
 
-def _parquet_file(path: Path) -> Any:
+def _arrow_rows(path: Source) -> Any:
+    """Open a table with typed columns: it has `schema_arrow` and `iter_batches`, as pyarrow's files have."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise LogError(f"{path}: reading Parquet needs pyarrow: install hushstream[parquet]") from error
+    if isinstance(path, Query):
+        return _QueryRows(path)
+    _require_file(path)
     try:
         return pyarrow.parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
         raise LogError(f"{path}: expected a Parquet file, got something else") from error
 
 
-def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
-    with _parquet_file(path) as file:
+class _QueryRows:
+    """The rows of a query as pyarrow gives those of a file."""
+
+    def __init__(self, query: Query) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise LogError(f"{query}: a query needs DuckDB: install hushstream[duckdb]") from error
+        self._query = query
+        with self._told():
+            self._relation = duckdb.connect().sql(query.sql)
+            if self._relation is None:
+                raise LogError(f"{query}: expected a last statement that gives rows, got none")
+            self.schema_arrow = self._relation.limit(0).to_arrow_table().schema
+
+    def __enter__(self) -> _QueryRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._relation.close()
+
+    def iter_batches(self, batch_size: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches of at most so many rows of the columns."""
+        quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
+        with self._told():
+            yield from self._relation.select(", ".join(quoted)).to_arrow_reader(batch_size)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what is wrong with the query; of what is wrong with a value only its kind, as the text repeats it."""
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.ProgrammingError, duckdb.IOException) as error:
+            raise LogError(f"{self._query}: {str(error).partition(chr(10))[0]}") from None
+        except duckdb.Error as error:
+            raise LogError(f"{self._query}: expected rows, got {type(error).__name__} of DuckDB") from None
+
+
+def _read_arrow(path: Source, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+    with _arrow_rows(path) as file:
         leaves = _leaves(path, file.schema_arrow)
         _places(path, list(leaves), mapping)
         first_row, wanted = 0, list(dict.fromkeys(leaves[name][0] for name in mapping.columns))
@@ -621,7 +701,7 @@ def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterato
             first_row += batch.num_rows
 
 
-def _leaves(path: Path, schema: Any) -> dict[str, tuple[str, ...]]:
+def _leaves(path: Source, schema: Any) -> dict[str, tuple[str, ...]]:
     """The columns of a Parquet file with their paths: a struct is flattened as an object of JSON is.
 
     Raises:
@@ -661,7 +741,7 @@ def _text_of(content: bytes) -> str:
     return text if text.isprintable() else content.hex()
 
 
-def _values(path: Path, name: str, column: Any) -> list[Any]:
+def _values(path: Source, name: str, column: Any) -> list[Any]:
     """Python values of a column: times to the microsecond, bytes as texts.
 
     Raises:

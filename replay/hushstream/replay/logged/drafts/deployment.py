@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -26,7 +25,7 @@ from hushstream.privacy.amounts import count_text
 from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.table import columns_in, read_chunks
+from hushstream.replay.logged.table import Source, columns_in, read_chunks
 from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
@@ -245,11 +244,11 @@ def _feature(text: str, said: str) -> dict[str, Any]:
     return tags if separator == "|" else {"kind": "category", "vocabulary": words}
 
 
-def shop_of_log(path: Path, name: str, visits: int | None = None) -> Shop:
-    """What a CSV, Parquet or JSON log shows; its owner has to read the draft and confirm each mark.
+def shop_of_log(path: Source, name: str, visits: int | None = None) -> Shop:
+    """What a CSV, Parquet or JSON log or a query shows; its owner has to read the draft and confirm each mark.
 
     Args:
-        path: path of the log.
+        path: path of the log, or a query.
         name: name of the deployment.
         visits: visits a month that are expected; None: the users of the log are all.
 
@@ -279,7 +278,7 @@ class _Size(NamedTuple):
     items: int | list[str]
 
 
-def _size_of(path: Path) -> _Size:
+def _size_of(path: Source) -> _Size:
     delimiter = delimiter_of(path)
     user, arm = (first_of(columns_in(path, delimiter), MEANT[key]) for key in ("user", "arm"))
     if arm is None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hushstream.features.checks import FROM_ROWS, LONGEST_TEXT, without_marks
@@ -32,7 +31,7 @@ from hushstream.replay.logged.drafts.mapping import (
     numbers_in,
 )
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.table import columns_in, once, read_chunks
+from hushstream.replay.logged.table import Source, columns_in, once, read_chunks
 from hushstream.replay.logged.values import (
     READERS,
     TAG_SEPARATORS,
@@ -154,8 +153,8 @@ class FeatureDraft:
         yield from self.of_features()
 
 
-def draft_features(path: Path) -> FeatureDraft:
-    """Draft a declaration of features for a CSV, Parquet or JSON table.
+def draft_features(path: Source) -> FeatureDraft:
+    """Draft a declaration of features for a CSV, Parquet or JSON table or a query.
 
     The kinds are found from its first 20,000 rows; the shares are computed over all rows.
 
@@ -198,7 +197,7 @@ def _rewards(values: Sequence[Any]) -> list[float]:
     return numbers_in([value if truth is None else truth for value, truth in zip(values, truths, strict=True)])
 
 
-def _shares(schema: FeatureSchema, path: Path, wanted: Columns) -> tuple[dict[str, ColumnShares], float]:
+def _shares(schema: FeatureSchema, path: Source, wanted: Columns) -> tuple[dict[str, ColumnShares], float]:
     read = {name: partial(_read, READERS[one.kind]) for name, one in schema.features.items()}
     counts, rows, clipped = {name: Counter[Outcome]() for name in read}, 0, 0
     for chunk in read_chunks(path, wanted):

@@ -19,10 +19,11 @@ import yaml
 
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import (
+    ARROW_SUFFIXES,
     JSON_SUFFIXES,
     NOT_UTF8,
-    PARQUET_SUFFIXES,
     RawChunk,
+    Source,
     columns_in,
     delimiter_line,
     once,
@@ -81,8 +82,8 @@ class Columns:
     delimiter: str = ","
 
 
-def draft_mapping(path: Path) -> str:
-    """Draft a mapping file for a CSV, Parquet or JSON log; its owner has to read and correct it before it is used.
+def draft_mapping(path: Source) -> str:
+    """Draft a mapping for a CSV, Parquet or JSON log or a query; its owner has to read and correct it before its use.
 
     It names no context: the deployment declares the features (`hushstream.replay.logged.drafts.deployment`).
 
@@ -100,13 +101,13 @@ def draft_mapping(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _all_of(path: Path, column: Columns) -> list[str]:
+def _all_of(path: Source, column: Columns) -> list[str]:
     """The different values of a column in the whole file: of a log in the order of time, new items come last."""
     (name,) = column.columns
     return list({id_of(value) for chunk in read_chunks(path, column) for value in chunk.columns[name]})
 
 
-def _require_readable(path: Path, chunk: RawChunk, meant: Mapping[str, str | None]) -> None:
+def _require_readable(path: Source, chunk: RawChunk, meant: Mapping[str, str | None]) -> None:
     """Refuse what `hushstream evaluate` would refuse in the columns that the draft names.
 
     Raises:
@@ -166,14 +167,14 @@ def is_iso(text: str) -> bool:
     return True
 
 
-def delimiter_of(path: Path) -> str:
-    """The delimiter of a CSV file, from its first lines; a comma for a file of another format.
+def delimiter_of(path: Source) -> str:
+    """The delimiter of a CSV file, from its first lines; a comma for another source.
 
     Raises:
         LogError: it cannot be read.
     """
     try:
-        if path.suffix.lower() in (*PARQUET_SUFFIXES, *JSON_SUFFIXES):
+        if not isinstance(path, Path) or path.suffix.lower() in (*ARROW_SUFFIXES, *JSON_SUFFIXES):
             return ","
         with opened(path) as stream:
             head = "".join(islice(stream, 5))
@@ -191,7 +192,7 @@ def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
     return next((plain[name] for name in among if name in plain), None)
 
 
-def _head(path: Path, delimiter: str) -> Iterator[str]:
+def _head(path: Source, delimiter: str) -> Iterator[str]:
     yield f"# The meaning of the columns of {path.name}; drafted from its first rows, so check each line."
     yield "data: internal          # or public, if everybody may see exact figures on it; internal marks every output"
     if delimiter != ",":
