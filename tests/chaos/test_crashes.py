@@ -472,11 +472,16 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
     assert {record["debit"]["epsilon_micro"] for record in followed[1:]} == {0}
 
 
+@pytest.fixture
+def frozen_gossip(record_logs: Any, tmp_path: Path) -> Any:
+    return record_logs.freeze_gossip(tmp_path)
+
+
 async def test_killed_at_each_step_nodes_of_the_published_form_go_on_with_what_was_sent(
-    bench: Any, record_logs: Any, real_roles: Any, harness: Any, tmp_path: Path
+    bench: Any, frozen_gossip: Any, record_logs: Any, real_roles: Any, harness: Any
 ) -> None:
     """What neighbours send is input and output, so runs differ; each answers, sends and journals everything once."""
-    frozen = record_logs.freeze_gossip(tmp_path)
+    frozen = frozen_gossip
     homes, rounds = record_logs.DOMAINS, record_logs.ROUNDS
     arguments = {"name": "node", "folder": str(frozen.folder), "seed": KEY_SEED}
     inputs = {place: log for place, log in frozen.logs.items() if place[0] == "records"}
