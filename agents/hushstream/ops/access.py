@@ -61,7 +61,6 @@ from hushstream.engine.declare.declaration import (
     topic_of,
     writers,
 )
-from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
 from hushstream.ops.connection import BrokerRefused, Connection, client_errors, guard_code
 from hushstream.schemas.errors import HushstreamError
@@ -108,15 +107,14 @@ def rights_of(duty: str, system: System) -> Rights:
 def _gateway(duty: str, system: System) -> Rights:
     """What the client of a gateway's party does, and what it shows of releases.
 
-    It changes the catalogue only where requests may name new items.
+    It changes the catalogue, too: by requests that may name new items, and by its page and `POST /v1/catalogue`, which
+    ask for an operator's token.
     """
-    party, rules = duty.partition(".")[2], system.requests
+    party = duty.partition(".")[2]
     talked = conversation_of(system, party)
-    named = rules.catalogues.get(party, rules.catalogue) if isinstance(rules, ContextRules) else None
-    adds = named is not None and named.from_requests
     found = {topic: _declared(topic, of_party(CLIENT, party), system) for topic in system.topics}
     asks = {
-        topic.name: frozenset(held - ({"Write"} if topic.client == "changes" and not adds else set()))
+        topic.name: held
         for topic, held in found.items()
         if held and (topic.client == "changes" or topic.name in {talked.requests, talked.answers, *talked.feedback})
     }

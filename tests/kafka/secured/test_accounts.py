@@ -51,6 +51,7 @@ DEVICES = {
 }
 PATIENCE_SECONDS = 90.0
 OWNER = "owner-" + "t" * 32
+OF_THE_OWNER = ("/v1/overview", "/v1/catalogue")
 
 
 class Place:
@@ -93,7 +94,7 @@ class Place:
 
     def call(self, path: str, body: bytes | None = None, kind: str = "application/json") -> tuple[int, bytes]:
         """What the gateway answers; 0 while it does not listen."""
-        owners = {"Authorization": f"Bearer {OWNER}"} if path == "/v1/overview" else {}
+        owners = {"Authorization": f"Bearer {OWNER}"} if path in OF_THE_OWNER else {}
         said = {"Content-Type": kind, **owners}
         asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body, said)
         try:
@@ -152,6 +153,8 @@ def test_a_gateway_decides_among_items_by_name_under_its_own_account(place: Plac
     assert place.call("/readyz")[0] == 200
     assert [one["item"] for one in json.loads(place.call("/v1/items")[1])["items"]] == ["boots", "tent"]
     assert place.call("/v1/overview")[0] == 200, "what was released and paid is read under that account, too"
+    added = place.call("/v1/catalogue", json.dumps({"items": [{"item": "mug"}]}).encode())
+    assert (added[0], json.loads(added[1])["added"]) == (200, 1), "the owner's page writes under that account"
 
 
 @pytest.mark.parametrize("place", [(DEVICES, "devices")], indirect=True)
