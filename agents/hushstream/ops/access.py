@@ -114,7 +114,7 @@ def _gateway(duty: str, system: System) -> Rights:
     talked = conversation_of(system, party)
     found = {topic: _declared(topic, of_party(CLIENT, party), system) for topic in system.topics}
     asks = {
-        topic.name: held
+        topic.name: frozenset(held)
         for topic, held in found.items()
         if held and (topic.client == "changes" or topic.name in {talked.requests, talked.answers, *talked.feedback})
     }
