@@ -329,10 +329,12 @@ def test_the_quota_counts_before_a_slot_is_due_while_it_waits_and_when_it_has_le
     due_ms = device.next_ms()
     assert due_ms is not None
     assert learned("due", 2, devices.NOW_MS) == 2
+    device = Device.load(limited, device.dump(), random.Random(1).randbytes)
     (slot,) = device.outgoing(due_ms)
     device.handed_in(slot.report_id)
     assert due_ms // limited.quota_period_ms == devices.NOW_MS // limited.quota_period_ms
     assert learned("sent", 4, due_ms) == 2
+    assert learned("next", 40, due_ms + limited.quota_period_ms) == limited.contexts_per_period
 
 
 def test_every_slot_and_every_seal_of_it_has_a_key_of_its_own(devices, agreement):
