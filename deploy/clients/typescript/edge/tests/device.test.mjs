@@ -414,15 +414,20 @@ test("a clock that is set back gives no new quota, and another agreement begins 
 
 test("the quota counts before a slot is due, while it waits, and when it has left", async () => {
   const { clock, open } = await placed({ agreement: { terms: { contexts_per_period: 16 } } });
+  const first = await open();
+  await live(first, 12, { name: "before" });
+  assert.equal(first.status.due, 1);
+  await live(first, 2, { name: "due" });
+  assert.equal(first.status.decided, 14);
+  await first.flush();
   const device = await open();
-  await live(device, 12, { name: "before" });
-  assert.equal(device.status.due, 1);
-  await live(device, 2, { name: "due" });
-  assert.equal(device.status.decided, 14);
   clock.now = (await device.sync()).nextMs;
   assert.equal((await device.sync()).handedIn, 1);
   await live(device, 4, { name: "sent" });
   assert.equal(device.status.decided, 16);
+  clock.now += 1440 * MINUTE;
+  await live(device, 40, { name: "next" });
+  assert.equal(device.status.decided, 32);
 });
 
 test("every slot, and every seal of it, has a key of its own", async () => {
