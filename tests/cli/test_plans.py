@@ -122,6 +122,20 @@ def test_a_plan_that_expects_less_than_the_best_single_item_brings_says_so(cli, 
     assert said in found["verdict"]
 
 
+@pytest.mark.parametrize(("window", "late"), [(1000, False), (15_000, True)])
+def test_a_plan_says_under_which_effects_it_will_help_and_whether_its_users_begin_with_a_model(
+    cli, written, window, late
+):
+    """The word was unconditional, and "better from day 45" was said of users of whom the last had come on day 30."""
+    text = SHOP.replace("window_units: 5000", f"window_units: {window}")
+    found = cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json
+    assert found["verdict"].startswith("It will beat own learning if effects are in the range assumed; after a year")
+    first = found["first_day_better"]["expected"]
+    assert (first > 30) == late
+    said = f"None of these users begins with it: the last comes on day 30, before day {first}."
+    assert (said in found["verdict"]) == late
+
+
 def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_and_exits_2(cli, written):
     noisy = written(SHOP + "privacy: {epsilon: 0.0001}\n")
     found = cli("config", "check", noisy)

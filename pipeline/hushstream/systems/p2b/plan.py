@@ -222,7 +222,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
     days = _days(ahead)
     beats, verdict = _verdict(ahead, days, ends[MIDDLE])
     if beats is not False:
-        verdict = f"{verdict} {_against_single(ends)}"
+        verdict = f"{verdict} {_against_single(ends)}{_late(ahead, days[MIDDLE])}"
     return Plan(
         system=config.system,
         measure="reward a visit of a new user",
@@ -408,7 +408,15 @@ def _verdict(
     kept = f"after a year it keeps {share:.2f} of the non-private gain"
     if days[2] is None:
         return None, f"It may or may not beat own learning: that depends on how large effects are. Expected: {kept}."
-    return True, f"It will beat own learning; {kept}."
+    effects = "measured" if ahead.ends is MEASURED_ENDS else "assumed"
+    return True, f"It will beat own learning if effects are in the range {effects}; {kept}."
+
+
+def _late(ahead: Forecaster, first: int | None) -> str:
+    """That all stated users have come before a model is better, if so, as a sentence that follows another one."""
+    if first is None or first <= ahead.audience.days:
+        return ""
+    return f" None of these users begins with it: the last comes on day {ahead.audience.days:g}, before day {first}."
 
 
 def _point(ahead: Forecaster, day: int) -> Point:
