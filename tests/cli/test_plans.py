@@ -136,6 +136,14 @@ def test_a_plan_says_under_which_effects_it_will_help_and_whether_its_users_begi
     assert (said in found["verdict"]) == late
 
 
+def test_a_plan_of_ratings_says_which_scatter_its_rmse_rests_on(cli, written):
+    """The range of the RMSE is .001 wide where the scatter alone, which was assumed unsaid, makes .187 of it."""
+    found = cli("plan", written(FILMS), "--users", 20_000, "--visits-per-user", 50, "--json").json
+    assert found["values"]["without privacy"]["middle"] > 0.187
+    assert "ratings scatter around user and item by 0.187" in found["assumed"][0]
+    assert "the range is of item offsets alone" in found["assumed"][0]
+
+
 def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_and_exits_2(cli, written):
     noisy = written(SHOP + "privacy: {epsilon: 0.0001}\n")
     found = cli("config", "check", noisy)

@@ -252,8 +252,10 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         lives=lives_of(lambda day: min(1, audience.of_one(day)), lambda _: lifetime_guarantee(config).life_prices),
         sizes=_sizes(config),
         assumed=(
-            f"item offsets differ by {ITEM_SPREAD:g}, as rated, and popularity falls as 1/(rank + 10), as in FilmTrust "
-            "and MovieLens; the range is from 1.5 times less to 1.5 times more",
+            f"item offsets differ by {ITEM_SPREAD:g}, as rated, ratings scatter around user and item by "
+            f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens; the range is of "
+            "item offsets alone, from 1.5 times less to 1.5 times more: where ratings scatter otherwise, RMSEs are "
+            "outside it",
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
             "their rounds end on the day that is asked about (an operator ends them)",
