@@ -600,6 +600,19 @@ def test_where_an_application_chooses_well_by_visit_the_figure_is_off_as_the_pag
     assert "says 0 within .003" in page
 
 
+def test_decisions_more_of_a_small_shop_are_enough_and_nine_tenths_are_not():
+    """Where noise is most of the width, it asked for four times as many, as if noise fell with their root."""
+    sums = np.array([1600, 14_400, 180, 1_820, 160, 1_840], dtype=float)
+
+    def over(times):
+        return lift_of([(np.round(sums * times), 4_095.0, 1)], 4).over(Group.BASELINE)
+
+    first = over(1)
+    assert 0.8 * first.ci95 < first.noise95 < first.ci95
+    times = 1 + first.decisions_more / (sums[:2].sum() + sums[4:].sum())
+    assert over(1.02 * times).decisions_more == 0 < over(0.9 * times).decisions_more
+
+
 def test_it_says_how_many_decisions_more_it_takes_and_these_are_enough():
     sums, _ = world(3, 150, SOME)
     found = answers_of([(sums.ravel().astype(np.int64), 0.01, 1)], 1)

@@ -379,8 +379,8 @@ class Lift:
         if model is None or other is None:
             return None
         value, half = model.rate - other.rate, math.hypot(model.ci95, other.ci95)
-        both = self.counted[Group.MODEL] + self.counted[control]
-        return Difference(value, half, math.hypot(model.noise95, other.noise95), decisions_more(both, value, half))
+        both, noise = self.counted[Group.MODEL] + self.counted[control], math.hypot(model.noise95, other.noise95)
+        return Difference(value, half, noise, decisions_more(both, value, half, noise))
 
     def more(self, group: Group) -> int:
         """How many decisions a group lacks to be distinguished from the noise: needed less counted."""
@@ -474,15 +474,17 @@ def smoothed(rates: _Rates, counts: _Rates, decisions_per_user: int) -> _Rates:
     return found
 
 
-def decisions_more(counted: float, difference: float, half_width: float) -> int | None:
+def decisions_more(counted: float, difference: float, half_width: float, noise: float = 0.0) -> int | None:
     """How many decisions beyond ``counted`` are needed until an interval excludes 0, if its difference stays.
 
-    The half-width is assumed to fall with the root of their number. The part of the noise falls faster, so fewer may be
-    enough. None if the difference is 0: no number of decisions shows it.
+    The part ``noise`` of the half-width falls with their number, the rest with its root (`users_needed`). None if the
+    difference is 0: no number of decisions shows it.
     """
     if not difference:
         return None
-    return max(0, math.ceil(counted * (half_width / difference) ** 2 - counted))
+    drawn, wanted = half_width**2 - noise**2, difference**2
+    times = (drawn + math.sqrt(drawn**2 + 4 * wanted * noise**2)) / (2 * wanted)
+    return max(0, math.ceil(counted * times - counted))
 
 
 @dataclass(frozen=True, slots=True)
