@@ -71,8 +71,8 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
 
 
 WORLDS = (
-    "known: colin, criteo, filmtrust, lastfm, mediamill, ml-100k, ml-clicks, ml-ratings, ml-vendors, own-ratings, "
-    "own-records, own-vendors, shop, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
+    "known: catalogue, colin, criteo, filmtrust, lastfm, mediamill, ml-100k, ml-clicks, ml-ratings, ml-vendors, "
+    "own-ratings, own-records, own-vendors, shop, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
 )
 
 
@@ -322,6 +322,7 @@ def test_a_file_of_ones_own_is_inspected_whatever_it_is_called(cli, refused, tmp
 def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_name(cli):
     played = {item["name"]: item["played_by"] for item in cli("datasets", "list", "--json").json}
     assert played == {
+        "catalogue": ["replay p2b"],
         "colin": ["replay colin"],
         "criteo": ["replay p2b"],
         "filmtrust": ["replay bgt"],

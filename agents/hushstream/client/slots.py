@@ -30,7 +30,8 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.edge.agent import ROUNDS_TOPIC, Received, Sent
+from hushstream.systems.bgt.edge.agent import Sent
+from hushstream.systems.bgt.edge.received import ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.records import BadSlots, BgtError, Float64, Model, Round, signed_round
 from hushstream.systems.bgt.shuffler import Inadmissible, admit
 

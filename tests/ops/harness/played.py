@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from frozen_logs import FrozenLogs
 from modules import module_at
 
 from hushstream.agents.kafka.administration import journal_name
@@ -151,7 +152,7 @@ def play(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
     """A played deployment; nothing bad is put into its inputs afterwards."""
     module, arguments = SYSTEMS[name]
     made = harness(module)
-    monkeypatch.setattr(made, "_spoil", lambda *_: None, raising=False)
+    monkeypatch.setattr(FrozenLogs, "spoil", lambda *_: None)
     frozen = made.freeze(folder / "deployment", *arguments)
     system: System = frozen.system
     parts = {

@@ -31,7 +31,8 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.rows import id_fault
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.artefacts import BgtSystem
-from hushstream.systems.bgt.edge.agent import RECEIVED, ROUNDS_TOPIC, RatingAgent, Received, Sent
+from hushstream.systems.bgt.edge.agent import RatingAgent, Sent
+from hushstream.systems.bgt.edge.received import RECEIVED, ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.records import (
     MAX_PREDICTED,
     ROUNDS,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,8 +278,7 @@ class TrialLearner:
             context = {"event_id": event, "user": "ann", "line": "one", "context": point}
             role.put(self.topics["contexts"], "Context", context)
         role.work()
-        learner = role.machine
-        assert isinstance(learner, PdapLearnerMachine)
+        learner = cast(PdapLearnerMachine, role.machine)
         for event in events:
             decided = learner.past.get(event)
             assert decided is not None
