@@ -613,6 +613,21 @@ def test_decisions_more_of_a_small_shop_are_enough_and_nine_tenths_are_not():
     assert over(1.02 * times).decisions_more == 0 < over(0.9 * times).decisions_more
 
 
+def test_decisions_more_of_answers_count_the_noise_that_is_told_beside_them():
+    """The noise is 98 % of the width here; as if it fell with their root, six times as many were asked for."""
+    sums = np.array([[1400, 2600, 1200, 2800], [1360, 2640, 1180, 2820]], dtype=float)
+
+    def answered(times):
+        return answers_of([((sums * times).round().astype(np.int64).ravel(), 1e5, 1)], 1)
+
+    first = answered(1)
+    low, high = first.interval
+    assert 0.95 < 2 * first.noise95 / (high - low) < 1
+    times = 1 + first.decisions_more / sums.sum()
+    assert answered(1.05 * times).certain
+    assert not answered(0.9 * times).certain
+
+
 def test_it_says_how_many_decisions_more_it_takes_and_these_are_enough():
     sums, _ = world(3, 150, SOME)
     found = answers_of([(sums.ravel().astype(np.int64), 0.01, 1)], 1)

@@ -499,6 +499,7 @@ class AnswersLift:
         lift: the estimate, in which unseen items earn as much as what was shown; None if too few answers were shown to
             distinguish it from the noise.
         interval: the 95 % interval of the lift; None if there is no lift.
+        noise95: half-width that the noise alone gives; None if there is no lift.
     """
 
     decisions: float
@@ -507,6 +508,7 @@ class AnswersLift:
     unseen: float
     lift: float | None
     interval: tuple[float, float] | None
+    noise95: float | None
 
     @property
     def certain(self) -> bool:
@@ -519,13 +521,13 @@ class AnswersLift:
 
         None if that is unknown, or if no number of decisions is enough.
         """
-        if self.lift is None or self.interval is None:
+        if self.lift is None or self.interval is None or self.noise95 is None:
             return None
         # Unseen items stay unseen, however many decisions come.
         unseen = self.unseen * (self.earned if self.lift > 0 else 1.0 - self.earned)
         reach = self.lift - self.interval[0] if self.lift > 0 else self.interval[1] - self.lift
         seen = max(0.0, abs(self.lift) - unseen)
-        return decisions_more(self.decisions, seen, reach - unseen)
+        return decisions_more(self.decisions, seen, reach - unseen, self.noise95)
 
 
 def answers_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> AnswersLift:
@@ -546,7 +548,7 @@ def answers_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Answer
     earned = min(1.0, max(0.0, float(total[:, ::2].sum()) / max(1.0, decisions)))
     seen = agreed > max(1.0, 3 * math.sqrt(2 * variance))
     if decisions <= max(1.0, 3 * math.sqrt(total.size * variance)) or not seen.any():
-        return AnswersLift(decisions, float(agreed.sum()), earned, 1.0, None, None)
+        return AnswersLift(decisions, float(agreed.sum()), earned, 1.0, None, None, None)
     shares, shown = answered / decisions, np.where(seen, agreed, 1.0)
     rates = np.where(seen, total[:, 0] / shown, earned)
     unseen = min(1.0, max(0.0, 1.0 - float(shares[seen].sum())))
@@ -558,10 +560,11 @@ def answers_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Answer
     slopes = np.repeat(((rates - value) / decisions)[:, None], 2 * SUMS, axis=1)
     slopes[:, :2] += np.where(seen, shares / shown, 0.0)[:, None] * np.stack([1 - rates, -rates], axis=1)
     slopes -= np.array([1 - earned, -earned, 1 - earned, -earned]) / decisions
-    half = NORMAL_95 * math.sqrt(decisions_per_user * sampling + variance * float((slopes**2).sum()))
+    noise = NORMAL_95 * math.sqrt(variance * float((slopes**2).sum()))
+    half = math.hypot(NORMAL_95 * math.sqrt(decisions_per_user * sampling), noise)
     lift = value - earned
     interval = (lift - half - unseen * earned, lift + half + unseen * (1.0 - earned))
-    return AnswersLift(decisions, float(agreed.sum()), earned, unseen, lift, interval)
+    return AnswersLift(decisions, float(agreed.sum()), earned, unseen, lift, interval, noise)
 
 
 # How many users it takes, before any is counted.

@@ -294,7 +294,7 @@ def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[st
         smallest, users = smallest_effect(config, group, audience.users, rate), users_needed(config, group, tenth, rate)
         yield (
             f"`hushstream lift` tells the shared private model from {SHOWN[group]} with a chance of 80 % where rewards "
-            f"a decision differ by {smallest:.2g} ({audience.users:,} users who begin with a model, {most} decisions "
+            f"a decision differ by {smallest:.2g} (if {audience.users:,} users begin with a model, {most} decisions "
             f"of each, rate {rate:.2%}); a difference of {tenth:.2g} takes {users:,} users ({users * most:,} "
             f"decisions, some {users / audience.users * audience.days:,.0f} days at this pace)"
         )

@@ -214,12 +214,12 @@ def _answers_lines(found: AnswersLift) -> Iterator[str]:
         f"About {max(0.0, found.decisions):.0f} decisions in the shadow; in {max(0.0, found.agreed):.0f} the "
         f"application showed what was answered."
     )
-    if found.lift is None or found.interval is None:
+    if found.lift is None or found.interval is None or found.noise95 is None:
         yield "Too little was shown to distinguish the lift from the noise: continue."
         return
     low, high = found.interval
     yield f"What was shown earned {found.earned:.4f} a decision."
-    within = f"95 % within {low:+.4f} to {high:+.4f}"
+    within = f"95 % within {low:+.4f} to {high:+.4f}, of which the noise alone ±{found.noise95:.4f}"
     yield f"The answers over what was shown (SNIPS): {found.lift:+.4f} a decision, {within}."
     yield from _verdict(found)
 
