@@ -880,7 +880,7 @@ def run_shaped(scale: Scale, progress: Progress | None = None) -> Findings:
 
 
 def _shaped_targets(rows: Sequence[Row]) -> Iterator[BenchRow]:
-    """What the design's simulation reached on other worlds, less three standard deviations of ten worlds' means."""
+    """What the design asks of worlds on which nothing was chosen."""
 
     def reward(kind: Kind, form: Form, slots: int = 0, items: int = 200) -> float:
         return float(pick(rows, world=_NAMES[kind], items=items, form=_WORDS[form], slots=slots)["reward"])
