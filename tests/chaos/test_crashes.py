@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class Kind:
     written: Mapping[str, int] = field(default_factory=dict)
 
 
-class Subject:
+class Subject(ABC):
     """The roles of one system, each over its frozen logs."""
 
     def __init__(self, module: Any, harness: Any, real_roles: Any, kinds: Mapping[str, Kind]) -> None:
@@ -107,9 +108,9 @@ class Subject:
             found.append((step, home, 1 + last * n // (3 * len(steps))))
         return [({}, found)]
 
+    @abstractmethod
     async def hold(self, kind: str, run: Any, audit: Any, fixed: bool = True) -> None:
         """Hold what a role left to the promises of its system; ``fixed`` says whether batches were cut alike."""
-        raise NotImplementedError
 
 
 def sent(audit: Any, topic: str, schema: str) -> list[Mapping[str, Any]]:

@@ -143,10 +143,10 @@ async def test_nothing_is_kept_of_earlier_versions_and_codes_have_none_alike(tmp
         similar = Similar(loop.log_of(), loop.system)
         for turn in range(3):
             await visits(client, range(60 * turn, 60 * turn + 60))
-            await similar.find(SimilarAsked(item="boots"), client.items.catalogues)
+            await similar.find(SimilarAsked(item="boots"), client.items)
             assert sum(map(len, similar._kept.values())) == 1
     with pytest.raises(Problem, match="no-model") as refused:
-        await Similar(loop.log_of(), replace(loop.system, models=None)).find(SimilarAsked(item=1), {})
+        await Similar(loop.log_of(), replace(loop.system, models=None)).find(SimilarAsked(item=1), client.items)
     assert "expected declared features" in str(refused.value.detail)
 
 

@@ -6,8 +6,8 @@ half a second to import.
 
 from __future__ import annotations
 
-METRICS_HOST = "127.0.0.1"
 METRICS_HOST_VARIABLE, ZONE_METRICS_HOST_VARIABLE = "HUSHSTREAM_METRICS_HOST", "HUSHSTREAM_ZONE_METRICS_HOST"
+METRICS_HOST = "127.0.0.1"
 """The default is loopback, because metrics show something about content and load. An operator who reads them from
 another machine sets another address."""
 

@@ -1,8 +1,7 @@
 """Which event loop a serving process has, how it collects garbage, and how it ends.
 
-Limits the rate of log lines: lets one line of each form through per interval, with the number that was left out.
-
-Otherwise, while no broker answers, a line for each attempt to connect would fill the disk.
+*Log lines* of one form come once in an interval, with the number of those left out: otherwise, while no broker
+answers, a line for each attempt to connect would fill the disk.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Item:
         offered: whether it may be shown; else it is retired.
         version: version of the catalogue with which it came into its row.
         since: version of the catalogue since which it is offered, or retired.
-        pinned: whether it is shown before all items that are not pinned, wherever a request allows it (p2b).
-        cap: how often one user is shown it at most; None without a cap (p2b).
+        pinned: whether it is shown before all items that are not pinned, wherever a request allows it.
+        cap: how often one user is shown it at most; None without a cap.
     """
 
     item: str

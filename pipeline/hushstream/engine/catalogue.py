@@ -476,7 +476,7 @@ class Catalogue:
         if (pinned, shows, seconds) == (False, 0, 0):
             return
         if not self.rules.ruled:
-            raise BadItem("item: expected no pin and no cap, which only items of p2b have (`items.named`), got one")
+            raise BadItem("item: expected no pin and no cap, as this deployment's items have none, got one")
         if not isinstance(pinned, bool):
             raise BadItem("pinned: expected true or false, got something else")
         numbers = isinstance(shows, int) and isinstance(seconds, int)

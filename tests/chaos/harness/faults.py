@@ -405,7 +405,7 @@ class Disturbed:
         deployed, waiting = self._deployed(), Patience(PATIENCE_SECONDS)
         while True:
             try:
-                made = await remake.plan(*deployed, self._subject.role, self._run.settings.group)
+                made = await remake.plan_marks(*deployed, self._subject.role, self._run.settings.group)
                 break
             except HushstreamError as error:
                 if waiting.over or "expected no worker of group" not in str(error):

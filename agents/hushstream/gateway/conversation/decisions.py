@@ -264,13 +264,7 @@ class DecisionAnswers(Answers):
 
     async def similar(self, asked: SimilarAsked) -> SimilarAnswered:
         """Answer `SIMILAR`."""
-        return await in_time(self._alike(asked), self._seconds)
-
-    async def _alike(self, asked: SimilarAsked) -> SimilarAnswered:
-        items = self._client.items
-        if items.named:  # a model may have rows of items that this gateway has not followed to yet
-            await items.refresh_all()
-        return await self._similar.find(asked, items.catalogues)
+        return await in_time(self._similar.find(asked, self._client.items), self._seconds)
 
     def schema(self) -> Mapping[str, Any]:
         """See `Answers`."""

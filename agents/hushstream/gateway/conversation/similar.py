@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from hushstream.client.items import Items
 from hushstream.client.logs import EventLog
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.declaration import System
@@ -77,15 +78,17 @@ class Similar:
             (topic, partition): [] for topic in system.similar_topics for partition in range(system.partitions[topic])
         }
         self._reading = asyncio.Lock()
-        self._table: tuple[Any, Any] = (None, None)
-        """What the newest version was read from, and that version."""
+        self._source: tuple[list[int], list[int]] = ([], [])
+        """The last records and the versions of the catalogues from which the newest version was read."""
+        self._table: Any = None
+        """That version; None if none was read."""
 
-    async def find(self, asked: SimilarAsked, catalogues: Mapping[str, Catalogue]) -> SimilarAnswered:
+    async def find(self, asked: SimilarAsked, items: Items) -> SimilarAnswered:
         """Answer `SIMILAR`.
 
         Args:
             asked: the body.
-            catalogues: of items by party; none where items have no names.
+            items: of the gateway's client; read on where a model is new, as its rows may be of new items.
 
         Raises:
             Problem: no model of declared features was released, or it has no such item.
@@ -96,22 +99,23 @@ class Similar:
         async with self._reading:
             for place, records in self._kept.items():
                 records += await self._log.read(*place, records[-1].offset + 1 if records else 0)
-            table = self._newest(catalogues)
+            if items.named and self._ends() != self._source[0]:
+                await items.refresh_all()
+            table = self._newest(items.catalogues)
         try:
             found: Any = self._view.similar(table, str(asked.item), asked.most)
         except HushstreamError as error:
             raise Problem("unknown-item", str(error)) from None
-        named = str if catalogues else int
+        named = str if items.named else int
         similar = [SimilarItem(**{**one, "item": named(one["item"])}) for one in found.as_json()["similar"]]
         return SimilarAnswered(**{**found.as_json(), "item": asked.item, "similar": similar}, about=found.as_text())
 
     def _newest(self, catalogues: Mapping[str, Catalogue]) -> Any:
         """The newest version, from as few of the last records as hold it; earlier ones are dropped."""
         assert self._view is not None, "asked of a system whose models can be shown"
-        ends = [records[-1].offset for records in self._kept.values() if records]
-        source = (ends, [one.version for one in catalogues.values()])
-        if source == self._table[0]:
-            return self._table[1]
+        source = (self._ends(), [one.version for one in catalogues.values()])
+        if self._table is not None and source == self._source:
+            return self._table
         last, longest = 1, max(len(records) for records in self._kept.values())
         while True:
             some = {place: records[-last:] for place, records in self._kept.items()}
@@ -122,5 +126,8 @@ class Similar:
                     raise Problem("no-model", str(error)) from None
                 last *= 2
             else:
-                self._kept, self._table = some, (source, table)
+                self._kept, self._source, self._table = some, source, table
                 return table
+
+    def _ends(self) -> list[int]:
+        return [records[-1].offset for records in self._kept.values() if records]

@@ -358,7 +358,7 @@ class NewMark:
         )
 
 
-async def plan(
+async def plan_marks(
     connection: Connection, system: System, keys: KeySource, name: str, group: str | None = None
 ) -> Plan[NewMark]:
     """Find the missing marks of a role, and plan the marks to write. ``group`` None: that of the role's workers.

@@ -133,11 +133,11 @@ def marks(
     Only partitions with missing marks get one. Without marks nobody can tell a journal from an older copy of it, so
     make sure that the journals are the newest. Stop the workers of the role first.
     """
-    from hushstream.ops.logs.remake import plan
+    from hushstream.ops.logs.remake import plan_marks
 
     system, connection = place.system, place.connection
     with working("reading marks and journals", json):
-        planned = asyncio.run(plan(connection, system, place.keys, role, group))
+        planned = asyncio.run(plan_marks(connection, system, place.keys, role, group))
     _settle(planned, write, json)
 
 

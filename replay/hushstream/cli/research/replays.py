@@ -254,7 +254,7 @@ def datasets_inspect(
     from hushstream.replay.logged.drafts.features import draft_features
 
     source = log_source(name)
-    if source.suffix:
+    if not isinstance(source, Path) or source.suffix:
         drafted = draft_features(source)
         show(drafted.as_json(), json, drafted.text().removesuffix("\n"))
         return

@@ -158,8 +158,6 @@ class Query:
 
     sql: str
 
-    suffix = QUERY
-
     def __str__(self) -> str:
         return QUERY + self.sql
 
@@ -282,7 +280,7 @@ def require_histograms(log: LoggedDataset) -> None:
         )
 
 
-ARROW_SUFFIXES = (".parquet", ".pq", QUERY)
+PARQUET_SUFFIXES = (".parquet", ".pq")
 _CHUNK_ROWS = 65536
 
 
@@ -342,7 +340,7 @@ def columns_in(path: Source, delimiter: str = ",") -> list[str]:
     Raises:
         LogError: there is no such file, or its content is not in its format.
     """
-    if not isinstance(path, Path) or path.suffix.lower() in ARROW_SUFFIXES:
+    if isinstance(path, Query) or path.suffix.lower() in PARQUET_SUFFIXES:
         with _arrow_rows(path) as rows:
             return list(_leaves(path, rows.schema_arrow))
     _require_file(path)
@@ -457,7 +455,7 @@ def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawC
     if not is_file(table):
         return _read_frame(table, mapping, chunk_rows)
     path = source_of(table)
-    if not isinstance(path, Path) or path.suffix.lower() in ARROW_SUFFIXES:
+    if isinstance(path, Query) or path.suffix.lower() in PARQUET_SUFFIXES:
         return _read_arrow(path, mapping, chunk_rows)
     _require_file(path)
     read = _read_json if path.suffix.lower() in JSON_SUFFIXES else _read_csv

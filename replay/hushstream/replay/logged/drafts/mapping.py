@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress, islice
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import (
-    ARROW_SUFFIXES,
     JSON_SUFFIXES,
     NOT_UTF8,
+    PARQUET_SUFFIXES,
+    Query,
     RawChunk,
     Source,
     columns_in,
@@ -174,7 +174,7 @@ def delimiter_of(path: Source) -> str:
         LogError: it cannot be read.
     """
     try:
-        if not isinstance(path, Path) or path.suffix.lower() in (*ARROW_SUFFIXES, *JSON_SUFFIXES):
+        if isinstance(path, Query) or path.suffix.lower() in (*PARQUET_SUFFIXES, *JSON_SUFFIXES):
             return ","
         with opened(path) as stream:
             head = "".join(islice(stream, 5))
