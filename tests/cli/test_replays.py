@@ -241,9 +241,9 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     )
     answer = cli(*arguments, "--json")
     assert (answer.code, answer.err) == (0, "")
-    assert json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8")) == answer.json
-    policies = [(row["policy"], row["estimator"]) for row in answer.json["policies"]]
-    learning = ("cold", "warm_nonprivate", "warm_private")
+    assert json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8")) == answer.json
+    policies = [(row["policy"], row["estimator"]) for row in answer.json["rows"]]
+    learning = ("own learning only", "shared, NOT PRIVATE", "shared private model")
     assert [policy for policy, estimator in policies if estimator == "replay"] == list(learning)
     assert list(dict.fromkeys(policy for policy, _ in policies)) == [
         *learning,
@@ -253,7 +253,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
         "logged",
     ]
     assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
-    assert set(answer.json["verify"].values()) == {"equal"}
+    assert {one["status"] for one in answer.json["verify"].values()} == {"equal"}
     table = cli(*arguments)
     assert "shared private model" in table.out
     assert "warm_private" not in table.out, "one name for one thing, as in the verdict and on the page"

@@ -18,13 +18,21 @@ from hushstream.replay.demo.page import policy as page_policy
 from hushstream.replay.experiments.catalogue import page as experiment_page
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings
 from hushstream.replay.experiments.rows import at_least, at_most
-from hushstream.replay.logged.evaluate import Interval
+from hushstream.replay.logged.evaluate import Interval, PolicyValue
 from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains, Halves
+from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.report.models import model_page
 from hushstream.replay.report.parts import Comparison, RoleCheck, statement_page
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, page
 from hushstream.replay.result import Headline
-from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow, evaluation_page
+from hushstream.replay.studies.p2b.evaluation import (
+    KEPT,
+    PolicyEstimate,
+    conclusion,
+    policies_drawing,
+    policy_rows,
+    remarks,
+)
 from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, reached_text, reward_figures
 
 NAMES = ("results.json", "figures.csv", "picture.png")
@@ -159,45 +167,48 @@ def vendors() -> str:
 
 def evaluation() -> str:
     """A replayed log with estimators that disagree."""
-    rows = []
+    estimates = []
     for policy, value in (("cold", 0.04), ("warm_nonprivate", 0.061), ("warm_private", 0.056), ("popular", 0.05)):
         for place, estimator in enumerate(("replay", "ips", "snips", "dr")):
-            given = None if (policy, estimator) == ("popular", "replay") else value + 0.002 * place
-            within = None if given is None else Interval(given - 0.006, given + 0.006)
-            few = () if given else ("an effective sample size of 12 is below 20: no value is given",)
-            rows.append(PolicyRow(policy, estimator, given, within, 812.0, 33_000, 4_100, 9.5, few))
+            mean, effective = value + 0.002 * place, 12.0 if (policy, estimator) == ("popular", "replay") else 812.0
+            within = Interval(mean - 0.006, mean + 0.006)
+            found = PolicyValue(estimator, mean, within, effective, 33_000, 9.5, ())
+            estimates.append(PolicyEstimate(policy, found, 0.124))
     differences = {
         name: (gain, Interval(gain - 0.005, gain + 0.005)) for name, gain in ((LOGGING, 0.008), (OWN, 0.016))
     }
-    rewards = {LOGGING: 0.05, "cold": 0.042, "warm_nonprivate": 0.063, "warm_private": 0.058}
-    found = Evaluation(
-        log="shop.csv",
+    gains = Gains(
+        "warm_private",
+        23_000,
+        {LOGGING: 0.05, "cold": 0.042, "warm_nonprivate": 0.063, "warm_private": 0.058},
+        {**differences, SINGLE: None},
+        {LOGGING: Halves((0.007, Interval(0.001, 0.013)), (-0.002, Interval(-0.012, 0.008)))},
+        Comparison(0.762, 0.601, 0.94),
+        (0.001, Interval(-0.002, 0.004)),
+        {"popular": (12.0, 3)},
+    )
+    found = RunResult(
+        system="p2b",
+        title="What other policies would have earned: shop.csv",
+        dataset="shop.csv",
         runner="direct",
         seed=3,
         deployment="evaluate",
         config_digest=DIGEST,
-        rows=33_000,
-        contributors=7_000,
-        users=10_000,
-        policies=tuple(rows),
-        gains=Gains(
-            "warm_private",
-            23_000,
-            rewards,
-            {**differences, SINGLE: None},
-            {LOGGING: Halves((0.007, Interval(0.001, 0.013)), (-0.002, Interval(-0.012, 0.008)))},
-            Comparison(0.762, 0.601, 0.94),
-            (0.001, Interval(-0.002, 0.004)),
-            {"popular": (12.0, 3)},
-        ),
         privacy=guarantee(),
         counts={"decided": 60_000},
-        seconds=14.25,
+        throughput=THROUGHPUT,
         verify=VERIFY,
-        internal=True,
         environment=ENVIRONMENT,
+        facts={"rows": 33_000, "users": 10_000, "users who contributed": 7_000},
+        headline=Headline(KEPT, 0.762, 0.601, 0.94),
+        verdict=conclusion(gains, guarantee()),
+        rows=policy_rows(estimates),
+        picture=policies_drawing(estimates),
+        remarks=remarks(estimates),
+        warnings=(INTERNAL_MARK,),
     )
-    return evaluation_page(found, NAMES)
+    return page(found, NAMES)
 
 
 def experiment() -> str:

@@ -14,8 +14,10 @@ from hushstream.client.client import Client
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import require_histograms, stream_table
+from hushstream.replay.report.replayed import document
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, LoggedLoop, LoggedPlan, evaluate_with
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -145,27 +147,26 @@ def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(file
     # Random arms earn .3, the best .9. 480 evaluated rows of 120 users, 120 or more kept: a mean has standard
     # deviation of at most .046, so .3 against a start from the exact model is more than four of them away.
     found = evaluate(**files(rows=1600), seed=1)
-    rows = {(row.policy, row.estimator): row for row in found.policies}
-    fixed = ("snips", "ips", "dr")
-    learning = ("cold", "warm_nonprivate", "warm_private")
+    rows = {(row["policy"], row["estimator"]): row for row in found.rows.plain}
+    fixed = ("SNIPS", "IPS", "DR")
+    learning = tuple(CONDITION_NAMES.values())
     assert set(rows) == {
         *((policy, estimator) for policy in learning for estimator in ("replay", *fixed)),
         *((policy, estimator) for policy in ("random", "popular", "non-private") for estimator in fixed),
-        ("logged", "ips"),
+        ("logged", "IPS"),
     }
     # The best arm for each of the two contexts earns .9, one arm for all .5, and every estimator says how sure.
     for estimator in fixed:
-        assert rows["non-private", estimator].value == pytest.approx(0.9, abs=0.3)
-        assert rows["popular", estimator].value == pytest.approx(0.5, abs=0.3)
-        assert rows["popular", estimator].ci95 is not None
-    warm, random = rows["warm_nonprivate", "replay"], rows["random", "snips"]
-    assert warm.value > random.value + 0.3
-    assert warm.ci95.low > random.ci95.high
-    assert random.value == pytest.approx(rows["logged", "ips"].value)
-    assert random.rows == warm.rows == 480
-    assert 0.15 < warm.matched_share < 0.4
-    assert warm.effective_sample_size == warm.matched
-    assert (found.contributors, found.users) == (280, 400)
+        assert rows["non-private", estimator]["mean_reward"] == pytest.approx(0.9, abs=0.3)
+        assert rows["popular", estimator]["mean_reward"] == pytest.approx(0.5, abs=0.3)
+        assert rows["popular", estimator]["ci95_low"] is not None
+    warm, random = rows[CONDITION_NAMES["warm_nonprivate"], "replay"], rows["random", "SNIPS"]
+    assert warm["mean_reward"] > random["mean_reward"] + 0.3
+    assert warm["ci95_low"] > random["ci95_high"]
+    assert random["mean_reward"] == pytest.approx(rows["logged", "IPS"]["mean_reward"])
+    assert 0.15 < warm["matched_rows"] < 0.4
+    assert warm["effective_sample_size"] == pytest.approx(480 * warm["matched_rows"])
+    assert found.facts == {"rows": 1600, "users": 400, "users who contributed": 280}
     assert {check.status for check in found.verify.values()} == {"equal"}
     assert found.privacy.epsilon_micro == 1_000_000
 
@@ -177,7 +178,7 @@ def test_direct_and_stream_decide_alike_on_a_log(files):
     direct = evaluate(**options)
     stream = evaluate(**options, runner="stream")
     assert stream.runner == "stream"
-    assert [row.as_json() for row in stream.policies] == [row.as_json() for row in direct.policies]
+    assert stream.rows == direct.rows
     assert {check.status for check in stream.verify.values()} == {"equal"}
 
 
@@ -185,19 +186,18 @@ def test_logged_time_is_kept_at_the_asked_speed(files):
     # 100 rows, 40 ms apart, at 8 times the speed: 0.5 s in each of the two phases, less the ends.
     options = files(step_ms=40, rows=100)
     paced = evaluate(**options, speed=8, conditions=("cold",), verify=False)
-    assert paced.seconds > 0.8
+    assert paced.throughput["seconds"] > 0.8
     plain = evaluate(**options, conditions=("cold",), verify=False)
-    assert [row.value for row in plain.policies] == [row.value for row in paced.policies]
+    assert plain.rows == paced.rows
 
 
 def test_limit_and_from_play_fewer_rows(files):
     options = {**files(), "conditions": ("cold",), "verify": False}
     whole, short = evaluate(**options), evaluate(**options, limit=100)
-    assert (whole.rows, short.rows) == (400, 100)
-    resumed = evaluate(**options, first=200)
-    contributed = whole.counts["decided"] - whole.policies[0].rows
-    assert resumed.policies[0].rows == whole.policies[0].rows
-    assert resumed.counts["decided"] - resumed.policies[0].rows < 0.7 * contributed
+    assert (whole.facts["rows"], short.facts["rows"]) == (400, 100)
+    # 70 of the 100 users contribute, each four rows.
+    assert whole.counts["decided"] == 400
+    assert 120 < evaluate(**options, first=200).counts["decided"] < 120 + 0.7 * 280
 
 
 def test_rows_out_of_time_order_are_sorted():
@@ -220,25 +220,11 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
         "\n".join([lines[0] + ",p", *(f"{a},{b}" for a, b in zip(lines[1:], chances, strict=True))]), encoding="utf-8"
     )
     found = evaluate(**options, conditions=("cold",), verify=False)
-    document = json.loads(json.dumps(found.as_json(), allow_nan=False))
-    row = document["policies"][0]
-    assert (row["policy"], row["value"], row["ci95"]) == ("cold", None, None)
-    assert row["warnings"] == ["no row was kept: this policy cannot be evaluated"]
-    assert row["matched"] > 0
-
-
-def test_results_are_written_as_json_csv_and_a_page(files, tmp_path):
-    found = evaluate(**files(), conditions=("cold",), verify=False)
-    document, table, picture, page = found.write(tmp_path / "out")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert found.config_digest in page.read_text(encoding="utf-8")
-    read = json.loads(document.read_text(encoding="utf-8"))
-    assert read["schema"] == "hushstream.evaluation"
-    names = [row["policy"] for row in read["policies"]]
-    assert list(dict.fromkeys(names)) == ["cold", "random", "popular", "non-private", "logged"]
-    lines = table.read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("policy,estimator,value,")
-    assert len(lines) == 1 + len(names)
+    row = json.loads(json.dumps(document(found), allow_nan=False))["rows"][0]
+    name = CONDITION_NAMES["cold"]
+    assert (row["policy"], row["mean_reward"], row["ci95_low"]) == (name, None, None)
+    assert f"{name} (replay): no row was kept: this policy cannot be evaluated." in found.remarks
+    assert row["matched_rows"] > 0
 
 
 @pytest.mark.parametrize(
@@ -279,7 +265,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"config": {"items": {"capacity": 9}}}, "expected the log's 4 arms and 4 dimensions"),
         ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
-        ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),
+        ({"world": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),
         ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),
         (
             {"log": None, "mapping": None, "dataset": "ml-100k"},

@@ -19,11 +19,13 @@ from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.evaluate import Interval
-from hushstream.replay.logged.gains import LOGGING, SINGLE
+from hushstream.replay.logged.gains import LOGGING, SINGLE, Gains
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
-from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
+from hushstream.replay.report.replayed import document, write
+from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, conclusion, evaluate_with
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES
 from hushstream.schemas.errors import HushstreamError
 
 ROWS, USERS = 1500, 250
@@ -100,12 +102,13 @@ def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged)
     """In a world without any gain, whose policy followed users' unobserved readiness to click, 26 of 60 logs of 2,500
     users advised to deploy: no interval holds what an estimate of propensities from features cannot know."""
     better = {name: (0.2, Interval(0.1, 0.3)) for name in (LOGGING, SINGLE)}
-    known = replace(judged.gains, differences=better, halves={})
+    known = Gains("warm_private", ROWS, {"warm_private": 0.4, LOGGING: 0.2, "popular": 0.2}, better, {}, None, None, {})
     assert known.advice == "deploy"
-    said = replace(judged, estimated=True, gains=replace(known, estimated=True))
-    assert said.gains.advice == "measure first"
-    assert said.verdict.startswith("Measure first: the shared private model looks significantly better than")
-    unknown = replace(judged, estimated=True, gains=replace(known, estimated=True, differences={})).verdict
+    estimated = replace(known, estimated=True)
+    assert estimated.advice == "measure first"
+    said = conclusion(estimated, judged.privacy)
+    assert said.startswith("Measure first: the shared private model looks significantly better than")
+    unknown = conclusion(replace(estimated, differences={}), judged.privacy)
     assert unknown.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
     assert "estimated" not in judged.verdict
 
@@ -117,27 +120,29 @@ def test_a_log_is_judged_under_the_very_configuration(judged, place):
         assert getattr(replayed, name) == getattr(config, name)
     assert replayed.slot.after_interactions == config.slot.after_interactions
     assert not replayed.measurement.counts
-    assert {row.policy for row in judged.policies} == {
-        *("cold", "warm_private", "random", "popular", "non-private", "nonlinear", "logged")
-    }
+    learning = {CONDITION_NAMES[one] for one in ("cold", "warm_private")}
+    fixed = {"random", "popular", "non-private", "nonlinear", "logged"}
+    assert {row["policy"] for row in judged.rows.plain} == learning | fixed
     assert {check.status for check in judged.verify.values()} == {"equal"}
     assert judged.privacy.epsilon_micro == 1_000_000
-    assert judged.verdict.startswith({"deploy": "Deploy: ", "no gain shown": "No gain is shown: "}[judged.gains.advice])
-    assert judged.gains.left is not None
+    assert judged.verdict.startswith(
+        {"deploy": "Deploy: ", "no gain shown": "No gain is shown: "}[judged.details["gains"]["advice"]]
+    )
+    assert judged.details["gains"]["left"] is not None
 
 
 def test_contributors_are_shown_what_was_logged_and_each_of_them_sends_a_slot(judged):
     # 175 of 250 users contribute, each with six rows, as many as a slot is due after.
-    assert judged.contributors == 175
+    assert judged.facts["users who contributed"] == 175
     assert judged.counts["other_arm"] > 500
     assert judged.counts["records_reports"] >= 175
 
 
 def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path):
-    files = judged.write(tmp_path / "found")
+    files = write(judged, tmp_path / "found")
     page = unescape(next(path for path in files if path.suffix == ".html").read_text(encoding="utf-8"))
     last = page.index('id="deploy"')
-    assert last > max(page.index(f'id="{other}"') for other in ("plots", "estimates", "guarantee"))
+    assert last > max(page.index(f'id="{other}"') for other in ("plots", "compared", "guarantee"))
     for said in (
         "Confirm first",
         "features.age.range",
@@ -146,13 +151,13 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
         "deployment: shop",
     ):
         assert said in page[last:]
-    advised = judged.gains.advice == "deploy"
+    advised = judged.details["gains"]["advice"] == "deploy"
     assert ("The log does not advise to deploy this" in page[last:]) == (not advised)
     assert advised or "beat no learning" not in page + judged.ending, "no forecast beside a log that shows no gain"
     assert "hushstream worker aggregator --deployment shop/" in judged.ending
-    document = json.loads(json.dumps(judged.as_json(), allow_nan=False))
-    assert document["deploy"]["unconfirmed"] == list(judged.next_steps.unconfirmed)
-    assert (document["deploy"]["plan"] is not None) == advised
+    found = json.loads(json.dumps(document(judged), allow_nan=False))
+    assert "features.age.range" in found["deploy"]["unconfirmed"]
+    assert (found["deploy"]["plan"] is not None) == advised
 
 
 _OF_DEVICES = {

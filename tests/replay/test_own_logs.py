@@ -151,7 +151,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
     assert [path.name for path in files if path.suffix == ".png"] == ["policies.png"], "its marks are in the picture"
     for path in (path for path in files if path.suffix != ".png"):
         assert all(mark in path.read_text(encoding="utf-8") for mark in marks)
-    for text in judged.to_polars()["marks"]:
+    for text in judged.to_polars()["figures"]:
         assert marks <= set(text.split("; "))
     Console(width=160).print(judged.table())
     printed = capsys.readouterr().out
@@ -159,14 +159,13 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 
 
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
-    assert judged.verdict.startswith(
-        "Only if what was shown depended on the features alone, as propensities are estimated"
-    )
-    assert "): No verdict: the shared private model was not played." in judged.verdict
-    assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
+    verdict = judged.details.verdict
+    assert verdict.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
+    assert "): No verdict: the shared private model was not played." in verdict
+    assert [repr(judged).splitlines()[1]] == [verdict] == judged.as_json()["answers"]
     page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     page = unescape(page)
-    assert page.index(judged.verdict) < page.index(judged.details.privacy.sentence()) < page.index('id="outcome"')
+    assert page.index(verdict) < page.index(judged.details.privacy.sentence()) < page.index('id="outcome"')
 
 
 def test_below_the_least_effective_rows_there_is_no_value(judged):
@@ -175,10 +174,12 @@ def test_below_the_least_effective_rows_there_is_no_value(judged):
     few, enough = rows.filter(below), rows.filter(~below)
     assert len(few) >= 1
     assert len(enough) > 5
-    assert few["value"].is_null().all()
+    assert few["mean_reward"].is_null().all()
     assert few["ci95_low"].is_null().all()
-    assert all("is below 20: no value is given" in text for text in few["warnings"])
-    assert enough["value"].is_not_null().all()
+    for policy, estimator in few.select("policy", "estimator").iter_rows():
+        said = [one for one in judged.details.remarks if f"{policy} ({estimator})" in one.partition(": ")[0]]
+        assert any("is below 20: no value is given" in one for one in said)
+    assert enough["mean_reward"].is_not_null().all()
 
 
 def test_an_internal_log_is_not_put_on_somebodys_kafka():

@@ -158,7 +158,10 @@ def run(
     }
     options = options_of(system, {**shared, **own_values(study, own)})
     options = replace(options, world=world_values(name, values, limit, path(data_dir)))
-    found = run_with(options, progress)
+    return _result(run_with(options, progress))
+
+
+def _result(found: RunResult) -> Result[RunResult]:
     return Result(
         details=found,
         view=view(found),
@@ -191,7 +194,7 @@ def evaluate(
     data_dir: str | Path | None = None,
     verify: bool = True,
     progress: Progress | None = None,
-) -> Result[Any]:
+) -> Result[RunResult]:
     """Replay the log of another policy through the agents: what would they have earned (`hushstream evaluate`)?
 
     Args:
@@ -220,8 +223,8 @@ def evaluate(
         "log": source_of(log) if log is not None and is_file(log) else log,
         "mapping": Path(mapping) if isinstance(mapping, str) else mapping,
         "deployment": path(deployment),
-        "dataset": dataset,
-        "dataset_options": dict(option or {}),
+        "dataset": dataset or "",
+        "world": dict(option or {}),
         "runner": runner,
         "bootstrap": bootstrap,
         "security": path(security),
@@ -238,8 +241,7 @@ def evaluate(
         "verify": verify,
         **({} if condition is None else {"conditions": names(condition)}),
     }
-    found = judge(options, progress)
-    return Result(details=found, view=found.view(), shown=found.table, document=found.as_json, written=found.write)
+    return _result(judge(options, progress))
 
 
 def experiment(

@@ -61,8 +61,7 @@ class View:
 
     Attributes:
         title: what was run.
-        answers: the first lines: the private result, and whether it pays.
-        verdict: the conclusion, in a sentence; empty where the headline says it.
+        answers: the first lines: the private result, and whether it pays, or the verdict.
         headline: the main figure; None where there is none.
         facts: further lines: the guarantee, and what was verified.
         marks: warnings that stand wherever it is shown.
@@ -72,7 +71,6 @@ class View:
 
     title: str
     answers: tuple[str, ...] = ()
-    verdict: str = ""
     headline: Headline | None = None
     facts: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
@@ -131,11 +129,6 @@ class Result(Generic[T]):
         """The main figure with its interval; None where the result has no single main figure."""
         return self.view.headline
 
-    @property
-    def verdict(self) -> str:
-        """The conclusion, in a sentence; empty where the headline says it."""
-        return self.view.verdict
-
     def table(self) -> RenderableType:
         """The table that the command line prints; a notebook displays it."""
         return self.shown()
@@ -181,8 +174,7 @@ class Result(Generic[T]):
     def __repr__(self) -> str:
         view = self.view
         headline = () if view.headline is None else (str(view.headline),)
-        verdict = (view.verdict,) if view.verdict else ()
-        return "\n".join((view.title, *view.answers, *verdict, *headline, *view.facts, *view.marks))
+        return "\n".join((view.title, *view.answers, *headline, *view.facts, *view.marks))
 
     def _repr_html_(self) -> str:
         first, *others = repr(self).splitlines()

@@ -11,12 +11,12 @@ its name; an object without this attribute has the name of its entry point.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
@@ -24,15 +24,12 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from hushstream.replay.audits.configured import AuditReport
     from hushstream.replay.audits.row import Audit
     from hushstream.replay.datasets.dataset import Dataset
     from hushstream.replay.experiments.findings import Experiment, Findings, Scale
     from hushstream.replay.experiments.rows import BenchRow
     from hushstream.replay.report.replayed import RunResult
-    from hushstream.replay.result import View
 
 
 from importlib.metadata import entry_points
@@ -117,23 +114,6 @@ class Sample:
     play: Callable[[EventLog], Awaitable[object]]
 
 
-class EvaluatedLog(Protocol):
-    """The result of an evaluation on the log of another policy."""
-
-    @property
-    def ending(self) -> str:
-        """The last lines on a terminal: how to run the evaluated deployment live; empty where there is none."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether a published record differs from what the logs give."""
-
-    def as_json(self) -> Any: ...
-    def table(self) -> RenderableType: ...
-    def view(self) -> View: ...
-    def write(self, folder: Path) -> Sequence[Path]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """The study of one system.
@@ -186,7 +166,7 @@ class Study:
     joining: Callable[[Scale, Progress | None], Findings] | None = None
     forecast: Callable[[Scale, Progress | None], Findings] | None = None
     paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
-    evaluate: Callable[[Mapping[str, Any], Progress | None], EvaluatedLog] | None = None
+    evaluate: Callable[[Mapping[str, Any], Progress | None], RunResult] | None = None
     sample: Callable[..., Sample] | None = None
     live: Callable[[Path, int, float], Sample] | None = None
 

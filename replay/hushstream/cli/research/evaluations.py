@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -14,11 +15,10 @@ from hushstream.cli.options import (
     assignments,
     config_file,
     log_source,
-    require_folder,
     show,
     steps_on_a_bar,
 )
-from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings
+from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings, show_run
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def evaluate(
         log=log,
         mapping=mapping,
         deployment=deployment,
-        dataset=dataset,
+        dataset=dataset or "",
         data_dir=data_dir,
-        dataset_options=assignments(dataset_options or [], "--option"),
+        world=assignments(dataset_options or [], "--option"),
         runner=runner.value,
         seed=seed,
         contributors=contributors,
@@ -114,15 +114,7 @@ def evaluate(
         least_propensity=least_propensity,
         **({"conditions": tuple(conditions)} if conditions else {}),
     )
-    if out is not None:
-        require_folder(out)
-    with steps_on_a_bar(json) as progress:
-        found = judge(options, progress)
-    written = [] if out is None else found.write(out)
-    verdict, files = f"{found.view().verdict}\n", "\n".join(map(str, written))
-    show(found.as_json(), json, verdict, found.table(), found.ending, files)
-    if found.changed:
-        raise HushstreamError("verify: what was published does not follow from the logs")
+    show_run(partial(judge, options), out, json)
 
 
 def audit(

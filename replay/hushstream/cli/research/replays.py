@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +24,12 @@ from hushstream.cli.options import (
 )
 from hushstream.cli.own_options import OwnFlags
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hushstream.replay.report.replayed import RunResult
+    from hushstream.replay.study import Progress
 
 datasets_app = typer.Typer(help="List, fetch and inspect datasets.", no_args_is_help=True)
 
@@ -263,16 +270,26 @@ def datasets_inspect(
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:
-    from hushstream.replay.report.replayed import document, table, write
     from hushstream.replay.run import run_with
 
-    require_folder(report)
+    show_run(partial(run_with, options), report, json)
+
+
+def show_run(play: Callable[[Progress], RunResult], report: Path | None, json: bool) -> None:
+    """Play something, print its result, and write its report into a folder, if there is one.
+
+    Raises:
+        HushstreamError: the folder cannot be written, or what was published does not follow from the logs.
+    """
+    from hushstream.replay.report.replayed import document, table, write
+
+    if report is not None:
+        require_folder(report)
     started = time.perf_counter()
     with steps_on_a_bar(json) as progress:
-        result = run_with(options, progress)
-    paths = write(result, report)
-    seconds = time.perf_counter() - started
-    ending = f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files"
-    show(document(result), json, table(result), ending)
+        result = play(progress)
+    paths = [] if report is None else write(result, report)
+    where = f"; report: {paths[-1]} and {len(paths) - 1} more files" if paths else ""
+    show(document(result), json, table(result), f"{time.perf_counter() - started:.1f} s{where}")
     if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")

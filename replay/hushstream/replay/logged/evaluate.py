@@ -173,14 +173,13 @@ def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = 
 def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_]) -> PolicyValue:
     """The estimate of a replay that kept the rows in the mask ``kept`` (n,).
 
-    For a policy that learns, the interval describes the mean reward of this run alone.
-
-    Raises:
-        LogError: no row was kept.
+    For a policy that learns, the interval describes the mean reward of this run alone. Without a row that was kept,
+    there is no value.
     """
     rewards = log.rewards[kept]
     if not rewards.size:
-        raise LogError(f"{log.name}: the policy agreed with none of the {len(log)} rows kept by thinning")
+        nothing = ("no row was kept: this policy cannot be evaluated",)
+        return PolicyValue("replay", math.nan, Interval(-math.inf, math.inf), 0.0, len(log), 1.0, nothing)
     return PolicyValue(
         estimator="replay",
         value=float(rewards.mean()),

@@ -71,7 +71,9 @@ class Column(NamedTuple):
         return "± (95 %)" if self.name == "ci95" else self.name.replace("_", " ")
 
     def text(self, value: Any) -> str:
-        """A value for readers; a percent sign has a blank before it."""
+        """A value for readers; a percent sign has a blank before it, and there may be no value."""
+        if value is None:
+            return "–"
         return format(value, self.form).replace("%", " %") if self.form else str(value)
 
 
@@ -183,8 +185,13 @@ class RunResult:
         reached: the result in words, without its guarantee; empty where the run shows none.
         headline: the main figure with its interval; None where there is none.
         payoff: the comparison with doing without the system.
+        verdict: the conclusion of a result that has no such comparison, in sentences.
         rows: what is compared.
-        curve: the result over the run.
+        curve: the result over the run; without points where it has no course.
+        picture: the picture of the rows, where there is no curve.
+        sections: further parts of the page, at its end.
+        ending: the last lines on a terminal.
+        details: further plain values, before all others of the same name.
         remarks: further sentences for readers.
         warnings: warnings beside those of the guarantee.
         unprotected: why the figures of a row or line are not private, by its name.
@@ -208,8 +215,13 @@ class RunResult:
     reached: str = ""
     headline: Headline | None = None
     payoff: Payoff | None = None
+    verdict: str = ""
     rows: RunRows
-    curve: RunCurve
+    curve: RunCurve = RunCurve(name="curve", title="", caption="", what="", across="")
+    picture: Drawing | None = None
+    sections: tuple[frame.Section, ...] = ()
+    ending: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unprotected: Mapping[str, str] = field(default_factory=dict)
@@ -238,7 +250,8 @@ class RunResult:
     def answers(self) -> tuple[str, ...]:
         """The first lines of every report: the private result, and whether it pays."""
         first = (reached(self.reached, self.privacy),) if self.reached else ()
-        return (*first, *(() if self.payoff is None else (self.payoff.sentence,)))
+        paid = () if self.payoff is None else (self.payoff.sentence,)
+        return (*first, *paid, *((self.verdict,) if self.verdict else ()))
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -250,8 +263,8 @@ class RunResult:
         """What the figures of the run are; those that are not private by their names, with the reason."""
         if not self.public:
             return RELEASED
-        shown = (f"{name}: {why}" for name, why in self.unprotected.items() if name in self.curve.lines)
-        return "; ".join([EXACT, *shown])
+        names = self.curve.lines or {row[0] for row in self.rows.rows}
+        return "; ".join([EXACT, *(f"{name}: {why}" for name, why in self.unprotected.items() if name in names)])
 
     def label_of(self, name: str) -> str:
         """What the figures of a row or line are, for a reader who has that one alone."""
@@ -283,6 +296,7 @@ def document(result: RunResult) -> dict[str, Any]:
         "curve": result.curve.points,
         **counts_json(result.counts),
         "verify": verify_json(result.verify),
+        **result.details,
     }
 
 
@@ -312,6 +326,7 @@ def table(result: RunResult) -> RenderableType:
         found if result.rows.rows else title,
         *map(Text, result.remarks),
         facts,
+        *((Text(result.ending),) if result.ending else ()),
     )
 
 
@@ -326,7 +341,7 @@ def view(result: RunResult) -> View:
         facts=(result.privacy.summary, f"verify: {verify_text(result.verify)}"),
         marks=result.marks,
         frames={"rows": rows, "curve": curve},
-        pictures={result.curve.name: partial(_picture, result)} if result.curve.at else {},
+        pictures={drawing(result).name: partial(_picture, result)} if _drawn(result) else {},
     )
 
 
@@ -341,7 +356,7 @@ def write(result: RunResult, directory: Path | str) -> list[Path]:
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    curve, picture = f"{result.curve.name}.csv", f"{result.curve.name}.png"
+    curve, picture = f"{result.curve.name}.csv", f"{drawing(result).name}.png"
     shown = view(result)
     content = {RESULTS: json_bytes(document(result))}
     files = {"rows.csv": shown.frames["rows"], curve: shown.frames["curve"]}
@@ -361,10 +376,11 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
     )
     sections = (
         frame.Section("compared", "Compared", (*([compared] if result.rows.rows else []), frame.Words(result.outside))),
-        frame.Section("plots", result.curve.title, (frame.Pictures((drawing(result),)),)),
+        frame.Section("plots", drawing(result).title, (frame.Pictures((drawing(result),)),)),
         frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
     )
-    shown = (result.rows.rows or result.outside, result.curve.at, result.facts)
+    shown = (result.rows.rows or result.outside, _drawn(result), result.facts)
+    parts = (one for one, there in zip(sections, shown, strict=True) if there)
     return frame.html(
         frame.Page(
             kind="hushstream replay",
@@ -375,7 +391,7 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
             figure="" if headline is None else headline.figure,
             outcome=(*(() if headline is None else (f"{headline}.",)), *result.remarks),
             tiles=(*_beginning_and_end(result.curve), guarantee_tile(result.privacy), *verify_tile(result.verify)),
-            sections=(*(one for one, there in zip(sections, shown, strict=True) if there), *closing(result)),
+            sections=(*parts, *closing(result), *result.sections),
             provenance=provenance(result, result.label),
             files=names,
         )
@@ -410,8 +426,14 @@ _PENS = ((BLUE, "-", "o"), (GREY, "--", "s"), (RED, "-.", "^"), (BLACK, ":", "D"
 _MOST_MARKERS = 30
 
 
+def _drawn(result: RunResult) -> bool:
+    return bool(result.curve.at or result.picture)
+
+
 def drawing(result: RunResult) -> Drawing:
-    """The picture of the curve; the run's own line names its guarantee."""
+    """The picture of the curve, whose own line names the run's guarantee; or that of the rows."""
+    if result.picture is not None:
+        return result.picture
     curve = result.curve
     ends = "; ".join(f"at {curve.at[index]:,}: {_values(curve, index)}" for index in ((0, -1) if curve.at else ()))
     return Drawing(

@@ -13,27 +13,14 @@ which the shared private model is compared, is as good as it would be there.
 Phase 0: some users learn alone and act, and each has one slot due; then the phase is ended. Phase 1: the rows of all
 other users are played once for each model track, as distinct users.
 
-The results of a replayed log for each policy, as frozen rows and plain values.
-
 All figures here are exact figures on content (zone-private by PRIVACY rule 11). They exist for public logs, and carry a
-warning for internal ones.
-
-Writes the verdict of an evaluation: whether a policy beats the logged one, and the cost of privacy.
-
-A deployment that is evaluated on a log, and the steps to run it live.
-
-Shows the evaluation of a log as a table, a few lines, and a folder with JSON, CSV, a picture and a page.
-
-Makes the page and the picture of a replayed log: what each policy would have earned, with intervals.
-
-Replays the log of another policy through P2B, and returns the results.
+warning for internal ones. `hushstream.replay.report.replayed` shows them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -41,12 +28,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
-from rich.table import Table as RichTable
 
 from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as, read_draft
 from hushstream.agents.yaml_file import read_yaml
@@ -54,13 +40,12 @@ from hushstream.client.client import Client
 from hushstream.client.items import Item
 from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.engine.declare.plan import Audience
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import FeatureSchema
-from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.catalogue import hint
-from hushstream.replay.checks import NEVER_SECONDS, environment, merged_values, record_counts, role_checks
+from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.evaluate import (
     FEW_REWARDS,
@@ -96,20 +81,13 @@ from hushstream.replay.logged.table import Table, require_histograms, stream_tab
 from hushstream.replay.report import frame
 from hushstream.replay.report.parts import (
     EXACT,
-    RoleCheck,
-    closing,
-    guarantee_tile,
-    provenance,
-    provenance_lines,
-    verify_tile,
-    with_meanings,
 )
 from hushstream.replay.report.payoff import reached
-from hushstream.replay.report.replayed import csv_bytes, write_files
-from hushstream.replay.report.sheet import BLUE, Drawing, Sheet, png
-from hushstream.replay.result import Headline, View
+from hushstream.replay.report.replayed import Column, RunResult, RunRows
+from hushstream.replay.report.sheet import BLUE, Drawing, Sheet
+from hushstream.replay.result import Headline
 from hushstream.replay.run import seldom_collected
-from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, await_models
@@ -163,11 +141,13 @@ class LoggedPlayed:
         decided: the decided arms.
         decisions: how many decisions were requested.
         seconds: from the first context to the last answer.
+        latencies: seconds from request to answer, for a sample of the decisions.
     """
 
     decided: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     decisions: int = 0
     seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
 
 
 class LoggedLoop:
@@ -260,10 +240,13 @@ class LoggedLoop:
         eligible: Any = None
         if log.eligible is not None:
             eligible = [self._item(arm) for arm in np.flatnonzero(log.eligible[row]).tolist()]
+        asked = time.perf_counter()
         decision = await client.decide(
             event_id, user, log.visit(row), eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
         )
         self.played.decided[condition][row] = decision.arm
+        if self.played.decisions % 16 == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
         self.played.decisions += 1
         chosen = self._item(int(log.chosen[row]))
         if log.schema is not None:
@@ -322,170 +305,6 @@ class _tasks(asyncio.TaskGroup):
             raise group.exceptions[0] from None
 
 
-SCHEMA = "hushstream.evaluation"
-
-NONE_AGREED = "no row was kept: this policy cannot be evaluated"
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
-    """What one policy would have earned on the rows of the evaluated users.
-
-    Attributes:
-        policy: a condition of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned
-            most on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
-            rewards) or ``logged`` (the log's own).
-        estimator: see `PolicyValue`.
-        value: estimated mean reward; None with an effective sample size below `LEAST_EFFECTIVE`.
-        ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
-            as the spread cannot be estimated then.
-        effective_sample_size: (sum w)^2 / sum w^2; for replay the number of kept rows.
-        rows: how many rows were played.
-        matched: on how many rows the policy chose the logged arm; None for fixed policies.
-        largest_weight: the largest importance weight; for replay 1.
-        warnings: reasons why the figure may mislead.
-    """
-
-    policy: str
-    estimator: str
-    value: float | None
-    ci95: Interval | None
-    effective_sample_size: float
-    rows: int
-    matched: int | None
-    largest_weight: float
-    warnings: tuple[str, ...]
-
-    @classmethod
-    def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
-        """Make a row from an estimate."""
-        enough = found.effective_sample_size >= LEAST_EFFECTIVE
-        spread = enough and math.isfinite(found.interval.high) and found.interval.high > found.interval.low
-        return cls(
-            policy=policy,
-            estimator=found.estimator,
-            value=found.value if enough else None,
-            ci95=found.interval if spread else None,
-            effective_sample_size=found.effective_sample_size,
-            rows=found.rows,
-            matched=matched,
-            largest_weight=found.largest_weight,
-            warnings=found.warnings if enough else (_too_few(found.effective_sample_size), *found.warnings),
-        )
-
-    @classmethod
-    def none_kept(cls, policy: str, rows: int, matched: int) -> PolicyRow:
-        """Make the row of a replay that kept no rows."""
-        return cls(policy, "replay", None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
-
-    @property
-    def matched_share(self) -> float | None:
-        """The share of rows on which the policy chose the logged arm."""
-        return None if self.matched is None else self.matched / self.rows
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys."""
-        return asdict(self) | {"matched_share": self.matched_share}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """The evaluation of a replayed log.
-
-    Attributes:
-        log: its name.
-        runner, seed, deployment, config_digest: how it was replayed.
-        rows: how many rows of the log were replayed, contributors' included.
-        contributors: how many users phase 0 has.
-        users: how many users both phases have.
-        policies: one row for each policy and estimator.
-        gains: the shared private model compared with its baselines.
-        crosses: pairs of features whose cross would predict what the additive model misses.
-        privacy: the guarantee of the private condition.
-        counts: events by outcome and records by topic.
-        seconds: how long the replay took.
-        verify: the result of recomputing everything, by role; None if it was not done.
-        internal: whether the log is marked as internal.
-        estimated: whether its propensities were estimated.
-        left_out: how many rows of the source showed no item.
-        environment: versions and cores.
-        next_steps: the steps to run the evaluated deployment live; None where no deployment was evaluated.
-    """
-
-    log: str
-    runner: str
-    seed: int
-    deployment: str
-    config_digest: str
-    rows: int
-    contributors: int
-    users: int
-    policies: tuple[PolicyRow, ...]
-    gains: Gains
-    crosses: tuple[tuple[str, str], ...] = ()
-    privacy: Guarantee
-    counts: Mapping[str, int]
-    seconds: float
-    verify: Mapping[str, RoleCheck] | None
-    internal: bool = False
-    estimated: bool = False
-    left_out: int = 0
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    next_steps: NextSteps | None = None
-
-    @property
-    def throughput(self) -> Mapping[str, float]:
-        """The seconds of the replay."""
-        return {"seconds": self.seconds}
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The warnings that must stand wherever a figure of this result is shown."""
-        own = ((INTERNAL_MARK, self.internal), (ESTIMATED_MARK, self.estimated))
-        empty = (f"{self.left_out:,} ROWS WITHOUT AN ITEM LEFT OUT",) if self.left_out else ()
-        return (*(mark for mark, stands in own if stands), *empty, *self.privacy.marks)
-
-    @property
-    def verdict(self) -> str:
-        """The verdict as text."""
-        assumed = [_CONFOUNDED] if self.estimated and self.gains.advice != "measure first" else []
-        return " ".join([*assumed, verdict(self.gains, self.privacy), *beyond_additive(self.gains, self.crosses)])
-
-    @property
-    def ending(self) -> str:
-        """The steps to run the evaluated deployment live; empty where no deployment was evaluated."""
-        return "" if self.next_steps is None else self.next_steps.as_text()
-
-    @property
-    def changed(self) -> bool:
-        """Whether published records do not follow from the logs."""
-        return any(check.changed for check in (self.verify or {}).values())
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; every number is finite."""
-        names = ("log", "runner", "seed", "deployment", "config_digest", "rows", "contributors", "users", "seconds")
-        return {
-            "schema": SCHEMA,
-            "schema_version": 1,
-            **{name: getattr(self, name) for name in names},
-            "marks": list(self.marks),
-            "verdict": self.verdict,
-            "gains": _gains_json(self.gains),
-            "crosses": [list(pair) for pair in self.crosses],
-            "policies": [row.as_json() for row in self.policies],
-            "privacy": page_json(self.privacy),
-            "counts": dict(self.counts),
-            "verify": None if self.verify is None else {role: check.status for role, check in self.verify.items()},
-            **({} if self.next_steps is None else {"deploy": self.next_steps.as_json()}),
-        }
-
-    @property
-    def headline(self) -> Headline | None:
-        """The share of the gain over own learning that is kept; None where it is not known."""
-        kept = self.gains.kept
-        return None if kept is None else Headline(KEPT, kept.ratio, kept.low, kept.high)
-
-
 _CONFOUNDED = (
     "Only if what was shown depended on the features alone, as propensities are estimated (where it followed anything "
     "else, gains appear that do not exist; log the true ones):"
@@ -493,39 +312,108 @@ _CONFOUNDED = (
 KEPT = "share of the gain over users' own learning that is kept"
 
 
-def _gains_json(found: Gains) -> dict[str, Any]:
-    return {
-        "advice": found.advice,
-        "rewards": dict(found.rewards),
-        "without_privacy": ADDITIVE,
-        "gain_kept": None if found.kept is None else found.kept.as_json(),
-        "differences": {
-            name: None
-            if one is None
-            else {"difference": one[0], "simultaneous_ci95": list(one[1]), "finding": finding(one[1])}
-            for name, one in found.differences.items()
-        },
-        "halves": {
-            name: {
-                "later": one.later[0],
-                "later_ci90": list(one.later[1]),
-                "change": one.change[0],
-                "change_simultaneous_ci95": list(one.change[1]),
-            }
-            for name, one in found.halves.items()
-        },
-        "nonlinear_beyond_additive": None
-        if found.left is None
-        else {"difference": found.left[0], "ci95": list(found.left[1]), "finding": finding(found.left[1])},
-        "left_out": {
-            name: {"effective_sample_size": effective, "rewarded_rows": rewarded}
-            for name, (effective, rewarded) in found.left_out.items()
-        },
-    }
+class PolicyEstimate(NamedTuple):
+    """What one policy would have earned on the rows of the evaluated users.
+
+    Attributes:
+        policy: a condition of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned
+            most on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
+            rewards) or ``logged`` (the log's own).
+        found: the estimate.
+        matched: the share of rows on which the policy chose the logged arm; None for fixed policies.
+    """
+
+    policy: str
+    found: PolicyValue
+    matched: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Policy and estimator in words."""
+        return f"{policy_name(self.policy)} ({_ESTIMATORS[self.found.estimator]})"
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """A value for each of `_COLUMNS`.
+
+        There is no value below `LEAST_EFFECTIVE`, and no interval where fewer than two rows count or all rewards are
+        equal, as the spread cannot be estimated then.
+        """
+        found = self.found
+        enough = found.effective_sample_size >= LEAST_EFFECTIVE
+        low, high = found.interval if enough and math.isfinite(found.interval.high) else (0.0, 0.0)
+        interval = (low, high) if high > low else (None, None)
+        names = (policy_name(self.policy), _ESTIMATORS[found.estimator])
+        return (*names, found.value if enough else None, *interval, self.matched, found.effective_sample_size)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the figure may mislead, or is not given."""
+        effective = self.found.effective_sample_size
+        if effective >= LEAST_EFFECTIVE:
+            return self.found.warnings
+        few = f"an effective sample size of {effective:.0f} is below {LEAST_EFFECTIVE}: no value is given"
+        return (few, *self.found.warnings)
 
 
-def _too_few(effective: float) -> str:
-    return f"an effective sample size of {effective:.0f} is below {LEAST_EFFECTIVE}: no value is given"
+_ESTIMATORS = {"replay": "replay", "ips": "IPS", "snips": "SNIPS", "dr": "DR"}
+_COLUMNS = (
+    Column("policy"),
+    Column("estimator"),
+    Column("mean_reward", ".4f"),
+    Column("ci95_low", ".4f"),
+    Column("ci95_high", ".4f"),
+    Column("matched_rows", ".1%"),
+    Column("effective_sample_size", ",.0f"),
+)
+_READING = (
+    "Mean reward on the rows of users who did not contribute, with the ends of its 95 % interval, for which users are "
+    "the sample. Replay keeps the rows on which a policy shows the logged arm. IPS and SNIPS weight rewards by the "
+    "policy's probability of this arm over its propensity. DR weights what estimated rewards missed. The effective "
+    "sample size is the number of equally weighted rows with the same information; if it is too small, there is no "
+    "value."
+)
+
+
+def policy_rows(estimates: Sequence[PolicyEstimate]) -> RunRows:
+    """The estimates as rows, one for each policy and estimator."""
+    return RunRows(_READING, _COLUMNS, tuple(one.row for one in estimates))
+
+
+def remarks(estimates: Sequence[PolicyEstimate]) -> tuple[str, ...]:
+    """Each warning once, after the names of the figures that it is about."""
+    said: dict[str, list[str]] = {}
+    for one in estimates:
+        for text in one.warnings:
+            said.setdefault(text, []).append(one.name)
+    return tuple(f"{', '.join(names)}: {text}." for text, names in said.items())
+
+
+def policies_drawing(estimates: Sequence[PolicyEstimate]) -> Drawing:
+    """Draw values and 95 % intervals by policy, for some of the estimators."""
+    shown = [one for one in estimates if one.found.estimator in _DRAWN or one.policy == "logged"]
+    rows = [(one.name, *one.row[2:5]) for one in shown if one.row[2] is not None]
+    values = "; ".join(f"{name} {value:.4f}" for name, value, *_ in rows)
+    return Drawing(
+        "policies",
+        "Mean reward of each policy",
+        f"With 95 % intervals, on the rows of users who did not contribute. These are {EXACT}.",
+        f"Dot chart of the mean reward by policy and estimator: {values}.",
+        partial(_draw_policies, rows),
+    )
+
+
+_DRAWN = ("replay", "snips", "dr")
+
+
+def _draw_policies(rows: Sequence[tuple[Any, ...]], sheet: Sheet) -> None:
+    (axes,) = sheet.named_rows([name for name, *_ in rows])
+    for place, (_, value, low, high) in enumerate(rows):
+        if low is not None:
+            axes.plot((low, high), (place, place), color=BLUE, linewidth=2, solid_capstyle="butt")
+        axes.plot([value], [place], "o", color=BLUE)
+    axes.set_xlim(left=min([0.0, *(low for _, _, low, _ in rows if low is not None)]))
+    axes.set_xlabel("Mean reward")
 
 
 ADDITIVE = "an additive model of the exact rewards, with the same features"
@@ -551,6 +439,12 @@ _ENDED = (
     "but not in the later half of the log against {ended}: it may have ended. Judge a later log, or measure it in "
     "shadow mode or by a control"
 )
+
+
+def conclusion(found: Gains, privacy: Guarantee, crosses: Sequence[tuple[str, str]] = ()) -> str:
+    """The verdict, what it assumes, and what the additive form leaves."""
+    assumed = [_CONFOUNDED] if found.estimated and found.advice != "measure first" else []
+    return " ".join([*assumed, verdict(found, privacy), *beyond_additive(found, crosses)])
 
 
 def verdict(found: Gains, privacy: Guarantee) -> str:
@@ -684,50 +578,8 @@ _DIFFERS = (
 )
 
 
+CONFIRM = "Confirm first: these settings were taken from rows, and a deployment publishes them"
 NONETHELESS = "The log does not advise to deploy this; to do so nonetheless, or to collect a longer log in shadow mode:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextSteps:
-    """The steps to run an evaluated deployment live.
-
-    Attributes:
-        path: path of its file.
-        yaml: content of that file.
-        unconfirmed: settings that were taken from rows, and are not confirmed as public yet.
-        forecast: its expected outcome, for as many users and visits as the log has; None where the log advises against
-            it, as two words about one deployment would contradict one another.
-        commands: the commands, in their order.
-    """
-
-    path: str
-    yaml: str
-    unconfirmed: tuple[str, ...]
-    forecast: Plan | None
-    commands: tuple[str, ...]
-
-    @property
-    def differs(self) -> str:
-        """A sentence on the settings that a log cannot evaluate."""
-        return _DIFFERS
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "file": self.path,
-            "unconfirmed": list(self.unconfirmed),
-            "commands": list(self.commands),
-            "plan": None if self.forecast is None else self.forecast.as_json(),
-        }
-
-    def as_text(self) -> str:
-        """Lines for a terminal."""
-        confirm = []
-        if self.unconfirmed:
-            confirm = [f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})"]
-        heading = NONETHELESS if self.forecast is None else "Deploy this:"
-        forecast = [] if self.forecast is None else [self.forecast.verdict]
-        return "\n".join([heading, *confirm, *(f"  {one}" for one in self.commands), *forecast])
 
 
 @dataclass(frozen=True, slots=True)
@@ -773,36 +625,58 @@ class EvaluatedDeployment:
             users=replace(config.users, contexts_per_period=None, expire_after_seconds=None),
         )
 
-    def next_steps(self, log: LoggedDataset, advised: bool, spreads: Spreads) -> NextSteps:
-        """The steps to run it live.
+    def live(self, log: LoggedDataset, advised: bool, spreads: Spreads) -> dict[str, Any]:
+        """The steps to run it live, as fields of the result: a section, the last lines, and plain values.
 
         Args:
             log: the forecast assumes as many users, visits and days as it has.
-            advised: whether the log advises to deploy it.
+            advised: whether the log advises to deploy it. Otherwise there is no forecast, as two words about one
+                deployment would contradict one another.
             spreads: the effects in the log.
         """
-        file, folder = self.path, f"{self.config.deployment}/"
         people = len(np.unique(log.users))
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
         audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
+        forecast = plan(self.config, audience, spreads, SPREADS_ARE) if advised else None
+        commands, yaml = self._commands(log, audience), self.path.read_text(encoding="utf-8-sig").rstrip()
+        title, heading = ("To deploy this", NONETHELESS) if forecast is None else ("Deploy this", "Deploy this:")
+        confirm = (f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})")
+        blocks: tuple[frame.Block, ...] = (
+            frame.Words((_DIFFERS,) if forecast is not None else (NONETHELESS, _DIFFERS)),
+            *((frame.Bullets(f"{CONFIRM} ({CONFIRMING})", tuple(self.unconfirmed)),) if self.unconfirmed else ()),
+            frame.Code("The commands", "\n".join(commands)),
+            frame.Code(f"The configuration, {self.path}", yaml),
+            *(() if forecast is None else (frame.Code(f"Its forecast; {SPREADS_ARE}", forecast.as_text().rstrip()),)),
+        )
+        last = () if forecast is None else (forecast.verdict,)
+        said = (heading, *(confirm if self.unconfirmed else ()), *(f"  {one}" for one in commands), *last)
+        plain = {
+            "file": str(self.path),
+            "unconfirmed": list(self.unconfirmed),
+            "commands": list(commands),
+            "plan": None if forecast is None else forecast.as_json(),
+        }
+        return {
+            "sections": (frame.Section("deploy", title, blocks),),
+            "ending": "\n".join(said),
+            "details": {"deploy": plain},
+        }
+
+    def _commands(self, log: LoggedDataset, audience: Audience) -> tuple[str, ...]:
+        """The commands, in their order."""
+        file, folder = self.path, f"{self.config.deployment}/"
+        visits = f"--users {audience.users} --visits-per-user {audience.visits} --days {audience.days:.0f}"
         names = " ".join(map(quote, log.arm_names))
-        commands = (
+        return (
             "export HUSHSTREAM_BOOTSTRAP=127.0.0.1:9092   # your Kafka; without one: hushstream broker --port 9092 &",
             f"hushstream guarantee {file}",
-            f"hushstream plan {file} --users {people} --visits-per-user {audience.visits} --days {audience.days:.0f}",
+            f"hushstream plan {file} {visits}",
             f"hushstream prepare {file} {folder}",
             f"hushstream keys generate {folder}keys",
             f"hushstream topics apply --deployment {folder}",
             *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
             *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
             f"hushstream verify --deployment {folder}   # after the first decisions",
-        )
-        return NextSteps(
-            path=str(file),
-            yaml=file.read_text(encoding="utf-8-sig").rstrip(),
-            unconfirmed=tuple(self.unconfirmed),
-            forecast=plan(self.config, audience, spreads, SPREADS_ARE) if advised else None,
-            commands=commands,
         )
 
 
@@ -840,251 +714,44 @@ def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
 OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private", NONLINEAR})
 """Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
 
-FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownEvaluation(Evaluation):
-    """An evaluation that can be printed, drawn and written."""
-
-    def view(self) -> View:
-        """Warm private users compared with cold ones, and a row for each policy and estimator."""
-        checks = {check.status for check in (self.verify or {}).values()}
-        return View(
-            title=f"{self.log}: {self.rows} rows of {self.users} users, {self.contributors} of whom contributed",
-            verdict=self.verdict,
-            headline=self.headline,
-            facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
-            marks=self.marks,
-            frames={"rows": [_flat(row, self.marks) for row in self.policies]},
-            pictures={"policies": partial(png, policies_drawing(self), self._provenance())},
-        )
-
-    def table(self) -> RichTable:
-        """The policies for a terminal, with the private condition's guarantee above and the warnings below."""
-        marks = "".join(f"\n{mark}" for mark in self.marks)
-        title = (
-            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{EXACT}\n"
-            f"{self.privacy.summary}{marks}"
-        )
-        warnings = "\n".join(
-            f"{policy_name(row.policy)} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
-        )
-        table = RichTable(title=title, caption=warnings or None, caption_justify="left")
-        for name in ("policy", "estimator"):
-            table.add_column(name, no_wrap=True)
-        for name in ("mean reward", "95 % interval", "matched rows", "effective sample size"):
-            table.add_column(name, justify="right", no_wrap=name.startswith("95"))
-        for row in self.policies:
-            table.add_row(
-                policy_name(row.policy),
-                row.estimator,
-                "-" if row.value is None else f"{row.value:.4f}",
-                "-" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}",
-                "-" if row.matched_share is None else f"{row.matched_share:.1%}",
-                f"{row.effective_sample_size:.0f}",
-            )
-        return table
-
-    def write(self, folder: Path) -> list[Path]:
-        """Write ``evaluation.json``, ``evaluation.csv``, ``policies.png`` and ``index.html``.
-
-        Raises:
-            ReportNotWritten: the folder cannot be written.
-        """
-        rows = [_flat(row, self.marks) for row in self.policies]
-        made = (
-            (json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n").encode(),
-            csv_bytes(rows),
-            png(policies_drawing(self), self._provenance()),
-            evaluation_page(self, FILES[:-1]).encode(),
-        )
-        return write_files(folder, dict(zip(FILES, made, strict=True)))
-
-    def _provenance(self) -> list[str]:
-        return [*provenance_lines(self), *self.marks]
-
-
-def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
-    """One CSV line: the interval as two columns, warnings and marks as one text each."""
-    values = row.as_json()
-    low, high = values.pop("ci95") or (None, None)
-    values |= {"ci95_low": low, "ci95_high": high}
-    figures = f"{NOT_PRIVATE}: made from contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
-    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}
-
-
-_SHOWN = ("replay", "snips", "dr")
-_ESTIMATORS = {"replay": "replay", "ips": "IPS", "snips": "SNIPS", "dr": "DR"}
-_READING = (
-    "Replay keeps the rows on which a policy shows the logged arm. IPS and SNIPS weight rewards by the policy's "
-    "probability of this arm over its propensity. DR weights what estimated rewards missed. Intervals take users for "
-    "the sample. The effective sample size is the number of equally weighted rows with the same information."
-)
-
-
-def policies_drawing(found: Evaluation) -> Drawing:
-    """Draw values and 95 % intervals by policy, for some of the estimators."""
-    shown = [row for row in found.policies if row.estimator in _SHOWN or row.policy == "logged"]
-    rows = [(row, row.value) for row in shown if row.value is not None]
-    values = "; ".join(f"{_name(row)} {value:.4f}" for row, value in rows)
-    return Drawing(
-        "policies",
-        "Mean reward of each policy",
-        f"With 95 % intervals, on the rows of users who did not contribute. These are {EXACT}.",
-        f"Dot chart of the mean reward by policy and estimator: {values}.",
-        partial(_draw_policies, rows),
-    )
-
-
-def _draw_policies(rows: list[tuple[PolicyRow, float]], sheet: Sheet) -> None:
-    (axes,) = sheet.named_rows([_name(row) for row, _ in rows])
-    for place, (row, value) in enumerate(rows):
-        if row.ci95 is not None:
-            axes.plot(row.ci95, (place, place), color=BLUE, linewidth=2, solid_capstyle="butt")
-        axes.plot([value], [place], "o", color=BLUE)
-    axes.set_xlim(left=min([0.0, *(row.ci95.low for row, _ in rows if row.ci95 is not None)]))
-    axes.set_xlabel("Mean reward")
-
-
-def _name(row: PolicyRow) -> str:
-    return f"{policy_name(row.policy)} ({_ESTIMATORS.get(row.estimator, row.estimator)})"
-
-
-def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
-    """Make the page; ``names`` are the other files of its folder."""
-    drawing = policies_drawing(found)
-    return frame.html(
-        frame.Page(
-            kind="hushstream evaluation",
-            title=f"What other policies would have earned: {found.log}",
-            answers=(found.verdict,),
-            sentence=found.privacy.sentence(),
-            marks=with_meanings(found.marks),
-            figure="" if found.headline is None else f"{100 * found.headline.value:.0f} %",
-            outcome=() if found.headline is None else (f"This is the {KEPT}.",),
-            tiles=(
-                frame.Tile("Rows replayed", f"{found.rows:,}", f"of {found.users:,} users"),
-                frame.Tile("Users who contributed", f"{found.contributors:,}", "all others are evaluated"),
-                guarantee_tile(found.privacy),
-                *verify_tile(found.verify),
-            ),
-            sections=(
-                frame.Section("plots", "Policies", (frame.Pictures((drawing,)),)),
-                frame.Section("estimates", "Estimates", (frame.Words((_READING,)), _table(found), *_warnings(found))),
-                *closing(found),
-                *_deploy(found),
-            ),
-            provenance=provenance(found),
-            files=names,
-        )
-    )
-
-
-def _deploy(found: Evaluation) -> list[frame.Section]:
-    """The section with the evaluated deployment and the steps to run it live; none without a deployment."""
-    steps = found.next_steps
-    if steps is None:
-        return []
-    confirm = (
-        frame.Bullets(
-            f"Confirm first: these settings were taken from rows, and a deployment publishes them ({CONFIRMING})",
-            steps.unconfirmed,
-        ),
-    )
-    blocks: tuple[frame.Block, ...] = (
-        frame.Words((steps.differs,)),
-        *(confirm if steps.unconfirmed else ()),
-        frame.Code("The commands", "\n".join(steps.commands)),
-        frame.Code(f"The configuration, {steps.path}", steps.yaml),
-    )
-    if steps.forecast is None:
-        return [frame.Section("deploy", "To deploy this", (frame.Words((NONETHELESS,)), *blocks))]
-    forecast = frame.Code(f"Its forecast; {SPREADS_ARE}", steps.forecast.as_text().rstrip())
-    return [frame.Section("deploy", "Deploy this", (*blocks, forecast))]
-
-
-def _table(found: Evaluation) -> frame.Table:
-    caption = f"Mean reward with its 95 % interval; too small an effective sample size has no value. These are {EXACT}."
-    columns = ("Policy and estimator", "Mean reward", "Matched rows", "Effective sample size")
-    return frame.Table(caption, columns, tuple(_row(row) for row in found.policies))
-
-
-def _row(row: PolicyRow) -> tuple[frame.Cell, ...]:
-    within = "" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}"
-    return (
-        frame.Cell(policy_name(row.policy), _ESTIMATORS.get(row.estimator, row.estimator)),
-        frame.Cell("–" if row.value is None else f"{row.value:.4f}", within),
-        frame.Cell("–" if row.matched_share is None else f"{row.matched_share:.1%}"),
-        frame.Cell(f"{row.effective_sample_size:,.0f}"),
-    )
-
-
-def _warnings(found: Evaluation) -> list[frame.Block]:
-    """The section with each warning once, after the names of the rows that it is about."""
-    said: dict[str, list[str]] = {}
-    for row in found.policies:
-        for text in row.warnings:
-            said.setdefault(text, []).append(_name(row))
-    items = tuple(f"{', '.join(names)}: {text}." for text, names in said.items())
-    return [frame.Bullets("Warnings about single figures", items)] if items else []
-
-
 _SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateOptions:
-    """What to replay, and how.
+class EvaluateOptions(PlayOptions):
+    """What to replay, and how: the options of every run (`PlayOptions`), and those of an evaluation.
 
     Attributes:
-        log: the path of a CSV, Parquet or JSON file, or a data frame; needs a mapping.
+        log: the path of a CSV, Parquet or JSON file, or a data frame; needs a mapping. Without one, `dataset` names a
+            published log, and `world` has its options (for ``obd``: policy, campaign).
         mapping: the mapping of the log: its file, or its keys and values.
-        dataset: a published log by name, in place of a file.
         data_dir: folder of the published log.
-        dataset_options: options of the published log (for ``obd``: policy, campaign).
-        runner: "direct" or "stream".
-        seed: seed of keys, coins, the thinning and the choice of contributors.
         conditions: conditions of the comparison; None for all that the deployment can have.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
         deployment: a deployment.yaml, or a draft of one, that is evaluated without changes; it declares features.
-        config: values of the configuration that replace the defaults, nested as in deployment.yaml.
-        folder: folder of the deployment; a temporary folder by default.
-        bootstrap: a Kafka cluster to run on; the embedded broker by default.
-        security: YAML file with that cluster's SASL and TLS settings, as `hushstream.agents.security` reads it.
         in_flight: how many rows are played at the same time.
         speed: logged seconds played per second; None: as fast as possible.
         limit: how many rows to replay at most, from the first on.
         first: contributors' rows with lower numbers were played by an earlier run.
         least_propensity: a lower bound of the logging policy's propensities; default: the smallest in the log.
-        verify: whether to recompute everything that was published, at the end.
     """
 
     log: Table | None = None
     mapping: Path | Mapping[str, Any] | None = None
     deployment: Path | None = None
-    dataset: str | None = None
     data_dir: Path | None = None
-    dataset_options: Mapping[str, Any] = field(default_factory=dict)
-    runner: Runner = "direct"
-    seed: int = 0
     conditions: tuple[str, ...] | None = None
     contributors: float = 0.7
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
     in_flight: int = 512
     speed: float | None = None
     limit: int | None = None
     first: int = 0
     least_propensity: float | None = None
-    verify: bool = True
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_runner(self.runner, self.bootstrap, self.security)
-        if (self.log is None) == (self.dataset is None):
+        self.require_runner()
+        if (self.log is None) == (not self.dataset):
             raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
             raise HushstreamError("evaluate: expected a mapping with a log of your own, and only with one")
@@ -1093,8 +760,8 @@ class EvaluateOptions:
                 f"deployment: expected a log of your own and no further setting, as {self.deployment} is "
                 "evaluated without changes, got others"
             )
-        if self.log is not None and self.dataset_options:
-            names = ", ".join(sorted(self.dataset_options))
+        if self.log is not None and self.world:
+            names = ", ".join(sorted(self.world))
             raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
         if not 0.0 < self.contributors < 1.0:
             raise HushstreamError(f"contributors: expected a share above 0 and below 1, got {self.contributors!r}")
@@ -1103,7 +770,7 @@ class EvaluateOptions:
 
 
 @seldom_collected()
-def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> ShownEvaluation:
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> RunResult:
     """Replay a log through the agents, and evaluate every condition of the comparison on it.
 
     Args:
@@ -1127,12 +794,10 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         keys = KeySource(seed=options.seed)
         make_folder(folder, config, keys=keys, public_dataset=marked, non_private_arm=log.schema is None)
         system = load(folder)
-        place = Place(
-            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
-        )
+        place = options.place(folder, resume=options.first > 0)
         rules = system.requests if log.schema is not None else None
         recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress, rules).run))
-    return _evaluation(options, log, plan, contributors, system, recording, deployment, progress)
+    return _result(options, log, plan, contributors, system, recording, deployment, progress)
 
 
 def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
@@ -1153,11 +818,9 @@ def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) ->
         LogError: the mapping does not say whether the log is public, the log cannot be replayed, or its contexts are no
             histograms.
     """
-    if options.dataset is not None:
-        log = load_log(options.dataset, options.data_dir, **options.dataset_options)
+    if options.log is None or options.mapping is None:
+        log = load_log(options.dataset, options.data_dir, **options.world)
     else:
-        assert options.log is not None
-        assert options.mapping is not None
         log = _read_table(options.log, options.mapping, options.limit, features)
     log = log.in_time_order()
     if options.limit is not None:
@@ -1245,7 +908,7 @@ def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
     )
 
 
-def _evaluation(
+def _result(
     options: EvaluateOptions,
     log: LoggedDataset,
     plan: LoggedPlan,
@@ -1254,42 +917,49 @@ def _evaluation(
     recording: Recording[LoggedPlayed],
     deployment: EvaluatedDeployment | None,
     progress: Progress | None,
-) -> ShownEvaluation:
+) -> RunResult:
     if progress is not None:
         progress(0, 2, "estimates")
-    policies, compared, crosses = _evaluate(log, plan, recording.played, options.seed)
-    next_steps = None
+    estimates, compared, crosses = _evaluate(log, plan, recording.played, options.seed)
+    live: dict[str, Any] = {}
     if deployment is not None:
-        next_steps = deployment.next_steps(log, compared.advice == "deploy", measured_spreads(log, options.seed))
+        live = deployment.live(log, compared.advice == "deploy", measured_spreads(log, options.seed))
     if options.verify and progress is not None:
         progress(1, 2, "verify")
-    return ShownEvaluation(
-        log=log.name,
-        runner=options.runner,
-        seed=options.seed,
-        deployment=system.config.deployment,
-        config_digest=system.digest.hex(),
-        rows=len(log),
-        contributors=contributors,
-        users=len(np.unique(log.users)),
-        policies=policies,
-        gains=compared,
-        crosses=crosses,
-        privacy=system.guarantee().under_key(reproducible=True),
-        counts={**recording.counts, **record_counts(recording.logs)},
-        seconds=recording.played.seconds,
-        verify=role_checks(system, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
-        internal=log.internal,
-        estimated=log.estimated,
-        left_out=log.left_out,
-        environment=environment(),
-        next_steps=next_steps,
+    common = run_fields(options, log.name, system, recording, recording.played.decisions)
+    kept, users = compared.kept, len(np.unique(log.users))
+    marks = {
+        INTERNAL_MARK: log.internal,
+        ESTIMATED_MARK: log.estimated,
+        f"{log.left_out:,} ROWS WITHOUT AN ITEM LEFT OUT": log.left_out,
+    }
+    exact = f"{NOT_PRIVATE}: made from contributors' exact rows"
+    return RunResult(
+        **common,
+        **{
+            **live,
+            "details": {
+                "public": not log.internal,
+                "gains": {"advice": compared.advice, "without_privacy": ADDITIVE, **asdict(compared)},
+                "crosses": crosses,
+                **live.get("details", {}),
+            },
+        },
+        title=f"What other policies would have earned: {log.name}",
+        facts={"rows": len(log), "users": users, "users who contributed": contributors},
+        verdict=conclusion(compared, common["privacy"], crosses),
+        headline=None if kept is None else Headline(KEPT, kept.ratio, kept.low, kept.high),
+        rows=policy_rows(estimates),
+        picture=policies_drawing(estimates),
+        remarks=remarks(estimates),
+        warnings=tuple(mark for mark, stands in marks.items() if stands),
+        unprotected={policy_name(policy): exact for policy in OF_EXACT_ROWS},
     )
 
 
 def _evaluate(
     log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
-) -> tuple[tuple[PolicyRow, ...], Gains, tuple[tuple[str, str], ...]]:
+) -> tuple[tuple[PolicyEstimate, ...], Gains, tuple[tuple[str, str], ...]]:
     """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
@@ -1299,26 +969,20 @@ def _evaluate(
     shown = {condition: one_arm(arms, part.arms) for condition, arms in decided.items()}
     taught = log.select(plan.contributes)
     shown |= references(taught, part, seed)
-    rows = []
+    estimates = []
     for name, probabilities in shown.items():
         matched = None
         if name in decided:
-            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated]))
-            matched = rows[-1].matched
-        values = policy_values(part, probabilities, expected)
-        rows += [PolicyRow.of(name, found, matched) for found in values]
+            agrees = decided[name] == part.chosen
+            matched = float(agrees.mean())
+            estimates.append(PolicyEstimate(name, replay_value(part, agrees & plan.survives[evaluated]), matched))
+        found = policy_values(part, probabilities, expected)
+        estimates += [PolicyEstimate(name, one, matched) for one in found]
     exact = next(name for name in OF_EXACT if name in shown)
     own = importance_sampling(part, part.propensities, self_normalised=False)
     compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, exact, NONLINEAR)
     crosses = () if log.schema is None else tuple(crosses_that_help(taught, part))
-    return (*rows, PolicyRow.of("logged", own)), compared, crosses
-
-
-def _replayed(part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_]) -> PolicyRow:
-    kept, matched = agrees & survives, int(agrees.sum())
-    if not kept.any():
-        return PolicyRow.none_kept(condition, len(part), matched)
-    return PolicyRow.of(condition, replay_value(part, kept), matched)
+    return (*estimates, PolicyEstimate("logged", own)), compared, crosses
 
 
 def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:

@@ -11,10 +11,11 @@ from hushstream.replay.bench.stream import kafka_rows, stream_rows
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
+from hushstream.replay.report.replayed import RunResult
 from hushstream.replay.studies.p2b import audits, run
 from hushstream.replay.studies.p2b.audits import MECHANISMS, audit, audit_config
 from hushstream.replay.studies.p2b.bench import compute_rows
-from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, ShownEvaluation, evaluate_with
+from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
 from hushstream.replay.studies.p2b.features import SHAPED, run_features, run_forecast
 from hushstream.replay.studies.p2b.play import Line, Point, play
@@ -42,7 +43,7 @@ def _demo(seed: int | None, bootstrap: str | None, security: Path | None) -> P2B
     )
 
 
-def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> ShownEvaluation:
+def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> RunResult:
     return evaluate_with(EvaluateOptions(**options), progress)
 
 
