@@ -301,7 +301,11 @@ NO_CAPS = ((0, 5), (5, 0), (101, 5), (1, 366 * 86_400 + 1), (-1, 5), ("2", 5), (
     ("rules", "change", "said"),
     [
         (UNRULED, {"pinned": True}, "expected no pin and no cap, as this deployment's items have none"),
-        (UNRULED, {"cap_shows": 1, "cap_seconds": 1}, "expected no pin and no cap, as this deployment's items have none"),
+        (
+            UNRULED,
+            {"cap_shows": 1, "cap_seconds": 1},
+            "expected no pin and no cap, as this deployment's items have none",
+        ),
         (RULES, {"pinned": "yes"}, "pinned: expected true or false"),
         *((RULES, {"cap_shows": one, "cap_seconds": other}, "cap: expected 1 to 100 shows") for one, other in NO_CAPS),
     ],
