@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,6 +166,35 @@ def test_users_together_have_the_bits_of_each_alone():
     tied = np.zeros((2, ARMS))
     tied[0, 3] = 1.0
     assert only_best(tied) == [3, -1]
+
+
+_LIVES = """
+import hashlib, sys
+import numpy as np
+sys.path.insert(0, {folder!r})
+from test_sparse import MOST_STEPS, _contexts, _learned, SparseContext
+found = hashlib.sha256()
+for steps in (0, 1, 3, 40, MOST_STEPS + 3):
+    kernel, model, own, _, others = _learned(steps)
+    found.update(kernel.scores_of(model, [own, None] * 10, SparseContext.of(*_contexts(20))).tobytes())
+    found.update(own.rows.tobytes() + b"".join(kernel.scores(model, own, one).tobytes() for one in others))
+print(found.hexdigest())
+"""
+"""Prints a digest of what users learn and of their scores."""
+
+
+def test_what_users_learn_and_their_scores_have_the_same_bits_on_every_cpu():
+    """NumPy and its linear algebra choose their code by the CPU, and can be told to take that of an older one."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__
+
+    script = _LIVES.format(folder=str(Path(__file__).parent))
+    cpus = [{"OPENBLAS_CORETYPE": core} for core in ("Prescott", "Haswell", "SkylakeX")]
+    cpus[0]["NPY_DISABLE_CPU_FEATURES"] = " ".join(__cpu_dispatch__)
+    runs = [
+        subprocess.run([sys.executable, "-c", script], env=os.environ | cpu, check=True, capture_output=True)
+        for cpu in cpus
+    ]
+    assert len({run.stdout for run in runs}) == 1
 
 
 def test_it_is_linucb_with_the_stated_theta_and_gram():

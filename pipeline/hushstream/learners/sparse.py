@@ -32,8 +32,16 @@ Integers = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 
 # Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
-_add, _bincount, _dot, _matmul = np.add, np.bincount, np.dot, np.matmul
-_maximum, _sqrt, _subtract, _vecdot = np.maximum, np.sqrt, np.subtract, np.vecdot
+_add, _bincount, _maximum, _multiply, _sqrt, _subtract = (
+    np.add,
+    np.bincount,
+    np.maximum,
+    np.multiply,
+    np.sqrt,
+    np.subtract,
+)
+_sum = np.add.reduce
+_ZERO = np.zeros((), dtype=np.float32)
 
 _TOGETHER_BYTES = 256 * 1024
 """How many bytes of a model's rows are gathered at once at most, to fit a core's cache."""
@@ -94,7 +102,7 @@ class SparseContext(NamedTuple):
 
     Attributes:
         cells: (places,) or (n, places) intp in [0, P), distinct where the values of a context are not 0.
-        powers: (2, places) or (n, 2, places) float32, the values and their squares.
+        powers: (places, 2) or (n, places, 2) float32, the values and their squares.
     """
 
     cells: Integers
@@ -103,9 +111,9 @@ class SparseContext(NamedTuple):
     @classmethod
     def of(cls, cells: Integers, values: Floats) -> Self:
         """From cells and values of n contexts, (n, places) each."""
-        powers = np.empty((len(values), 2, values.shape[1]), np.float32)
-        powers[:, 0] = values
-        np.square(powers[:, 0], out=powers[:, 1])
+        powers = np.empty((*values.shape, 2), np.float32)
+        powers[..., 0] = values
+        np.square(powers[..., 0], out=powers[..., 1])
         return cls(cells.astype(np.intp, copy=False), powers)
 
     def at(self, rows: int | Integers) -> SparseContext:
@@ -122,17 +130,14 @@ class OwnSteps:
     Attributes:
         count: number of steps, n.
         oldest: the row of the oldest one; 0 until all rows are taken.
-        taken: their arms (n,) intp, vectors u (n, P) float32 and gains e (n,) float32.
     """
 
-    __slots__ = ("_arms", "_gains", "_vectors", "count", "oldest", "taken")
+    __slots__ = ("_rows", "count", "oldest")
 
-    def __init__(self, cells: int, capacity: int = 4) -> None:
-        self._arms = np.empty(capacity, dtype=np.intp)
-        self._vectors = np.empty((capacity, cells), dtype=np.float32)
-        self._gains = np.empty(capacity, dtype=np.float32)
-        self.oldest = 0
-        self._show(0)
+    def __init__(self, cells: int, capacity: int = 1) -> None:
+        # One array: a user has few steps, and the head of an array takes as much memory as a third of a step.
+        self._rows = np.empty((capacity, cells + 2), dtype=np.float32)
+        self.count = self.oldest = 0
 
     @classmethod
     def restored(cls, arms: Integers, vectors: Floats, gains: Floats, oldest: int) -> Self:
@@ -145,42 +150,54 @@ class OwnSteps:
         if count > MOST_STEPS or not 0 <= oldest < (MOST_STEPS if count == MOST_STEPS else 1):
             raise LearnerError(f"expected at most {MOST_STEPS} steps and the oldest among them, got {count}, {oldest}")
         own = cls(vectors.shape[1], max(count, 1))
-        own._arms[:count], own._vectors[:count], own._gains[:count] = arms, vectors, gains
-        own.oldest = oldest
-        own._show(count)
+        own._rows[:count] = np.column_stack((vectors, gains, arms))
+        own.count, own.oldest = count, oldest
         return own
 
-    def append(self, vector: Float32, gain: float, arm: int) -> None:
-        """One more step, in the place of the oldest where all rows are taken."""
+    @property
+    def rows(self) -> Float32:
+        """(n, P + 2) a step's vector u, gain e and arm; arms are below 2^24, so float32 holds them."""
+        return self._rows[: self.count]
+
+    @property
+    def taken(self) -> tuple[Integers, Float32, Float32]:
+        """The steps' arms (n,) intp, vectors (n, P) and gains (n,)."""
+        rows = self.rows
+        return rows[:, -1].astype(np.intp), rows[:, :-2], rows[:, -2]
+
+    def on(self, arm: int) -> Float32:
+        """The `rows` of one arm."""
+        rows = self.rows
+        found: Float32 = rows[rows[:, -1] == arm]
+        return found
+
+    def append(self, step: Float32) -> None:
+        """One more row, in the place of the oldest where all rows are taken."""
         row = self.count
         if row == MOST_STEPS:
             # Rows stay where they are: sums over steps in another order would round otherwise after a restore.
             row, self.oldest = self.oldest, (self.oldest + 1) % MOST_STEPS
-        elif row == len(self._gains):
-            capacity = min(2 * row, MOST_STEPS) - row
-            self._arms = np.concatenate([self._arms, self._arms[:capacity]])
-            self._vectors = np.concatenate([self._vectors, self._vectors[:capacity]])
-            self._gains = np.concatenate([self._gains, self._gains[:capacity]])
-        self._arms[row], self._vectors[row], self._gains[row] = arm, vector, gain
-        self._show(min(self.count + 1, MOST_STEPS))
+        else:
+            self.count += 1
+            if row == len(self._rows):
+                self._rows = np.concatenate([self._rows, self._rows[: MOST_STEPS - row]])
+        self._rows[row] = step
 
     def forget(self, arms: Bools) -> None:
         """Drop the steps of some arms, (K,) bool. Other steps stay, because coefficients of arms are independent."""
         by_age = np.roll(np.arange(self.count), -self.oldest)
-        kept = by_age[~arms[self._arms[by_age]]]
+        kept = by_age[~arms[self.taken[0][by_age]]]
         if kept.size < self.count:
-            for held in (self._arms, self._vectors, self._gains):
-                held[: kept.size] = held[kept]
-            self.oldest = 0
-            self._show(kept.size)
-
-    def _show(self, count: int) -> None:
-        self.count = count
-        self.taken = (self._arms[:count], self._vectors[:count], self._gains[:count])
+            self._rows[: kept.size] = self._rows[kept]
+            self.count, self.oldest = kept.size, 0
 
 
 class SparseUCB:
-    """The kernels: they hold scratch memory, model and state are passed in. One kernel serves one thread."""
+    """The kernels: they hold scratch memory, model and state are passed in. One kernel serves one thread.
+
+    Sums are in an order that depends on nothing but their own terms, and no linear algebra library takes part: so the
+    bits of a user are the same on every CPU, and whoever else is scored with them.
+    """
 
     def __init__(self, arms: int, cells: int, places: int) -> None:
         """For K arms, P cells and contexts of exactly ``places`` places (a place that is not needed has value 0)."""
@@ -189,10 +206,8 @@ class SparseUCB:
         self.arms, self.cells, self.places = arms, cells, places
         self._together = max(1, _TOGETHER_BYTES // (8 * places * arms))
         self._rows = np.empty((places, 2 * arms), dtype=np.float32)
-        self._products = np.empty((2, 2 * arms), dtype=np.float32)
-        self._means, self._variances = self._products[0, :arms], self._products[1, arms:]
-        self._scores = np.empty(arms, dtype=np.float32)
-        self._zero = np.zeros((), dtype=np.float32)
+        self._sums = np.empty(2 * arms, dtype=np.float32)
+        self._means, self._variances = self._sums[:arms], self._sums[arms:]
         self.highest = Highest(arms)
 
     def scores(self, model: SparseModel, own: OwnSteps | None, context: SparseContext) -> Float32:
@@ -206,20 +221,14 @@ class SparseUCB:
         cells, powers = context
         # "clip" writes into the buffer at once; the default would copy, to be able to refuse.
         model.table.take(cells, 0, self._rows, "clip")
-        # Half of the products are not needed: one call costs less than two of half the size.
-        _dot(powers, self._rows, self._products)
-        scores = self._scores
+        _multiply(self._rows, powers.repeat(self.arms, 1), self._rows)
+        _sum(self._rows, 0, out=self._sums)
+        means, scores = self._means, self._variances
         if own is None or not own.count:
-            _sqrt(self._variances, scores)
-            return _add(self._means, scores, scores)
-        steps, vectors, gains = own.taken
-        along = vectors.take(cells, 1, mode="clip").dot(powers[0])
-        _subtract(self._variances, _bincount(steps, along * along, self.arms), scores, casting="unsafe")
-        # Rounding may carry the square of a vanishing width below zero.
-        _maximum(scores, self._zero, out=scores)
-        _sqrt(scores, scores)
-        _add(scores, self._means, scores)
-        return _add(scores, _bincount(steps, along * gains, self.arms), scores, casting="unsafe")
+            return _add(_sqrt(scores, scores), means, scores)
+        rows = own.rows
+        along = _sum(rows.take(cells, 1) * powers[:, 0], 1)
+        return _with_own(means, scores, rows[:, -1].astype(np.intp), along, rows[:, -2])
 
     def choose(
         self,
@@ -238,29 +247,23 @@ class SparseUCB:
         return self.highest.choose(self.scores(model, own, context), tie, eligible)
 
     def scores_of(self, model: SparseModel, owns: Sequence[OwnSteps | None], contexts: SparseContext) -> Float32:
-        """(n, K) the scores of n users of a model in a context each, with the bits of `scores`.
-
-        Every product is made for one context alone, as in `scores`: one for all of them would round differently.
-        """
+        """(n, K) the scores of n users of a model in a context each, with the bits of `scores`."""
         cells, powers = contexts
         size, arms = len(cells), self.arms
-        products = np.empty((size, 2, 2 * arms), dtype=np.float32)
+        sums = np.empty((size, 2 * arms), dtype=np.float32)
         for low in range(0, size, self._together):
             some = slice(low, low + self._together)
-            _matmul(powers[some], model.table.take(cells[some], 0), products[some])
-        scores, means = products[:, 1, arms:], products[:, 0, :arms]
-        learned = [(row, own.taken) for row, own in enumerate(owns) if own is not None and own.count]
-        along = [taken[1].take(cells[row], 1, mode="clip").dot(powers[row, 0]) for row, taken in learned]
-        if along:
-            keys = np.concatenate([taken[0] + row * arms for row, taken in learned])
-            flat, gains = np.concatenate(along), np.concatenate([taken[2] for _, taken in learned])
-            drawn = _bincount(keys, flat * flat, size * arms).reshape(size, arms)
-            _subtract(scores, drawn, scores, casting="unsafe")
-        _sqrt(_maximum(scores, self._zero, out=scores), scores)
-        _add(scores, means, scores)
-        if along:
-            _add(scores, _bincount(keys, flat * gains, size * arms).reshape(size, arms), scores, casting="unsafe")
-        return scores
+            terms = model.table.take(cells[some], 0)
+            _sum(_multiply(terms, powers[some].repeat(arms, 2), terms), 1, out=sums[some])
+        means, scores = sums[:, :arms], sums[:, arms:]
+        learned = [(row, own) for row, own in enumerate(owns) if own is not None and own.count]
+        if not learned:
+            return _add(_sqrt(scores, scores), means, scores)
+        wanted = np.concatenate([cells, np.full((size, 2), (self.cells, self.cells + 1))], axis=1)
+        rows = np.concatenate([own.rows.take(wanted[row], 1) for row, own in learned])
+        owners = np.repeat([row for row, _ in learned], [own.count for _, own in learned])
+        along = _sum(rows[:, :-2] * powers[owners, :, 0], 1)
+        return _with_own(means, scores, owners * arms + rows[:, -1].astype(np.intp), along, rows[:, -2])
 
     def learn(
         self,
@@ -274,31 +277,43 @@ class SparseUCB:
 
         The result of a user does not depend on the others. Arms and rewards are (n,).
         """
-        cells, values = contexts.cells, contexts.powers[:, 0]
+        cells, values = contexts.cells, contexts.powers[:, :, 0]
         size, places = len(cells), cells * (2 * self.arms) + arms[:, None]
         table = model.table.ravel()
-        vectors = np.zeros((size, self.cells), dtype=np.float32)
+        steps = np.zeros((size, self.cells + 2), dtype=np.float32)
+        vectors = steps[:, :-2]
         # Summed, not assigned: a place that is not needed names a cell that another place may use.
-        keys = cells + np.arange(size)[:, None] * self.cells
-        np.add.at(vectors.ravel(), keys.ravel(), (values * table.take(places + self.arms)).ravel())
-        means = _vecdot(table.take(places), values).astype(np.float64)
-        for row, own in enumerate(owns):
-            if own.count:
-                means[row] += self._subtracted(vectors[row], own, contexts.at(row), arms[row])
-        widths = _vecdot(vectors.ravel().take(keys), values).astype(np.float64)
+        owners = np.arange(size)[:, None]
+        np.add.at(vectors, (owners, cells), values * table.take(places + self.arms))
+        means = _sum(table.take(places) * values, 1).astype(np.float64)
+        self._subtract_past(vectors, means, owns, contexts, arms)
+        widths = _sum(vectors[owners, cells] * values, 1).astype(np.float64)
         shrink = 1.0 / np.sqrt(model.reward_variance + np.maximum(widths, 0.0))
         vectors *= shrink.astype(np.float32)[:, None]
-        gains = (rewards - means) * shrink
-        for own, vector, gain, arm in zip(owns, vectors, gains, arms.tolist(), strict=True):
-            own.append(vector, gain, arm)
+        steps[:, -2], steps[:, -1] = (rewards - means) * shrink, arms
+        for own, step in zip(owns, steps, strict=True):
+            own.append(step)
 
-    def _subtracted(self, vector: Float32, own: OwnSteps, context: SparseContext, arm: int) -> float:
-        """Take what a user's steps on an arm explain off the next step's vector; returns what they add to its mean."""
-        steps, vectors, gains = own.taken
-        mine = np.flatnonzero(steps == arm)
-        if not mine.size:
-            return 0.0
-        past = vectors[mine]
-        along = past[:, context.cells].dot(context.powers[0])
-        vector -= along.dot(past)
-        return float(along.dot(gains[mine]))
+    def _subtract_past(
+        self, vectors: Float32, means: Floats, owns: Sequence[OwnSteps], contexts: SparseContext, arms: Integers
+    ) -> None:
+        """Take what users' steps on the same arms explain off their next steps' vectors, and add it to their means."""
+        past = [(row, own.on(arm)) for row, (own, arm) in enumerate(zip(owns, arms, strict=True)) if own.count]
+        past = [(row, steps) for row, steps in past if len(steps)]
+        if not past:
+            return
+        rows, counts = [row for row, _ in past], np.array([len(steps) for _, steps in past])
+        steps, owners = np.concatenate([steps for _, steps in past]), np.repeat(rows, counts)
+        along = _sum(np.take_along_axis(steps, contexts.cells[owners], 1) * contexts.powers[owners, :, 0], 1)
+        vectors[rows] -= np.add.reduceat(steps[:, :-2] * along[:, None], np.cumsum(counts) - counts)
+        means += _bincount(owners, along * steps[:, -2], len(means))
+
+
+def _with_own(means: Float32, variances: Float32, keys: Integers, along: Float32, gains: Float32) -> Float32:
+    """Scores, in place of variances, from steps: the score that each one counts for, its u'x, and its gain."""
+    size, shape = variances.size, variances.shape
+    _subtract(variances, _bincount(keys, along * along, size).reshape(shape), variances, casting="unsafe")
+    # Rounding may carry the square of a vanishing width below zero.
+    _sqrt(_maximum(variances, _ZERO, out=variances), variances)
+    _add(variances, means, variances)
+    return _add(variances, _bincount(keys, along * gains, size).reshape(shape), variances, casting="unsafe")

@@ -200,7 +200,7 @@ class DatedSteps(OwnSteps):
 
     __slots__ = ("catalogue",)
 
-    def __init__(self, cells: int, capacity: int = 4) -> None:
+    def __init__(self, cells: int, capacity: int = 1) -> None:
         """Begin with nothing learned."""
         super().__init__(cells, capacity)
         self.catalogue = 0
