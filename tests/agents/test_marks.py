@@ -467,6 +467,16 @@ async def test_no_word_goes_on_without_a_journal_that_may_not_be_decided_anew(zo
     assert await taken_up(zone.worker(), "aa", 7) == 0
 
 
+async def test_lost_marks_are_not_written_anew_for_a_journal_that_may_not_be_decided_anew(zone: Zone) -> None:
+    owner = zone.worker()
+    await taken_up(owner)
+    await owner.raise_to(0, "aa", 0, 7, a_release())
+    await zone.delete()
+    zone._keys.irreplaceable = "visits would be decided anew"
+    with pytest.raises(OlderThanReleased, match=r"marks were deleted\. Bring the topic back; .*: if it is not, visits"):
+        await taken_up(zone.worker(), sequence=7)
+
+
 async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_marks(zone: Zone) -> None:
     first = zone.worker()
     await taken_up(first)

@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,11 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_async, open_export
 from hushstream.ops.log_copy import Pause, copy_async, joined
 from hushstream.ops.logs.losses import require_stopped
-from hushstream.ops.logs.remake import plan_models, plan_partitions
+from hushstream.ops.logs.remake import plan_marks, plan_models, plan_partitions
 from hushstream.ops.logs.trim import TrimRefused, plan, until
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdap.system import NOT_ANEW
 
 QUICK = Pause(moment_seconds=0.05, within_seconds=1.0)
 
@@ -304,6 +306,29 @@ async def test_models_whose_input_is_gone_too_are_not_computed(deployed: Any) ->
         await admin.delete_records({TopicPartition(f"{run.connection.prefix}window-sums", 0): RecordsToDelete(1)})
     with pytest.raises(HushstreamError, match="window-sums/0: expected all records since the first, found those from"):
         await plan_models(run.connection, run.system, run.played.keys)
+
+
+@pytest.fixture
+def sharing(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) -> Deployed:
+    return deploy(playing("pdap"))
+
+
+async def test_lost_marks_are_written_anew_unless_an_older_journal_would_decide_visits_anew(sharing: Any) -> None:
+    """An older journal of decisions beside lost marks looks like the newest one."""
+    run = await sharing.put()
+    system, name = run.system, "learner.vendor-0"
+    marks = f"{run.connection.prefix}{role_of(system, name).marks}"
+    await run.producer.send_and_wait(marks, b"of nobody", partition=0)
+    async with run.connection.admin("lose marks") as admin:
+        await admin.delete_records({TopicPartition(marks, 0): RecordsToDelete(-1)})
+    planned = await plan_marks(run.connection, system, run.played.keys, name)
+    assert [row.partition for row in planned.rows] == [0]
+    on_trial = replace(
+        system,
+        roles=tuple(replace(one, irreplaceable=NOT_ANEW) if one.name == name else one for one in system.roles),
+    )
+    with pytest.raises(HushstreamError, match=r"No mark is written anew.* visits that the lost journal answered"):
+        await plan_marks(run.connection, on_trial, run.played.keys, name)
 
 
 async def test_partitions_that_were_added_are_taken_away_and_records_keep_offsets_and_log_times(

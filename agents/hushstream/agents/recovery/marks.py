@@ -22,7 +22,7 @@ least as high as all marks before it under that key. In both cases the reader fi
 foreign record. If a foreign record (or a tombstone) is the last one under the key of a mark, the removed mark may have
 been the highest, and the partition is refused. It is also refused if the topic does not begin at offset 0. An operator
 can end both refusals, at a price: `hushstream logs repair marks` writes a mark of a newer generation after the loss,
-which also requests a new epoch.
+which also requests a new epoch (never for a role whose journal is `irreplaceable`).
 
 *Foreign.* Counts the foreign records in a worker's own topics, and logs each once.
 
@@ -259,6 +259,14 @@ def price_of_going_on(terms: SpendingTerms | None, evidence: ReleaseEvidence) ->
     return NOTHING_MORE
 
 
+def never_anew(missing: str, never: str) -> str:
+    """Why lost marks are not written again beside a journal that may be an older copy: ``never`` would follow."""
+    return (
+        f"{missing}. Bring the topic back; or begin a deployment under another name, and add up the costs of both. "
+        f"No mark is written anew, as nothing tells whether the journal is the newest: if it is not, {never}"
+    )
+
+
 @dataclass(slots=True)
 class _Written:
     """The last mark of one journal and generation that this process has written and the broker has acknowledged."""
@@ -422,6 +430,8 @@ class ReleaseMarks:
             self.foreign.add((self.topic, partition), offset, size, "a release mark")
         if read.missing:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
+            if self.keys.irreplaceable:
+                raise OlderThanReleased(never_anew(f"{where}: {read.missing}", self.keys.irreplaceable))
             rebuild = self.settings.command(f"logs repair marks --role {role} --write")
             price = price_of_going_on(self.keys.spending_terms, ReleaseEvidence(read.marks))
             raise OlderThanReleased(

@@ -38,7 +38,7 @@ from aiokafka.structs import TopicPartition as BrokerPartition
 
 from hushstream.agents.kafka.administration import committed_mark, committed_marks, journal_name
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.marks import mark_key, price_of_going_on, read_marks
+from hushstream.agents.recovery.marks import mark_key, never_anew, price_of_going_on, read_marks
 from hushstream.agents.recovery.state_topic import Found
 from hushstream.agents.settings import group_of
 from hushstream.agents.worker.deployment import KeySource
@@ -364,7 +364,8 @@ async def plan_marks(
     """Find the missing marks of a role, and plan the marks to write. ``group`` None: that of the role's workers.
 
     Raises:
-        HushstreamError: the role has no marks, its workers are running, or a topic cannot be read.
+        HushstreamError: the role has no marks, its workers are running, a topic cannot be read, or marks are missing
+            of a journal without which nobody may go on (`hushstream.engine.declare.role.Role.irreplaceable`).
     """
     role, group = role_of(system, name), group or group_of(system.config.deployment, name)
     if role.marks is None:
@@ -379,6 +380,8 @@ async def plan_marks(
             read = await read_marks((role.marks, home), reader, of.marks(home), name)
             if not read.missing:
                 continue
+            if role.irreplaceable:
+                raise HushstreamError(never_anew(f"{role.marks}/{home}: {read.missing}", role.irreplaceable))
             chain, _ = await journal_walk(reader, of, home)
             if chain.genesis is None:
                 raise HushstreamError(
@@ -406,4 +409,4 @@ async def plan_marks(
         ]  # fmt: skip
         await append(connection, "write marks", marks)
 
-    return Plan(tuple(rows), act, () if rows else (_MADE_AGAIN,))
+    return Plan(tuple(rows), act, () if rows or role.irreplaceable else (_MADE_AGAIN,))

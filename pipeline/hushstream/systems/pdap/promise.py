@@ -107,7 +107,7 @@ ON_TRIAL = (
 )
 _DARK = (
     "what dark visits show stays in their vendor's edge zone: whether, when and with which context anybody comes to a "
-    "clean visit does not follow from it, and lost marks are written anew only beside the newest journal of decisions"
+    "clean visit does not follow from it"
 )
 
 

@@ -131,7 +131,7 @@ def marks(
     Where the budget has no room for another epoch, the plan says so: then nothing more is released.
 
     Only partitions with missing marks get one. Without marks nobody can tell a journal from an older copy of it, so
-    make sure that the journals are the newest. Stop the workers of the role first.
+    make sure that the journals are the newest; for a vendor on trial it is refused. Stop the workers of the role first.
     """
     from hushstream.ops.logs.remake import plan_marks
 
