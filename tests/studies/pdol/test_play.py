@@ -16,7 +16,7 @@ from hushstream.replay.studies.pdol.experiments import (
     sharing_config,
     without_noise,
 )
-from hushstream.replay.studies.pdol.play import Faults, alone_labels, open_domains, play, play_central
+from hushstream.replay.studies.pdol.play import Faults, alone_labels, central_labels, judged, open_domains, play
 from hushstream.replay.studies.pdol.worlds import (
     RecordStream,
     clicks_of,
@@ -66,7 +66,8 @@ def test_synthetic_records_are_as_they_are_said_to_be() -> None:
 
 
 def test_drift_turns_what_is_learned() -> None:
-    calm, turned = (play_central(small(drift=drift, records=6_000), 0.5) for drift in (0.0, 4.0))
+    streams = [small(drift=drift, records=6_000) for drift in (0.0, 4.0)]
+    calm, turned = (judged(stream, central_labels(stream, 0.5)) for stream in streams)
     assert calm.last > turned.last + 0.05
 
 
@@ -220,7 +221,8 @@ def test_the_forecast_is_true_where_nodes_differ_and_where_they_do_not(epsilon: 
     for alike in (0.0, 0.3, 1.0):
         public, ours = _drawn(alike, 1), _drawn(alike, 3)
         config = sharing_config(ours, epsilon, node=True)
-        lead = play_central(public, RATE).whole - float((alone_labels(public) == public.rows.labels).mean())
+        central, alone = (judged(public, said) for said in (central_labels(public, RATE), alone_labels(public)))
+        lead = central.whole - alone.whole
         verdict = sharing_gain(config, ours.records_per_node, lead=lead).verdict
         played = play(ours, config, 0)
         assert played.node is not None

@@ -71,6 +71,11 @@ class Scale:
     system: str | None = None
 
     @property
+    def compared(self) -> bool:
+        """Whether only what the table of all systems shows is played; ``system`` asks for all rows of one."""
+        return self.system is None and not self.quick
+
+    @property
     def world_options(self) -> dict[str, str]:
         """The option of a world that names the folder; none without a folder."""
         return {} if self.data_dir is None else {"data_dir": self.data_dir}

@@ -74,9 +74,17 @@ def share(name: str, held: Sequence[bool]) -> Row:
     return {name: hits / trials, f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
-def beside(column: str, **rows: Row) -> Row:
-    """One column of several rows with its interval, each under the name of its row."""
-    return {f"{name}{end}": row[f"{column}{end}"] for name, row in rows.items() for end in ("", "_low", "_high")}
+def beside_alone(
+    less_is_better: bool, alone: Sequence[float] | NDArray[np.float64], **others: Sequence[float] | NDArray[np.float64]
+) -> Row:
+    """Columns of learners alone and of other policies, one value a seed, and what each gains over alone.
+
+    The gain, ``NAME_over_alone``, is paired by seed; positive is better.
+    """
+    sign, found = -1 if less_is_better else 1, columns("alone", alone)
+    for name, values in others.items():
+        found |= columns(name, values) | columns(f"{name}_over_alone", sign * (np.array(values) - np.array(alone)))
+    return found
 
 
 class BenchFailed(HushstreamError):

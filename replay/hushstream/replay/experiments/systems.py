@@ -60,10 +60,11 @@ def _gathered(part: str, scale: Scale, progress: Progress | None) -> Findings:
 
 
 COMPARED = ("joined", "mixture", "alone", "without_privacy")
+GAINS = tuple(f"{name}_over_alone" for name in COMPARED if name != "alone")
 
 
 def run_joining(scale: Scale, progress: Progress | None) -> Findings:
-    """Play what joining brings: all rows of one system, or of all systems those that compare joined with alone."""
+    """Play what joining brings: all rows of one system, or the table of all (`Scale.compared`)."""
     found = _gathered("joining", scale, progress)
     if scale.system is not None:
         return found
@@ -74,7 +75,8 @@ def _compared(row: Row) -> Row:
     """The columns of a row that all systems have."""
     place = (("items", "{} items"), ("slots", "{:,} slots"), ("windows", "windows: {}"), ("placement", "{} counter"))
     world = ", ".join([row["world"], *(text.format(row[name]) for name, text in place if name in row)])
-    figures = {f"{one}{end}": row[f"{one}{end}"] for one in COMPARED if one in row for end in ("", "_low", "_high")}
+    names = [one for one in (*COMPARED, *GAINS) if one in row]
+    figures = {f"{one}{end}": row[f"{one}{end}"] for one in names for end in ("", "_low", "_high")}
     named: Row = {name: row[name] for name in ("form", "measure", "seeds", "deployment", "marks") if name in row}
     return {"system": row["system"], "world": world, "epsilon_asked": row.get("epsilon"), **named, **figures}
 

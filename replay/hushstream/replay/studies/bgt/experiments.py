@@ -50,7 +50,16 @@ from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, beside, columns, pick, privacy_columns
+from hushstream.replay.experiments.rows import (
+    BenchRow,
+    Row,
+    at_least,
+    at_most,
+    beside_alone,
+    columns,
+    pick,
+    privacy_columns,
+)
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.bgt.play import (
     EPSILONS,
@@ -530,20 +539,21 @@ def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
         (("tastes",), (0, 1), (10.0,)) if scale.quick else (("filmtrust", "ml-100k"), JOINING_SEEDS, EPSILONS)
     )
     tasks = [task for world in worlds for task in _tasks(world, epsilons, scale.data_dir)]
+    if scale.compared:
+        tasks = [one for one in tasks if (one.form, one.features) == ("three", False) and one.epsilon in (1.0, 10.0)]
     played = play_seeds(play, tasks, seeds, THREE_SLOTS, progress)
     rows = _plain_rows(worlds, NAMES, seeds, scale.data_dir, THREE_SLOTS, progress)
-    rows += [_row(task, runs) for task, runs in played.items()]
-    targets = [] if scale.quick else three_slots_targets(rows)
-    return Findings([_beside(row, rows) for row in rows], targets, worlds, seeds, SETTINGS)
-
-
-def _beside(row: Row, rows: Sequence[Row]) -> Row:
-    """A row of slots beside the errors of devices that mix, of devices alone, and of biases without privacy."""
-    row = {**row, "measure": "RMSE, ratings from 0 to 1"}
-    if "epsilon_asked" not in row:
-        return row
-    alone, exact = (pick(rows, world=row["world"], form=form) for form in ("alone", "user and item bias"))
-    return row | beside("rmse", mixture=row, alone=alone, without_privacy=exact)
+    exact = {
+        (world, name): [baseline(Baseline(world, form, seed, scale.data_dir))[0] for seed in seeds]
+        for world in worlds
+        for name, form in (("alone", "alone"), ("without_privacy", "user and item bias"))
+    }
+    rows += [
+        _row(task, runs, {name: values for (world, name), values in exact.items() if world == task.world})
+        for task, runs in played.items()
+    ]
+    targets = [] if scale.quick or scale.compared else three_slots_targets(rows)
+    return Findings(rows, targets, worlds, seeds, SETTINGS)
 
 
 def _tasks(world: str, epsilons: Sequence[float], data_dir: str | None) -> list[Task]:
@@ -557,14 +567,17 @@ def _tasks(world: str, epsilons: Sequence[float], data_dir: str | None) -> list[
     return noised + [Task(world, "three", None, 0, features, data_dir=data_dir) for features in kinds]
 
 
-def _row(task: Task, runs: Sequence[Played]) -> Row:
+def _row(task: Task, runs: Sequence[Played], exact: Mapping[str, Sequence[float]]) -> Row:
+    """A row of slots beside the errors of devices that mix, of devices alone, and of biases without privacy."""
+    policies = {"joined": [run.released for run in runs], "mixture": [run.rmse for run in runs]}
     return {
         "world": task.world,
+        "measure": "RMSE, ratings from 0 to 1",
         "form": "slot A alone" if task.form == "items" else "three slots",
         "features": task.features,
         "epsilon_asked": "none" if task.epsilon is None else task.epsilon,
         **score_columns([(run.rmse, run.f1, run.balanced) for run in runs]),
-        **columns("joined", [run.released for run in runs]),
+        **beside_alone(True, **exact, **policies),
         "factors": sum(run.factors for run in runs) / len(runs),
         **columns("edge_ratio", [run.ratio for run in runs]),
         "seeds": len(runs),

@@ -18,7 +18,7 @@ import numpy as np
 from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns
+from hushstream.replay.experiments.rows import BenchRow, Row, beside_alone, privacy_columns
 from hushstream.replay.studies.colin.play import (
     BETTER,
     CALIBRATIONS,
@@ -425,7 +425,7 @@ def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
         plain = {name: [plain_task(world, name) for world in worlds] for name in ("random", "alone", "CoLin")}
         noised = {
             key: [private_task(world, "LDP-CoLin", find_calibration(key), 1.0) for world in worlds]
-            for key in ("local-reward", "user-laplace", "user-blt")
+            for key in ("local-reward", *(() if scale.compared else ("user-laplace", "user-blt")))
         }
         mixed = [replace(task, mixed=True) for task in noised["local-reward"]]
         lines = {**plain, **noised, "mixture": mixed}
@@ -438,11 +438,13 @@ def run_shared(scale: Scale, progress: Progress | None = None) -> Findings:
                 "measure": "regret, % of a random policy's",
                 "form": key,
                 "epsilon_asked": 1.0,
-                **columns("joined", of_random[key]),
-                **(columns("mixture", of_random["mixture"]) if key == "local-reward" else {}),
-                **columns("alone", of_random["alone"]),
-                **columns("without_privacy", of_random["CoLin"]),
-                **columns("over_alone", of_random["alone"] - of_random[key]),
+                **beside_alone(
+                    True,
+                    of_random["alone"],
+                    joined=of_random[key],
+                    without_privacy=of_random["CoLin"],
+                    **({"mixture": of_random["mixture"]} if key == "local-reward" else {}),
+                ),
                 "seeds": len(seeds),
                 **privacy_columns(worst_guarantee(tasks)),
             }

@@ -52,8 +52,25 @@ from hushstream.privacy.mechanisms.noise import (
     laplace_variance,
 )
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Provenance, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, columns, pick, privacy_columns
+from hushstream.replay.experiments.findings import (
+    JOINING_SEEDS,
+    Curve,
+    Experiment,
+    Findings,
+    Foretold,
+    Provenance,
+    Scale,
+)
+from hushstream.replay.experiments.rows import (
+    BenchRow,
+    Row,
+    at_least,
+    at_most,
+    beside_alone,
+    columns,
+    pick,
+    privacy_columns,
+)
 from hushstream.replay.experiments.systems import foretold_worlds
 from hushstream.replay.runners.to_end import play_all, play_seeds
 from hushstream.replay.studies.p2b.play import Line as CodesLine
@@ -628,7 +645,6 @@ class _Deployment:
 
 
 FEATURES = "what joining brings, p2b"
-FEATURES_SEEDS = (1, 2, 3, 4, 5)
 FEATURES_SETTINGS = (
     "Shares are of the gain of ridge regression on all ten interactions of every contributor over own learning.",
     "Rewards are expected ones over the first ten interactions of 2,500 new users; intervals are over worlds.",
@@ -647,14 +663,17 @@ Runs = Sequence[Mapping[Line, tuple[float, ...]]]
 
 def run_features(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play every world under every seed; quick: two small worlds without targets."""
-    seeds, tasks = (FEATURES_SEEDS[:2], _quick()) if scale.quick else (FEATURES_SEEDS, _whole(scale.data_dir))
+    seeds = JOINING_SEEDS[:2] if scale.quick else JOINING_SEEDS
+    tasks = _quick() if scale.quick else _COMPARED if scale.compared else _whole(scale.data_dir)
     played = play_seeds(play, tasks, seeds, FEATURES, progress)
-    sizes = (2_000, 500) if scale.quick else (CONTRIBUTORS, WINDOW)
-    entries = _entries(seeds, sizes, progress)
-    rows = [_features_row(task, line, played[task]) for task in tasks for line in task.lines] + _new_item_rows(
-        entries, sizes
-    )
-    targets = [] if scale.quick else [*_features_targets([played[task] for task in tasks]), _new_item_target(entries)]
+    rows = [_features_row(task, line, played[task]) for task in tasks for line in task.lines]
+    targets: list[BenchRow] = []
+    if not scale.compared:
+        sizes = (2_000, 500) if scale.quick else (CONTRIBUTORS, WINDOW)
+        entries = _entries(seeds, sizes, progress)
+        rows += _new_item_rows(entries, sizes)
+        if not scale.quick:
+            targets = [*_features_targets([played[task] for task in tasks]), _new_item_target(entries)]
     worlds = tuple(dict.fromkeys(row["world"] for row in rows))
     return Findings(rows, targets, worlds, seeds, FEATURES_SETTINGS, _features_provenance(tasks))
 
@@ -676,7 +695,7 @@ def _new_item_rows(entries: Sequence[Entry], sizes: tuple[int, int]) -> list[Row
     rows: list[Row] = []
     for window in range(WINDOWS):
         row: Row = {
-            "world": world_of(replace(_NEW_ITEM, seed=FEATURES_SEEDS[0])).name,
+            "world": world_of(_NEW_ITEM).name,
             "items": _NEW_ITEM.arms,
             "form": f"new item, window {window + 1}",
             "slots": sizes[0] + window * sizes[1],
@@ -706,6 +725,12 @@ def _quick() -> tuple[Task, ...]:
     )
     lines = _lines((2_000,), private)
     return (Task("mixed", 4, 0, lines, 200), Task("embedding", 4, 0, lines[:3], 200))
+
+
+_COMPARED = (
+    Task("mixed", 10, 0, _lines((2_000, 50_000), (Line("linear", 2_000, 1.0), Line("linear", 50_000, 1.0)))),
+    Task("interactions", 10, 0, _lines((50_000,), (Line("linear", 50_000, 1.0),))),
+)
 
 
 def _whole(data_dir: str | None) -> tuple[Task, ...]:
@@ -750,13 +775,13 @@ def _features_row(task: Task, line: Line, runs: Runs) -> Row:
     before = replace(line, form="half")
     if line.form == "shaped" and before in task.lines:
         values["more"] = values["reward"] - _values(runs, before)
+    policies: dict[str, Float64] = {}
     if stated is not None:
-        values |= {"joined": values["reward"], "alone": _values(runs, Line("cold"))}
+        policies = {"alone": _values(runs, Line("cold")), "joined": values["reward"]}
         named["measure"] = "mean reward of new users"
         if Line("raw", line.slots) in task.lines:
-            values["without_privacy"] = _values(runs, Line("raw", line.slots))
-    if stated is not None and Line("raw", line.slots) in task.lines:
-        values["kept"] = _shares(runs, line)
+            policies["without_privacy"] = _values(runs, Line("raw", line.slots))
+            values["kept"] = _shares(runs, line)
     row: Row = {
         "world": _NAMES.get(task.kind) or world_of(task).name,
         "items": task.arms,
@@ -766,6 +791,7 @@ def _features_row(task: Task, line: Line, runs: Runs) -> Row:
     }
     for name, found in values.items():
         row |= columns(name, found)
+    row |= beside_alone(False, **policies) if policies else {}
     return {**row, "seeds": len(runs), **({"marks": ""} if stated is None else privacy_columns(stated))}
 
 

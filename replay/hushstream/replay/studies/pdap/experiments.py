@@ -38,12 +38,22 @@ from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, beside, columns, pick, privacy_columns
+from hushstream.replay.experiments.rows import (
+    BenchRow,
+    Row,
+    at_least,
+    at_most,
+    beside_alone,
+    columns,
+    pick,
+    privacy_columns,
+)
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.pdap.play import (
     SETTINGS,
     SOURCE,
     Form,
+    Played,
     Task,
     configuration,
     guarantee_of,
@@ -422,31 +432,35 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     played = play_seeds(play, [task for each in parts for task in each.tasks], seeds, SHARING, progress)
     rows = [
         row_of(task, played[task], part=each.part, placement=dict(task.release).get("placement", "serving"))
+        | _beside(each, task, played)
         for each in parts
         for task in each.tasks
     ]
-    targets = [] if scale.quick else sharing_targets(rows)
+    targets = [] if scale.quick or scale.compared else sharing_targets(rows)
     worlds = tuple(dict.fromkeys(one.part for one in parts))
-    return Findings([_beside(row, rows) for row in rows], targets, worlds, seeds, SETTINGS)
+    return Findings(rows, targets, worlds, seeds, SETTINGS)
 
 
-def _beside(row: Row, rows: Sequence[Row]) -> Row:
-    """A row of the sound form with the accuracy of vendors alone, on trial and of exact sharing beside its own."""
-    row = {**row, "world": f"{row['part']}, {row['contexts']:,} contexts", "measure": "clicks, greedy, %"}
-    if row["form"] != "blocks":
+def _beside(each: Part, task: Task, played: Mapping[Task, Sequence[Played]]) -> Row:
+    """The accuracy of vendors alone, on trial and of exact sharing, beside that of the sound form."""
+    row: Row = {"world": f"{each.part}, {task.contexts:,} contexts", "measure": "clicks, greedy, %"}
+    if task.form != "blocks":
         return row
-    here = {"part": row["part"], "contexts": row["contexts"], "placement": "serving"}
-    alone, exact = (pick(rows, **here, form=form) for form in ("alone", "exact"))
-    trials = [one for one in rows if one["form"] == "trial" and row.items() >= _same_run(one).items()]
-    mixture = {"mixture": trials[0]} if trials else {}
-    return row | beside("accuracy", joined=row, alone=alone, without_privacy=exact, **mixture)
+    policies = {"joined": task, "mixture": replace(task, form="trial")}
+    policies |= {name: one for one in each.tasks for name in _EXACT.get(one.form, ())}
+    accuracy = {name: [100 * run.greedy for run in played[one]] for name, one in policies.items() if one in played}
+    return row | beside_alone(False, **accuracy)
 
 
-def _same_run(trial: Row) -> Row:
-    return {name: trial[name] for name in ("part", "contexts", "placement", "epsilon_asked")}
+_EXACT: Mapping[Form, tuple[str, ...]] = {"alone": ("alone",), "exact": ("without_privacy",)}
 
 
 def _parts(scale: Scale) -> tuple[Part, ...]:
+    if scale.compared:
+        return tuple(
+            part(name, 20_000, (0.1, 1.0), arms=100, overlap=overlap)
+            for name, overlap in (("4 x 100, specialised", 0.02), ("4 x 100, alike", 1.0))
+        )
     return (
         part("4 x 1,000", 200_000, SHARING_EPSILONS),
         part("4 x 1,000", 20_000, SHARING_EPSILONS),

@@ -24,7 +24,16 @@ from hushstream.engine.declare.plan import Audience, Range
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NONCE_BYTES
 from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, at_most, columns, pick, privacy_columns
+from hushstream.replay.experiments.rows import (
+    BenchRow,
+    Row,
+    at_least,
+    at_most,
+    beside_alone,
+    columns,
+    pick,
+    privacy_columns,
+)
 from hushstream.replay.studies.pdol.play import (
     LAST_QUARTER,
     NO_FAULTS,
@@ -33,8 +42,9 @@ from hushstream.replay.studies.pdol.play import (
     Played,
     accuracy,
     alone_labels,
+    central_labels,
+    judged,
     play,
-    play_central,
     predicted_labels,
 )
 from hushstream.replay.studies.pdol.worlds import (
@@ -340,12 +350,12 @@ class Setting:
 def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid of worlds, epsilons, nodes and faults."""
     seeds = JOINING_SEEDS[:1] if scale.quick else JOINING_SEEDS
-    settings = _settings(scale.quick)
+    settings = _settings(scale)
     step = step_counter(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
     rows = [row for one in settings for row in _rows(one, seeds, scale.data_dir, scale.quick, step)]
     return Findings(
         rows,
-        [] if scale.quick else _sharing_targets(rows),
+        [] if scale.quick or scale.compared else _sharing_targets(rows),
         _worlds(rows),
         seeds,
         (
@@ -357,9 +367,11 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     )
 
 
-def _settings(quick: bool) -> list[Setting]:
-    if quick:
+def _settings(scale: Scale) -> list[Setting]:
+    if scale.quick:
         return [Setting("epsilon", "sparse-synthetic", _synthetic(2_000), (1.0, None), nodes=8)]
+    if scale.compared:
+        return [Setting("epsilon", "tmc-binary/class19", _tmc("class19"), (1.0, 8.0))]
     nineteen, six, synthetic = _tmc("class19"), _tmc("class06"), _synthetic(100_000)
     alike = Faults(unweighted=True)
     faulty = {
@@ -386,7 +398,7 @@ def _rows(
     setting: Setting, seeds: Sequence[int], data: str | None, quick: bool, step: Callable[[str], None]
 ) -> list[Row]:
     streams = [setting.make(seed, data, setting.sizes, setting.nodes) for seed in seeds]
-    central = [play_central(stream, RATE).whole for stream in streams] if setting.part in ("epsilon", "records") else []
+    central = [_central(stream).whole for stream in streams] if setting.part in ("epsilon", "records") else []
     rows = []
     for epsilon in setting.epsilons:
         played = []
@@ -414,13 +426,16 @@ def _sharing_row(
         **columns("joined", [one.released.whole for one in played]),
         **columns("joined_last", [one.released.last for one in played]),
     }
-    for name, last in (("alone", "alone_last"), ("mixture", "mixture_last")):
-        found = [one.experts["alone"] if name == "alone" else one.node for one in played if one.experts]
-        if found:
-            row |= columns(name, [one.whole for one in found if one is not None])
-            row |= columns(last, [one.last for one in found if one is not None])
-    if central:
-        row |= columns("without_privacy", central)
+    if played[0].experts:
+        nodes = [(one.experts["alone"], one.node) for one in played if one.node is not None]
+        alone, mixture = zip(*nodes, strict=True)
+        others = {"joined": [one.released.whole for one in played], "mixture": [one.whole for one in mixture]}
+        row |= beside_alone(
+            False, [one.whole for one in alone], **others, **({"without_privacy": central} if central else {})
+        )
+        row |= columns("alone_last", [one.last for one in alone]) | columns(
+            "mixture_last", [one.last for one in mixture]
+        )
     row |= {"screened": sum(one.screened for one in played), **privacy_columns(epoch_guarantee(config))}
     if epsilon is not None:
         lead = float(np.mean(central)) - row["alone"] if central and "alone" in row else None
@@ -499,7 +514,11 @@ def foretold(seed: int) -> Foretold:
 
 def _lead(stream: RecordStream) -> float:
     """By how much a central learner leads nodes alone in the last quarter, as a share of correct predictions."""
-    return play_central(stream, RATE).last - accuracy(alone_labels(stream) == stream.rows.labels).last
+    return _central(stream).last - judged(stream, alone_labels(stream)).last
+
+
+def _central(stream: RecordStream) -> Accuracy:
+    return judged(stream, central_labels(stream, RATE))
 
 
 def _gained(stream: RecordStream, chances: npt.NDArray[np.float64], config: PdolConfig, seed: int) -> float:

@@ -87,6 +87,11 @@ def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
     return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
 
 
+def judged(stream: RecordStream, said: npt.NDArray[np.int8]) -> Accuracy:
+    """The accuracy of predictions of all records of a stream, int8 (m,)."""
+    return accuracy(said == stream.rows.labels)
+
+
 def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
     """Every domain before its first slot, each with its own key that follows from ``seed``."""
     digest, plan = pdol_digest(config), plan_of(config.sharing, config.records.dimension)
@@ -241,13 +246,13 @@ def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         yield np.flatnonzero(turn == number)
 
 
-def play_central(stream: RecordStream, rate: float) -> Accuracy:
-    """Play one AdaGrad learner that sees every record, without privacy."""
+def central_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
+    """The predictions of one AdaGrad learner that sees every record, without privacy, int8 (m,)."""
     learner, node = AdaGrad(1, stream.dimension, rate), np.zeros(1, dtype=np.int64)
-    right = np.zeros(len(stream), dtype=bool)
+    said = np.zeros(len(stream), dtype=np.int8)
     for place in range(len(stream)):
         row = stream.rows.part(place, place + 1)
         found = learner.scores(node, row)
-        right[place] = (1 if found[0] > 0 else -1) == row.labels[0]
+        said[place] = 1 if found[0] > 0 else -1
         learner.learn(node, row, found)
-    return accuracy(right)
+    return said

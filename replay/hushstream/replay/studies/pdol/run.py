@@ -31,7 +31,7 @@ from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRo
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.experiments import RATE, gossip_config, sharing_config, shortened
-from hushstream.replay.studies.pdol.play import Accuracy, accuracy, alone_labels, play_central, predicted_labels
+from hushstream.replay.studies.pdol.play import Accuracy, accuracy, alone_labels, central_labels, predicted_labels
 from hushstream.replay.studies.pdol.worlds import RecordStream
 from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
@@ -182,7 +182,8 @@ def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
 
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
     """The configuration that fits a stream, with the values that the caller set."""
-    fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
+    gossips, epsilon = _gossips(options), options.epsilon
+    fitting = gossip_config(stream, epsilon) if gossips else sharing_config(stream, epsilon, node=True)
     values = {**written(fitting), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
     # With this many slots no label comes too late before the end of its phase.
@@ -222,9 +223,9 @@ def _result(
     options: PdolOptions, stream: RecordStream, deployed: System, recording: Recording[RecordsPlayed]
 ) -> RunResult:
     config: PdolConfig = deployed.core.config
-    right = recording.played.predicted == stream.rows.labels
-    apart = alone_labels(stream) == stream.rows.labels
-    shared, alone, central = accuracy(right), accuracy(apart), play_central(stream, RATE)
+    labels = recording.played.predicted, alone_labels(stream), central_labels(stream, RATE)
+    right, apart, led = (said == stream.rows.labels for said in labels)
+    shared, alone, central = map(accuracy, (right, apart, led))
     constant = Accuracy(stream.constant, stream.constant)
     compared = {"shared": shared, "nodes alone": alone, "central, without privacy": central, "constant": constant}
     return RunResult(
@@ -242,23 +243,23 @@ def _result(
             tuple((name, one.whole, one.last) for name, one in compared.items()),
         ),
         curve=_curve(right, apart),
-        remarks=(_room(central.whole - alone.whole),),
+        remarks=(_room(_gap(stream, led, apart)),),
     )
 
 
-def _room(lead: float) -> str:
-    """How much sharing could bring at most."""
-    if lead > 0:
-        return (
-            f"A central learner without privacy leads nodes alone by {100 * lead:.1f} points: `plan --lead {lead:.3f}`."
-        )
-    return "Here even a central learner without privacy is not better than nodes alone: there is nothing to share."
+def _room(lead: Gap) -> str:
+    """By how much a central learner leads nodes alone, with the interval over nodes; that is what sharing is after."""
+    if lead.low is None or lead.high is None:
+        return "One node: a central learner has no more records than it."
+    ends = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}, 95 % CI over nodes"
+    said = f"A central learner without privacy predicts {100 * lead.value:+.1f} points more than nodes alone ({ends})"
+    return f"{said}: `plan --lead {lead.value:.3f}`." if lead.low > 0 else f"{said}: no lead that sharing could bring."
 
 
 def _form(config: PdolConfig) -> str:
     if config.gossip is not None:
         return f"gossip over a {config.gossip.graph} graph"
-    place = "by the published model" if config.prediction.place == "released" else "by the votes of nodes"
+    place = "by the published model" if config.prediction.place == "released" else "by guarded nodes"
     return f"{config.sharing.counter} sums, predicted {place}"
 
 
