@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
@@ -15,12 +16,13 @@ from aiokafka.admin import NewTopic
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.declare.declaration import System
+from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.load import append_all
 from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
-from hushstream.replay.experiments.rows import BenchFailed
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, figure
 from hushstream.schemas import codec
 from hushstream.schemas.topics import LOG_TIME, common_name, physical
 
@@ -195,7 +197,7 @@ Timeline = Sequence[tuple[int, int]]
 """(log time in ms, how much was done by then since the time before), by time."""
 
 
-async def appended(
+async def _appended(
     connection: Connection, topic: str, partitions: int, enough: int, writer: Running, done: Callable[[bytes], int]
 ) -> Timeline:
     """Read a worker's output until it has done ``enough``.
@@ -230,7 +232,7 @@ async def appended(
     return sorted(one for one in found if one[1])
 
 
-def paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
+def _paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
     """How much was done per second of the clock and per second of a worker's CPU time, after the first log time.
 
     Raises:
@@ -243,26 +245,76 @@ def paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
     return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
 
 
-@asynccontextmanager
-async def worker_on(
-    folder: Path, system: System, role: str, topic: str, values: Sequence[Sequence[bytes]]
-) -> AsyncIterator[tuple[Connection, Running, CpuMeter]]:
-    """Run the worker of a role while the context is open; the broker runs as long.
+def answers(value: bytes) -> int:
+    """How many events a record answers."""
+    return len(codec.decode(value)[1].get("event_ids", ()))
 
-    Args:
-        folder: a folder of the run; ``deployment`` in it holds the system.
-        system: the deployment.
+
+class WorkerRun(NamedTuple):
+    """A worker that works off a log: all input is there before it starts.
+
+    Attributes:
+        name: what is measured.
+        unit: what is counted, in the plural.
+        config: of the deployment.
+        zone: the zone whose key the worker has.
         role: the role of the worker.
         topic: its input.
         values: the records of each partition of the input.
+        output: what it writes, in as many partitions.
+        enough: what all of the output stands for.
+        done: what a record of it stands for.
+        least: the least rate of its CPU time; 0 where none is stated.
     """
+
+    name: str
+    unit: str
+    config: Any
+    zone: str
+    role: str
+    topic: str
+    values: Sequence[Sequence[bytes]]
+    output: str
+    enough: int
+    done: Callable[[bytes], int] = answers
+    least: float = 0.0
+
+
+def worker_rows(run: WorkerRun, progress: Progress, rounds: int) -> list[BenchRow]:
+    """The rates of a worker, per second of the clock and of its CPU time.
+
+    Args:
+        run: what is measured.
+        progress: called with that.
+        rounds: figures are medians over them.
+
+    Raises:
+        BenchFailed: the worker ended, or made no more progress.
+    """
+    found = []
+    for number in range(1, rounds + 1):
+        progress(f"{run.name}, round {number} of {rounds}")
+        with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
+            found.append(asyncio.run(_paces_of(run, Path(folder))))
+    wall, cpu = (list(rates) for rates in zip(*found, strict=True))
+    name, unit = f"{run.name}: of its CPU time", f"{run.unit}/CPU s"
+    return [
+        figure(run.name, wall, f"{run.unit}/s"),
+        at_least(name, cpu, unit, run.least) if run.least else figure(name, cpu, unit),
+    ]
+
+
+async def _paces_of(run: WorkerRun, folder: Path) -> tuple[float, float]:
+    system = prepare(folder / "deployment", run.config)
+    generate_keys(folder / "deployment" / KEYS, (run.zone,))
     async with embedded_broker(folder) as bootstrap:
         connection = Connection(bootstrap, "bench.")
         await apply_async(connection, system, replication=1)
         async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
-            for partition, records in enumerate(values):
-                await append_all(producer, physical(connection.prefix, topic), records, partition)
-        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(folder / "deployment")]
+            for partition, records in enumerate(run.values):
+                await append_all(producer, physical(connection.prefix, run.topic), records, partition)
+        arguments = ["-m", "hushstream.cli", "worker", run.role, "--deployment", str(folder / "deployment")]
         arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
-        async with started(role, arguments, folder) as worker, CpuMeter([worker]) as meter:
-            yield connection, worker, meter
+        async with started(run.role, arguments, folder) as worker, CpuMeter([worker]) as meter:
+            line = await _appended(connection, run.output, len(run.values), run.enough, worker, run.done)
+    return _paces(line, meter)

@@ -15,20 +15,14 @@ round.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.agents.worker.deployment import KEYS, prepare
-from hushstream.engine.declare.declaration import System
-from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.bench.journal import appended, paces, worker_on
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.journal import WorkerRun, worker_rows
 from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
 from hushstream.schemas import codec
@@ -37,7 +31,6 @@ from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import Sent, make_slots
 from hushstream.systems.bgt.records import (
     ID_BYTES,
-    ROUNDS,
     Model,
     Round,
     Slots,
@@ -131,65 +124,51 @@ def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSizes:
-    """How large the runs are.
-
-    Attributes:
-        items: I.
-        ratings: how many each user has.
-        slots: how many the measured round has.
-        short: how many each round before it has.
-    """
-
-    items: int = ITEMS
-    ratings: int = RATINGS
-    slots: int = 16_000
-    short: int = 100
-
-
-def bgt_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
+def bgt_stream_rows(
+    progress: Progress,
+    rounds: int = 5,
+    items: int = ITEMS,
+    ratings: int = RATINGS,
+    sent: int = 16_000,
+    short: int = 100,
+) -> list[BenchRow]:
     """Measure one collector's worker.
 
     Args:
         progress: called with what is being measured.
         rounds: figures are medians over them.
-        sizes: how large the runs are; None: the sizes for which targets are stated.
+        items: I.
+        ratings: how many each user has.
+        sent: how many slots the measured round has.
+        short: how many each round before it has.
 
     Raises:
         BenchFailed: the worker ended, or made no more progress.
     """
-    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
-
-
-async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
-    config = BgtConfig("bench", sizes.items, scale=UNIT_SCALE)
-    slots = _slots(sizes, config)
-    rates = []
-    for number in range(1, rounds + 1):
-        progress(f"BGTplanner, collector's worker, round {number} of {rounds}")
-        with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
-            rates.append(await _rate(Path(folder), sizes, config, slots))
-    name = (
-        f"BGTplanner, collector's worker on a stream, A slots of {config.release.pairs} pairs ({sizes.items:,} items)"
+    config = BgtConfig("bench", items, scale=UNIT_SCALE)
+    known = tastes(users=sent, items=items, ratings=ratings, seed=0).split(0).known(config)
+    salts = np.random.default_rng(0).integers(0, 2**63, sent).astype(np.uint64)
+    slots = make_slots(known, first_round(config), config, salts)
+    run = WorkerRun(
+        f"BGTplanner, collector's worker on a stream, A slots of {config.release.pairs} pairs ({items:,} items)",
+        "slots",
+        config,
+        zone="shuffler",
+        role="collector",
+        topic="updates",
+        values=[list(_log(config, bgt_digest(config), null_slots(short, config), slots))],
+        output="releases",
+        enough=short + sent,
+        done=_slots_in,
+        least=5_000,
     )
-    return [
-        figure(name, [wall for wall, _ in rates], "slots/s"),
-        at_least(f"{name}: of its CPU time", [cpu for _, cpu in rates], "slots/CPU s", 5_000),
-    ]
+    return worker_rows(run, progress, rounds)
 
 
-def _slots(sizes: StreamSizes, config: BgtConfig) -> Slots:
-    world = tastes(users=sizes.slots, items=sizes.items, ratings=sizes.ratings, seed=0)
-    salts = np.random.default_rng(0).integers(0, 2**63, sizes.slots).astype(np.uint64)
-    return make_slots(world.split(0).known(config), first_round(config), config, salts)
-
-
-def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> Iterator[bytes]:
+def _log(config: BgtConfig, digest: bytes, few: Slots, slots: Slots) -> Iterator[bytes]:
     """The log of three rounds, as raters would write it."""
     model = Model(np.zeros(config.items), np.zeros((config.items, 0)))
     top = np.arange(config.top, dtype=np.int64)
-    few = null_slots(sizes.short, config)
     asked = (first_round(config), Round(1, "pairs", model, top, np.ones(len(top))), Round(2, "items", model))
     for one, sent in zip(asked, (few, few, slots), strict=True):
         if one.number:
@@ -202,21 +181,7 @@ def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> 
         yield codec.encode("Seal", end)
 
 
-def _prepared(folder: Path, config: BgtConfig) -> System:
-    system = prepare(folder, config)
-    generate_keys(folder / KEYS, ("shuffler",))
-    return system
-
-
-async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slots) -> tuple[float, float]:
-    """Slots per second of the clock, and per second of the worker's CPU time."""
-    system = _prepared(folder / "deployment", config)
-    log = list(_log(config, system.digest, sizes, slots))
-    async with worker_on(folder, system, "collector", "updates", [log]) as (connection, worker, meter):
-        ends = await appended(connection, "releases", 1, ROUNDS, worker, _is_end)
-    # All slots of the last round were taken between the ends of the last two rounds.
-    return paces([ends[-2], (ends[-1][0], sizes.slots)], meter)
-
-
-def _is_end(value: bytes) -> int:
-    return codec.decode(value)[0] == "RatingSums"
+def _slots_in(value: bytes) -> int:
+    """The slots of a round that ended, but for the first: all of the last were taken after the second one's end."""
+    name, fields = codec.decode(value)
+    return fields["slots"] if name == "RatingSums" and fields["round"] else 0

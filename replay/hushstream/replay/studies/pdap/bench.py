@@ -12,20 +12,16 @@ times, as in every stream benchmark.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.agents.worker.deployment import KEYS, prepare
-from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.bench.journal import appended, paces, worker_on
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.journal import WorkerRun, worker_rows
 from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.pdap.play import keyed_noise
 from hushstream.replay.studies.pdap.worlds import names as names_from
@@ -134,30 +130,18 @@ def pdap_stream_rows(progress: Progress, rounds: int = 5, contexts: int = CONTEX
     Raises:
         BenchFailed: the worker ended, or made no more progress.
     """
-    rates = []
-    for number in range(1, rounds + 1):
-        progress(f"P-DAP on a stream, round {number} of {rounds}")
-        with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
-            rates.append(asyncio.run(_stream_rate(Path(folder), contexts)))
-    name = f"P-DAP, a vendor's learner, one context a record, d={DIMENSION}, {VENDORS} x {ARMS:,}"
-    return [
-        figure(name, [wall for wall, _ in rates], "contexts/s"),
-        figure(f"{name}: of its CPU time", [cpu for _, cpu in rates], "contexts/CPU s"),
-    ]
-
-
-async def _stream_rate(folder: Path, contexts: int) -> tuple[float, float]:
-    """Contexts per second of the clock, and per second of the worker's CPU time."""
-    system = prepare(folder / "deployment", PdapConfig("bench", _vendors(), DIMENSION))
-    generate_keys(folder / "deployment" / KEYS, (of_party("edge", FIRST),))
-    role, topic, values = of_party("learner", FIRST), of_party("contexts", FIRST), [_contexts(contexts)]
-    async with worker_on(folder, system, role, topic, values) as (connection, worker, meter):
-        answers = await appended(connection, of_party("decisions", FIRST), 1, contexts, worker, _decided)
-    return paces(answers, meter)
-
-
-def _decided(value: bytes) -> int:
-    return len(codec.decode(value)[1].get("event_ids", ()))
+    run = WorkerRun(
+        f"P-DAP, a vendor's learner, one context a record, d={DIMENSION}, {VENDORS} x {ARMS:,}",
+        "contexts",
+        PdapConfig("bench", _vendors(), DIMENSION),
+        zone=of_party("edge", FIRST),
+        role=of_party("learner", FIRST),
+        topic=of_party("contexts", FIRST),
+        values=[_contexts(contexts)],
+        output=of_party("decisions", FIRST),
+        enough=contexts,
+    )
+    return worker_rows(run, progress, rounds)
 
 
 def _vendors() -> tuple[VendorConfig, ...]:

@@ -12,20 +12,15 @@ the start and of the producer.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from hushstream.agents.worker.deployment import KEYS, prepare
-from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, InputSlice
-from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.bench.journal import appended, paces, worker_on
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.journal import WorkerRun, worker_rows
 from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, cpu_seconds, figure
 from hushstream.replay.studies.pdol.run import person_name, record_name
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
@@ -187,10 +182,7 @@ def pdol_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | N
     Raises:
         BenchFailed: the worker ended, or made no more progress.
     """
-    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
-
-
-async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    sizes = sizes or StreamSizes()
     shape = (
         f"n = {sizes.dimension:,}, {sizes.features} features, {sizes.busy} of {sizes.nodes} nodes, B = {sizes.slots}"
     )
@@ -200,40 +192,22 @@ async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[
         ("one event a record", sizes.event_leaves, events),
     ):
         stream = _stream_of(sizes, leaves)
-        values = [list(encode(stream, node, sizes.slots)) for node in range(sizes.busy)]
-        rates = []
-        for number in range(1, rounds + 1):
-            progress(f"PDOL, node worker, {form}, round {number} of {rounds}")
-            with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
-                rates.append(await _worker_rate(Path(folder), sizes, leaves, values))
-        name = f"PDOL, node worker on a stream, records with labels, {form} ({shape})"
-        found.append(figure(name, [wall for wall, _ in rates], "records/s"))
-        found.append(figure(f"{name}: of the worker's CPU time", [cpu for _, cpu in rates], "records/CPU s"))
+        sharing = SharingConfig(slots_per_release=sizes.slots, horizon=max(32, leaves))
+        run = WorkerRun(
+            f"PDOL, node worker on a stream, records with labels, {form} ({shape})",
+            "records",
+            PdolConfig("bench", sizes.nodes, RecordConfig(sizes.dimension + 1, label_slots=sizes.slots), sharing),
+            zone="edge",
+            role="node",
+            topic="records",
+            values=[list(encode(stream, node, sizes.slots)) for node in range(sizes.busy)],
+            output="predictions",
+            enough=len(stream),
+        )
+        found += worker_rows(run, progress, rounds)
     return found
 
 
 def _stream_of(sizes: StreamSizes, leaves: int) -> RecordStream:
     records = sizes.busy * sizes.slots * leaves
     return sparse_synthetic(records=records, dimension=sizes.dimension, features=sizes.features, nodes=sizes.busy)
-
-
-def _prepared(folder: Path, sizes: StreamSizes, leaves: int) -> System:
-    records = RecordConfig(sizes.dimension + 1, label_slots=sizes.slots)
-    sharing = SharingConfig(slots_per_release=sizes.slots, horizon=max(32, leaves))
-    system = prepare(folder, PdolConfig("bench", sizes.nodes, records, sharing))
-    generate_keys(folder / KEYS, ("edge",))
-    return system
-
-
-async def _worker_rate(
-    folder: Path, sizes: StreamSizes, leaves: int, values: Sequence[Sequence[bytes]]
-) -> tuple[float, float]:
-    """Records per second of the clock, and per second of the worker's CPU time."""
-    system, records = _prepared(folder / "deployment", sizes, leaves), sizes.busy * sizes.slots * leaves
-    async with worker_on(folder, system, "node", "records", values) as (connection, worker, meter):
-        answers = await appended(connection, "predictions", len(values), records, worker, _answers)
-    return paces(answers, meter)
-
-
-def _answers(value: bytes) -> int:
-    return len(codec.decode(value)[1].get("event_ids", ()))
