@@ -311,38 +311,28 @@ def test_a_port_beyond_all_ports_is_refused(cli):
     assert (answer.code, answer.err) == (2, "hushstream broker: port: expected 0 to 65535, got 99999999\n")
 
 
-def test_an_audit_prints_the_bound_beside_the_claim(cli):
+def test_an_audit_prints_the_bound_beside_the_claim_of_a_configuration(cli, refused, config):
     # The real noise: it fails with probability 1e-6 by the audit's own statement.
-    arguments = ("audit", "slot-sums", "--epsilon", "1", "--runs", "1000")
+    arguments = ("audit", "--config", config(), "--runs", "1000")
     found = cli(*arguments, "--json")
     assert found.code == 0
     assert 0.2 < found.json["audits"][0]["epsilon_lower_bound"] <= found.json["claimed"]["epsilon"] == 1.0
     text = cli(*arguments)
     assert "within the claim" in text.out
     assert "All 2 pass." in text.out
+    sampled = config(add="privacy: {epsilon: 0.5}\nrelease: {sampling: 0.5}\n")
+    found = cli("audit", "--config", sampled, "--runs", "200", "--json")
+    assert (found.json["sampling"], found.json["sums"], found.json["epsilon"]) == (0.5, "fresh", 0.5)
+    assert "100 to 1000000 runs" in refused("audit", "--config", config(), "--runs", "1")
 
 
-def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
+def test_an_audit_above_the_claim_is_exit_code_one(cli, config, monkeypatch):
     """Half the noise is found by its size alone (`tests/audits/test_power.py`)."""
     halve_all_noise(monkeypatch)
-    found = cli("audit", "slot-sums", "--runs", "1000", "--json")
+    found = cli("audit", "--config", config(), "--runs", "1000", "--json")
     assert (found.code, found.json["passed"]) == (1, False)
     assert not found.json["audits"][1]["passed"]
-    assert "EXCEEDS the claim" in cli("audit", "slot-sums", "--runs", "1000").out
-
-
-def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config):
-    found = cli("audit", "slot-sums", "--config", config(add="privacy: {epsilon: 0.5}\n"), "--runs", "1000", "--json")
-    assert found.json["claimed"]["epsilon"] == 0.5
-    assert cli("audit", "slot-sums", "--config", config(), "--runs", "200", "--json").json["epsilon"] == 1.0
-    assert "release.mechanism" in refused(
-        "audit", "slot-sums", "--config", config(add="release: {mechanism: paper, sampling: 0.5}\n")
-    )
-    sampled = cli("audit", "slot-sums", "--config", config(add="release: {sampling: 0.5}\n"), "--runs", "200", "--json")
-    assert (sampled.json["sampling"], sampled.json["sums"]) == (0.5, "fresh")
-    assert "got both" in refused("audit", "slot-sums", "--config", config(), "--epsilon", "1")
-    assert "100 to 1000000 runs" in refused("audit", "slot-sums", "--runs", "1")
-    assert "epsilon" in refused("audit", "slot-sums", "--epsilon", "0")
+    assert "EXCEEDS the claim" in cli("audit", "--config", config(), "--runs", "1000").out
 
 
 def test_a_refused_record_is_listed_shown_and_requeued_once(cli, refused, bootstrap, folder):

@@ -12,7 +12,7 @@ its name; an object without this attribute has the name of its entry point.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -133,7 +133,6 @@ class Study:
         paper: computes its row of the table of papers (`hushstream.replay.experiments.systems`); None without one.
         audits: its rows of the table of audits.
         audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
-        mechanisms: mechanisms that can be audited at any epsilon, by name: (epsilon, levels, runs, false-alarm rate).
         bench: its benchmarks: (progress, rounds).
         stream_bench: benchmarks that need a broker and workers.
         kafka_bench: benchmarks that compare a Kafka at an address with the embedded broker.
@@ -157,7 +156,6 @@ class Study:
     audits: Callable[[], tuple[Audit, ...]]
     audit_config: Callable[[Any, int, float], AuditReport]
     datasets: tuple[Dataset, ...] = ()
-    mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None

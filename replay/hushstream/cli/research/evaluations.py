@@ -22,8 +22,6 @@ from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings, sho
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hushstream.replay.audits.configured import AuditReport
     from hushstream.replay.audits.row import Effort
 
@@ -118,7 +116,6 @@ def evaluate(
 
 
 def audit(
-    mechanism: Annotated[str | None, typer.Argument(help="Mechanism whose noise is attacked.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
     ] = False,
@@ -128,10 +125,8 @@ def audit(
     ] = False,
     thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
     config: Annotated[Path | None, typer.Option(help="Attack the releases of this deployment.yaml or folder.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
-    levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
     runs: Annotated[
-        int | None, typer.Option(help="Number of releases with the slot, and as many without it (default 10000).")
+        int | None, typer.Option(help="With --config: releases with the slot, and as many without it (default 10000).")
     ] = None,
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     calibrate: Annotated[
@@ -145,14 +140,14 @@ def audit(
 ) -> None:
     """Attack a mechanism's noise; print the proven bound on epsilon.
 
-    It exits with 1 where the proven bound is above the claim. Without a name, --config, --all or --only it lists what
-    can be attacked.
+    It exits with 1 where the proven bound is above the claim. Without --config, --all or --only it lists what can be
+    attacked.
     """
     if counts is not None and calibrate is None:
         raise HushstreamError("audit: expected --counts with --calibrate, got it alone")
     if everything or only:
-        if mechanism is not None or any(value is not None for value in (config, epsilon, levels, runs)):
-            raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
+        if config is not None or runs is not None:
+            raise HushstreamError("audit: expected --all or --only alone, got --config or --runs beside it")
         if quick and thorough:
             raise HushstreamError("audit: expected --quick or --thorough, got both")
         effort: Effort = "quick" if quick else "thorough" if thorough else "full"
@@ -161,22 +156,20 @@ def audit(
         _audit_all(only or [], effort, false_alarm, json)
     if calibrate is not None:
         raise HushstreamError("audit: expected --calibrate with --all or --only, got it alone")
-    if all(value is None for value in (mechanism, config, epsilon, levels, runs)):
-        _list_audits(json)
-    _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
+    if config is not None:
+        _audit_one(config, 10_000 if runs is None else runs, false_alarm, json)
+    if runs is not None:
+        raise HushstreamError("audit: expected --runs with --config, got it alone")
+    _list_audits(json)
 
 
 def _list_audits(json: bool) -> NoReturn:
-    """List what can be audited: mechanisms by name, and the rows of the table of all."""
+    """List the rows of the table of all."""
     from hushstream.replay.audits.catalogue import audit_names
 
-    mechanisms, rows = list(_mechanisms()), list(audit_names())
-    text = (
-        f"mechanisms (hushstream audit NAME): {', '.join(mechanisms)}",
-        "rows (hushstream audit --only NAME):",
-        *rows,
-    )
-    show({"mechanisms": mechanisms, "rows": rows}, json, *text, "--all attacks every row, --config a deployment's own.")
+    rows = list(audit_names())
+    text = ("rows (hushstream audit --only NAME):", *rows)
+    show({"rows": rows}, json, *text, "--all attacks every row, --config a deployment's own releases.")
     raise typer.Exit(0)
 
 
@@ -209,45 +202,15 @@ def _calibrate(
     raise typer.Exit(0 if all(row.as_stated for row in rows) else 1)
 
 
-def _audit_one(
-    mechanism: str | None,
-    config: Path | None,
-    epsilon: float | None,
-    levels: int | None,
-    runs: int,
-    false_alarm: float,
-    json: bool,
-) -> NoReturn:
-    if config is not None and (epsilon is not None or levels is not None):
-        raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")
-    if config is not None:
-        report = _audit_config(mechanism, config, runs, false_alarm)
-    elif mechanism is not None:
-        report = _mechanism(mechanism)(
-            1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
-        )
-    else:
-        raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
+def _audit_one(config: Path, runs: int, false_alarm: float, json: bool) -> NoReturn:
     from hushstream.replay.audits.row import as_table
 
+    report = _audit_config(config, runs, false_alarm)
     show(report.as_json(), json, report.facts, as_table(report.rows))
     raise typer.Exit(0 if report.passed else 1)
 
 
-def _mechanisms() -> dict[str, Callable[[float, int, int, float], AuditReport]]:
-    from hushstream.replay.study import studies
-
-    return {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
-
-
-def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
-    known = _mechanisms()
-    if name not in known:
-        raise typer.BadParameter(f"expected one of {', '.join(known)}, got {name!r}", param_hint="'mechanism'")
-    return known[name]
-
-
-def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
+def _audit_config(config: Path, runs: int, false_alarm: float) -> AuditReport:
     from hushstream.agents.worker.deployment import artefacts_of, read_config
     from hushstream.replay.audits.catalogue import audit_config
     from hushstream.systems.catalogue import kind_of
@@ -259,10 +222,4 @@ def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: f
             f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
             f"un-noised beside the release, so no bound on the release's noise speaks of them"
         )
-    found = audit_config(values, runs, false_alarm)
-    if mechanism is not None and found.mechanism != mechanism:
-        raise HushstreamError(
-            f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "
-            f"(hushstream audit --config {config}) the configuration's own is attacked"
-        )
-    return found
+    return audit_config(values, runs, false_alarm)

@@ -11,8 +11,6 @@ coins) of the others is independent. So one release gives as many runs as it has
 *Declared features.* The strongest report of a deployment puts all units of a slot into one cell: it moves that cell as
 far as any report moves all cells together. A run is one cell, because each cell has its own slot and its own noise.
 
-*By mechanism.* Audits of one mechanism attack noise that is drawn as in a release, under a new key.
-
 Forks of the journals of P2B's roles.
 
 The audits of P2B: every release mode, the lift, and attacks through its roles.
@@ -44,7 +42,6 @@ from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.features.schema import declare
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audits import (
-    FALSE_ALARM,
     Attack,
     Family,
     Pair,
@@ -62,12 +59,10 @@ from hushstream.privacy.mechanisms.noise import (
 )
 from hushstream.privacy.mechanisms.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.configured import (
-    RUNS,
     AuditReport,
     first_draw,
     laplace_law,
     report_of,
-    require_runs,
     seen,
     steps_for,
 )
@@ -762,30 +757,6 @@ def _required(tree: NegativeDigitTree | None) -> NegativeDigitTree:
     if tree is None:
         raise HushstreamError("audit: expected windows that run through a counter, got fresh noise")
     return tree
-
-
-MECHANISMS = ("slot-sums",)
-
-
-def audit(
-    mechanism: str, epsilon: float = 1.0, levels: int = 1, runs: int = RUNS, false_alarm: float = FALSE_ALARM
-) -> AuditReport:
-    """Attack a mechanism's noise in a small deployment.
-
-    Args:
-        mechanism: one of `MECHANISMS`.
-        epsilon: epsilon of the noise.
-        levels: M, reward levels above 0.
-        runs: releases on each of two neighbours, `LEAST_RUNS` to `MOST_RUNS`.
-        false_alarm: the probability that an honest mechanism fails.
-
-    Raises:
-        HushstreamError: an unknown mechanism or an impossible value.
-    """
-    if mechanism not in MECHANISMS:
-        raise HushstreamError(f"audit: expected one of {', '.join(MECHANISMS)}, got {mechanism!r}")
-    require_runs(runs, false_alarm)
-    return audit_config(p2b(ReleaseConfig(epsilon=epsilon, levels=levels, sums="fresh")).config, runs, false_alarm)
 
 
 FORK_SLOTS = 4

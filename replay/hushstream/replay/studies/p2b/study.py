@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
 from hushstream.replay.report.replayed import RunResult
 from hushstream.replay.studies.p2b import audits, run
-from hushstream.replay.studies.p2b.audits import MECHANISMS, audit, audit_config
+from hushstream.replay.studies.p2b.audits import audit_config
 from hushstream.replay.studies.p2b.bench import compute_rows
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
@@ -104,7 +103,6 @@ STUDY = Study(
     joining=run_features,
     audits=audits.rows,
     audit_config=audit_config,
-    mechanisms={name: partial(audit, name) for name in MECHANISMS},
     bench=compute_rows,
     stream_bench=stream_rows,
     kafka_bench=kafka_rows,
