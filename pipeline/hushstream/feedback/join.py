@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 NOT_SHOWN = -1
 """Value of the arm on screen until feedback says which one was shown."""
 
@@ -44,12 +41,11 @@ JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, Jo
 
 @dataclass(slots=True, eq=False)
 class OpenDecision:
-    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen.
-
-    Its ``context`` (d,) must not be a view of a buffer that is reused.
+    """A decision that waits: the bytes of its context, what was answered, its number in the user's life, its deadline
+    and the arm on screen.
     """
 
-    context: NDArray[np.float32]
+    context: bytes
     arm: int
     propensity: int
     model_version: int

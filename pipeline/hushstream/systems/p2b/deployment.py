@@ -597,7 +597,7 @@ class P2BSystem(Core[P2BConfig]):
         """The number of partitions of sums and models: one, and one more if there is a non-private arm."""
         return 2 if self.non_private_arm else 1
 
-    @property
+    @cached_property
     def tracks_for_users(self) -> tuple[str, ...]:
         """The tracks that a context may name."""
         return (COLD, *TRACKS[: self.track_count])

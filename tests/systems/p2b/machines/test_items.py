@@ -569,15 +569,16 @@ def mean_of(policy: FeaturePolicy, row: int) -> float:
 
 def test_what_a_user_learned_of_an_item_is_not_known_of_the_next_one_in_its_row() -> None:
     policy, catalogue = following(("a", ""), ("b", ""), ("c", ""))
-    context = policy.kept(np.frombuffer(ROW, np.uint8))
+    asked = np.frombuffer(ROW, np.uint8)
+    context = policy.kept(asked)
     _, state = policy.begin("private")
     for arm in (0, 1, 1):
         policy.learn_all([Lesson(state, context, arm, 1.0)])
     take(policy, catalogue, "b", offered=False)
     take(policy, catalogue, "d")
     fresh = policy.begin("private")[1]
-    scored = policy.scores(state, context).tolist()
-    assert scored[1:] == policy.scores(fresh, context).tolist()[1:]
+    scored = policy.scores(state, asked).tolist()
+    assert scored[1:] == policy.scores(fresh, asked).tolist()[1:]
     assert scored[0] != scored[1]
     assert state.own.taken[0].tolist() == [0]
     # A reward that comes late is of the old item, and so is its slot.

@@ -99,20 +99,16 @@ class Choice(NamedTuple):
 
 
 class Interaction(NamedTuple):
-    """An interaction in clear: context (d,) or bytes (n,) of a feature row, the arm on screen, reward in [0, 1]."""
+    """An interaction in clear: its context (`SharedPolicy.kept`), the arm on screen, and the reward in [0, 1]."""
 
-    context: NDArray[Any]
+    context: bytes
     arm: int
     reward: float
 
-    def dump(self) -> dict[str, Any]:
-        """The interaction as plain values, for a snapshot."""
-        return {"context": self.context.tobytes(), "arm": self.arm, "reward": self.reward}
-
     @classmethod
-    def load(cls, dumped: Mapping[str, Any], form: type[np.generic]) -> Interaction:
-        """The interaction that `dump` described; ``form`` is the type of an entry of its context."""
-        return cls(np.frombuffer(dumped["context"], form), dumped["arm"], dumped["reward"])
+    def load(cls, dumped: Mapping[str, Any]) -> Interaction:
+        """The interaction whose fields are among those of ``dumped``."""
+        return cls(dumped["context"], dumped["arm"], dumped["reward"])
 
 
 class Resolved(NamedTuple):
@@ -361,15 +357,15 @@ class TwoCandidates:
     def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
         return {
             "resolved": [
-                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **one.interaction.dump()}
+                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **one.interaction._asdict()}
                 for slot, one in waits.resolved
             ],
             "candidates": [
                 {
                     "slot": slot,
                     "count": pair.count,
-                    "clicked": [] if pair.clicked is None else [pair.clicked.dump()],
-                    "drawn": [] if pair.drawn is None else [pair.drawn.dump()],
+                    "clicked": [] if pair.clicked is None else [pair.clicked._asdict()],
+                    "drawn": [] if pair.drawn is None else [pair.drawn._asdict()],
                 }
                 for slot, pair in waits.candidates.items()
             ],
@@ -377,7 +373,7 @@ class TwoCandidates:
 
     def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
         resolved = tuple(
-            (item["slot"], Resolved(item["index"], item["deadline_ms"], Interaction.load(item, np.uint8)))
+            (item["slot"], Resolved(item["index"], item["deadline_ms"], Interaction.load(item)))
             for item in dumped["resolved"]
         )
         candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
@@ -385,9 +381,7 @@ class TwoCandidates:
 
 
 def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
-    clicked, drawn = (
-        next((Interaction.load(one, np.uint8) for one in item[name]), None) for name in ("clicked", "drawn")
-    )
+    clicked, drawn = (next(map(Interaction.load, item[name]), None) for name in ("clicked", "drawn"))
     return Candidates(clicked, drawn, item["count"])
 
 
@@ -542,7 +536,6 @@ class EdgeAgent:
         """
         self.open.forget_answers(log_time_ms)
         terms, policy = self.terms, self.terms.policy
-        context = policy.kept(context)
         if self.state is None:
             shared = policy.shared(self.track)
             state, version = shared.state, shared.version
@@ -558,7 +551,7 @@ class EdgeAgent:
         self.seen_ms, index = log_time_ms, self.decided
         slot_due = self._count_decision(log_time_ms)
         deadline_ms = log_time_ms + terms.attribution_window_ms
-        self.open[event_id] = OpenDecision(context, arm, propensity, version, index, deadline_ms)
+        self.open[event_id] = OpenDecision(policy.kept(context), arm, propensity, version, index, deadline_ms)
         return Choice(arm, propensity, version, slot_due, False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
@@ -627,8 +620,9 @@ class EdgeAgent:
 
         A small gap shows that the answers differ by rounding alone.
         """
-        decision, exploration = self.open[event_id], self.terms.exploration
-        scores = self.terms.policy.scores(self.current_state(), decision.context)
+        decision, exploration, policy = self.open[event_id], self.terms.exploration, self.terms.policy
+        context = np.frombuffer(decision.context, policy.context_type)[: policy.context_dimension]
+        scores = policy.scores(self.current_state(), context)
         if exploration is None:
             return abs(float(scores[decision.arm]) - float(scores[arm]))
         return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
@@ -679,8 +673,7 @@ class EdgeAgent:
             "open": [
                 {
                     "event_id": event_id,
-                    "context": decision.context.tobytes(),
-                    **{name: getattr(decision, name) for name in _ANSWER},
+                    **{name: getattr(decision, name) for name in ("context", *_ANSWER)},
                 }
                 for event_id, decision in self.open.items()
             ],
@@ -716,8 +709,7 @@ class EdgeAgent:
         agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
         agent.first, agent.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
         for item in dumped["open"]:
-            context = np.frombuffer(item["context"], terms.policy.context_type)
-            agent.open[item["event_id"]] = OpenDecision(context, *(item[name] for name in _ANSWER))
+            agent.open[item["event_id"]] = OpenDecision(item["context"], *(item[name] for name in _ANSWER))
         for item in dumped["answered"]:
             answer = (item["arm"], item["propensity"], item["model_version"])
             agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
@@ -878,12 +870,12 @@ class DrawnBefore:
     def dump(self, waits: DrawnTargets) -> dict[str, Any]:
         return {
             "targets": [{"index": index, "slot": slot} for index, slot in waits.targets.items()],
-            "kept": [{"slot": slot, **one.dump()} for slot, one in waits.kept.items()],
+            "kept": [{"slot": slot, **one._asdict()} for slot, one in waits.kept.items()],
         }
 
     def load(self, dumped: Mapping[str, Any]) -> DrawnTargets:
         targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
-        kept = {item["slot"]: Interaction.load(item, np.float32) for item in dumped["kept"]} or _NOTHING_KEPT
+        kept = {item["slot"]: Interaction.load(item) for item in dumped["kept"]} or _NOTHING_KEPT
         return _drawn_targets(targets, kept)
 
 

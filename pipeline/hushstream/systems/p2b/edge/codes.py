@@ -38,16 +38,16 @@ class _OnCodes:
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def kept(self, context: NDArray[np.float32]) -> NDArray[np.float32]:
+    def kept(self, context: NDArray[np.float32]) -> bytes:
         """See `SharedPolicy.kept`."""
-        return context.copy()
+        return context.tobytes()
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """The code of a context (d,)."""
         return self._encoder.encode_one(context)
 
-    def content(self, context: NDArray[np.float32], arm: int, level: int) -> bytes:
-        return pack(Report(self.encode(context), arm, level))
+    def content(self, context: bytes, arm: int, level: int) -> bytes:
+        return pack(Report(self.encode(np.frombuffer(context, np.float32)), arm, level))
 
     def null(self) -> bytes:
         return pack(None)
@@ -89,8 +89,8 @@ class UserLinUCB(LinUCB):
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         """See `SharedPolicy.learn_all`: one after the other."""
-        for lesson in lessons:
-            self.learn(*lesson)
+        for state, context, arm, reward in lessons:
+            self.learn(state, np.frombuffer(context, np.float32), arm, reward)
 
 
 class LinUCBPolicy(_OnCodes, UserLinUCB):
@@ -161,7 +161,7 @@ class OneHotPolicy(_OnCodes):
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         for state, context, arm, reward in lessons:
-            self._kernel.learn(state, self.encode(context), arm, reward)
+            self._kernel.learn(state, self.encode(np.frombuffer(context, np.float32)), arm, reward)
 
     def dump_own(self, state: OneHotState) -> bytes:
         """See `SharedPolicy.dump_own`: for each code in which the user learned, the code and its row, (3, K)."""

@@ -210,10 +210,12 @@ LearnerState: TypeAlias = LinUCBState | OneHotState | FeatureState
 
 
 class Lesson(NamedTuple):
-    """An interaction that is to be learned: the user's own state, the context, the arm on screen and the reward."""
+    """An interaction that is to be learned: the user's own state, the context (`SharedPolicy.kept`), the arm on screen
+    and the reward.
+    """
 
     state: Any
-    context: NDArray[Any]
+    context: bytes
     arm: int
     reward: float
 
@@ -258,8 +260,8 @@ class SharedPolicy(Protocol):
     def end(self, track: str, version: int) -> None:
         """Note that a user's own state is deleted; ``version`` is what `begin` gave."""
 
-    def kept(self, context: NDArray[Any]) -> NDArray[Any]:
-        """The copy of a context (d,) that a decision keeps until it is learned from."""
+    def kept(self, context: NDArray[Any]) -> bytes:
+        """What a decision keeps of a context (d,) until it is learned from: its bytes, and what is behind them."""
 
     def best(self, states: Sequence[Any], contexts: NDArray[Any]) -> Sequence[int]:
         """For each of n states and its context of (n, d), the arm that `highest` chooses, from scores of equal bits.
@@ -273,8 +275,8 @@ class SharedPolicy(Protocol):
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         """Fold an interaction of each of n different users into their own states, which change in place."""
 
-    def content(self, context: NDArray[Any], arm: int, level: int) -> bytes:
-        """The content of a slot that holds this interaction."""
+    def content(self, context: bytes, arm: int, level: int) -> bytes:
+        """The content of a slot that holds this interaction; its context is a `kept` one."""
 
     def null(self) -> bytes:
         """The content of a slot that holds nothing."""
@@ -427,9 +429,9 @@ class FeaturePolicy:
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def kept(self, context: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def kept(self, context: NDArray[np.uint8]) -> bytes:
         """See `SharedPolicy.kept`; the version of the catalogue follows the context."""
-        return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self.catalogue.version), np.uint8)
+        return context.tobytes() + _CATALOGUE.pack(self.catalogue.version)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
         """See `SharedPolicy.best`, of the items on offer; a state that must first drop earlier items is not scored."""
@@ -445,8 +447,7 @@ class FeaturePolicy:
         return found
 
     def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
-        context_read = self._read(context[: self.context_dimension].tobytes()).at(0)
-        return self._kernel.scores(state.model, self._own(state), context_read)
+        return self._kernel.scores(state.model, self._own(state), self._read(context.tobytes()).at(0))
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         entries, states = self.catalogue.entries, [lesson.state for lesson in lessons]
@@ -455,13 +456,12 @@ class FeaturePolicy:
         for model, rows in _by_model(states, current):
             mine = [own for own in map(owns.__getitem__, rows) if own is not None]
             _, contexts, arms, rewards = zip(*map(lessons.__getitem__, rows), strict=True)
-            content = b"".join([context[: self.context_dimension].tobytes() for context in contexts])
+            content = b"".join([context[: self.context_dimension] for context in contexts])
             self._kernel.learn(model, mine, self._read(content), np.array(arms), np.array(rewards))
 
-    def content(self, context: NDArray[np.uint8], arm: int, level: int) -> bytes:
+    def content(self, context: bytes, arm: int, level: int) -> bytes:
         layout = self._layout
-        row = context[: layout.schema.row_bytes]
-        units = layout.units_of(layout.schema.blocks(layout.schema.read(row.tobytes())))
+        units = layout.units_of(layout.schema.blocks(layout.schema.read(context[: self.context_dimension])))
         (content,) = pack_reports(layout, np.array([arm]), np.array([level]), self._decided_under(context), units)
         return content
 
@@ -508,9 +508,9 @@ class FeaturePolicy:
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, _load_model)
 
-    def _decided_under(self, context: NDArray[np.uint8]) -> int:
+    def _decided_under(self, context: bytes) -> int:
         """The version of the catalogue that held when the decision on a kept context was made."""
-        (version,) = _CATALOGUE.unpack(context[self.context_dimension :].tobytes())
+        (version,) = _CATALOGUE.unpack_from(context, self.context_dimension)
         return int(version)
 
     def _own(self, state: FeatureState) -> DatedSteps | None:

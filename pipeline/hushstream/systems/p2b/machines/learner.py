@@ -138,7 +138,7 @@ def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interac
         fields = {
             "phase": phase,
             "dimension": dimension,
-            "contexts": np.array([i.context for i in part], "<f4").tobytes(),
+            "contexts": b"".join([i.context for i in part]),
             "arms": np.array([i.arm for i in part], "<i4").tobytes(),
             "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
             "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
