@@ -112,7 +112,7 @@ def test_every_release_mode_of_the_shuffler_has_a_row():
 
 
 def test_every_collaborative_release_has_a_row():
-    """All but exact sums, which promise nothing; auto is one of these."""
+    """All but exact sums, which guarantee nothing; auto is one of these."""
 
     def released(release):
         law = local_reward_of(release).law if release.mechanism == "noisy-reward" else release.noise

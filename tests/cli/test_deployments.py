@@ -90,8 +90,8 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
     path = config(add="privacy: {epsilon: 2, units_per_person: 1000}\n")
     said = (
-        "for one person as a whole nothing is promised beyond single slots; with privacy.units_per_person of at most 2 "
-        "a person is promised something"
+        "for one person as a whole nothing is guaranteed beyond single slots; with privacy.units_per_person of at most "
+        "2 a person is guaranteed something"
     )
     assert f"\n  Warning: {said}.\n" in cli("guarantee", path).out
     values = cli("guarantee", path, "--json").json
@@ -469,7 +469,7 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     found = cli("guarantee", club, "--json").json
     assert found["marks"] == [NOT_PRIVATE]
     assert [one["topic"] for one in found["seen"] if one["leaves_unnoised"]] == ["releases", "models"]
-    first = "A person is promised nothing, since content leaves un-noised on releases, models."
+    first = "A person is guaranteed nothing, since content leaves un-noised on releases, models."
     assert cli("guarantee", club).out.startswith(f"{first}\n{NOT_PRIVATE}\n\nOne person")
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
     prepare(folder, read_config(club), inputs_of(SocialGraph.of_edges([("ann", "bob", 1.0)])))
@@ -582,14 +582,14 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
     path.write_text(values, encoding="utf-8")
     for command in (("prepare", path, folder, *given), ("config", "check", path)):
         line = refused(*command)
-        assert f"privacy: expected a promise to each person, got none: {why}" in line
+        assert f"privacy: expected a guarantee for each person, got none: {why}" in line
         assert out in line
         assert "privacy: {person: unprotected}" in line
     assert not folder.exists()
     path.write_text(_told(values, "unprotected"), encoding="utf-8")
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
     said_of_it = cli("guarantee", folder).out
-    assert ("For one person as a whole nothing is promised" in said_of_it) == ("units_per_person: 9}" not in values)
+    assert ("For one person as a whole nothing is guaranteed" in said_of_it) == ("units_per_person: 9}" not in values)
     assert ("nobody counts how many rewards" in said_of_it) == ("pdap" in values and "9}" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.

@@ -274,7 +274,7 @@ def test_a_life_that_is_promised_nothing_has_no_conversion(related, epsilon, row
     found = conversion_rows(promise)
     assert [row.covers for row in found] == ["one reward", "all 32 of one user"][:rows]
     lines = conversion_lines(promise, found)
-    assert ("pay a delta of 1: nothing is promised, in any currency." in lines[-1]) == (rows == 1)
+    assert ("pay a delta of 1: nothing is guaranteed, in any currency." in lines[-1]) == (rows == 1)
 
 
 PRICE = Debit("", "tree", Cost(1_000_000, 7), "relation", "unit")
@@ -507,7 +507,7 @@ def test_a_unit_that_pays_delta_one_is_refused_although_it_is_what_is_stated(que
     toy = replace(SOUND, **{question: NOTHING})
     assert toy.private_as_stated
     for promises in (toy, replace(SOUND, lift=toy)):
-        with pytest.raises(ConfigurationError, match="expected one that promises a unit something, got slot-sums: one"):
+        with pytest.raises(ConfigurationError, match="one that guarantees a unit something, got slot-sums: one"):
             require_private(promises, "toy.yaml")
     require_private(SOUND, "toy.yaml")
 
@@ -524,7 +524,7 @@ def test_a_life_that_is_promised_nothing_is_asked_for_in_words(question):
     require_person_promised(Config(PrivacyConfig()), SOUND, "toy.yaml")
 
 
-@pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single slots are protected"), (20, "is promised, too")])
+@pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single slots are protected"), (20, "is guaranteed, too")])
 def test_single_units_are_called_protected_only_where_they_are(epsilon, left):
     """At epsilon 20 "only single units are protected" stood beside "next to nothing"."""
     promise = slot_sums_guarantee(epsilon, lifetime_slots=400)

@@ -105,7 +105,7 @@ def test_its_figures_are_those_of_the_guarantee(system):
     assert facts["replace-one"] == f"{promise.replace_one}{beside}"
     if promise.any_content:
         assert facts["what one person's rewards were, replace-one"] == f"{price_text(life.which)}{beside}"
-        assert facts["participation"] == "public; nothing is promised of it"
+        assert facts["participation"] == "public; nothing is guaranteed of it"
     else:
         assert facts["one person, replace-one"] == f"{life.which}{beside}"
         assert facts["one person, zero-out"] == f"{life.zero_out}{beside}"
@@ -175,12 +175,12 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
 def test_a_life_that_promises_nothing_is_said_in_words():
     statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
     said = (
-        "for one person as a whole nothing is promised beyond single rewards; with privacy.units_per_person of at most "
-        "4 a person is promised something"
+        "for one person as a whole nothing is guaranteed beyond single rewards; with privacy.units_per_person of at "
+        "most 4 a person is guaranteed something"
     )
     assert facts_of(statement)["warning"] == said
     assert statement.registry["lifetime"].startswith(
-        "what one person's rewards were, replace-one: epsilon 2000, delta 1, so nothing is promised; "
+        "what one person's rewards were, replace-one: epsilon 2000, delta 1, so nothing is guaranteed; "
     )
     assert statement.registry["lifetime"].endswith(said)
     assert statement.verdict.startswith(
@@ -299,7 +299,7 @@ def test_every_bound_stands_with_a_delta_of_its_own(rigs):
 
 def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):
     facts = facts_of(statement_of(collaborative(epsilon=2.0, rewards_per_user=1000)))
-    assert facts["the same for one person's whole life"].endswith("they may know for certain: nothing is promised.")
+    assert facts["the same for one person's whole life"].endswith("they may know for certain: nothing is guaranteed.")
     paper = facts_of(statement_of(SYSTEMS["paper"](rigs)))["example"]
     assert "no figure bounds what they learn" in paper
 
@@ -308,7 +308,7 @@ def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(ri
     statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
     promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
     assert list(statement.as_json())[:3] == ["sentence", "odds", "verdict"]
-    assert statement.verdict.startswith("For one person as a whole next to nothing is promised beyond single slots; ")
+    assert statement.verdict.startswith("For one person as a whole next to nothing is guaranteed beyond single slots; ")
     assert "private as stated for single units alone: one slot of one user, replace-one" in statement.verdict
     fine = statement_of(shuffled(rigs)).verdict
     assert fine.startswith("Private as stated for one person: one person, replace-one: epsilon 2, delta ")

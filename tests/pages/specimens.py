@@ -264,7 +264,7 @@ def statement() -> str:
         odds=guarantee().odds(),
         verdict="Private as stated: one slot of one user pays epsilon 1, one person in a whole life epsilon 12",
         marks=("REPRODUCIBLE, NOT PRIVATE",),
-        warning="for one person as a whole nothing is promised; only single rewards are protected",
+        warning="for one person as a whole nothing is guaranteed; only single rewards are protected",
         sections=(
             Section("Who, and what for", (("operator", "Shop Ltd"), ("purpose", "to recommend"))),
             Section("What that means, by an example", (("example", "Ann's slot becomes at most 73.2 % likely."),)),

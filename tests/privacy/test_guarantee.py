@@ -206,7 +206,7 @@ def test_a_unique_tuple_reaches_the_stated_delta_of_the_papers_release(threshold
 def test_a_seeded_key_marks_the_text_and_the_json():
     marked = slot_sums_guarantee(1).under_key(reproducible=True)
     first, second, *_ = page(marked).splitlines()
-    assert first.startswith("A person is promised nothing here, since the noise comes from a seed")
+    assert first.startswith("A person is guaranteed nothing here, since the noise comes from a seed")
     assert second == "REPRODUCIBLE, NOT PRIVATE"
     assert page_json(marked)["reproducible"] is True
     assert "REPRODUCIBLE" not in page(slot_sums_guarantee(1))
@@ -249,8 +249,8 @@ def test_a_guarantee_that_leaves_something_open_is_refused():
 
 
 ONE = slot_sums_guarantee(1)
-NOTHING = "for one person as a whole nothing is promised beyond single rewards"
-LITTLE = "for one person as a whole next to nothing is promised beyond single rewards"
+NOTHING = "for one person as a whole nothing is guaranteed beyond single rewards"
+LITTLE = "for one person as a whole next to nothing is guaranteed beyond single rewards"
 
 
 def with_life(cost, promise=ONE):
@@ -275,7 +275,7 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
 def test_the_warning_names_the_setting_that_gives_a_person_something():
     life = replace(ONE.lifetime, units=50, cost=Cost(50 * MICRO), exchange=Cost(100 * MICRO), cap=Cap("a.b", 4))
     said = replace(ONE, lifetime=life).warning
-    assert said.endswith("beyond single slots; with a.b of at most 4 a person is promised something")
+    assert said.endswith("beyond single slots; with a.b of at most 4 a person is guaranteed something")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_the_warning_names_the_setting_that_gives_a_person_something():
 )
 def test_where_the_warning_begins(cost, weak):
     said = with_life(cost).warning
-    assert said == (weak and f"for one person as a whole {weak} is promised beyond single slots")
+    assert said == (weak and f"for one person as a whole {weak} is guaranteed beyond single slots")
 
 
 @pytest.mark.parametrize(("exchange", "weak"), [(9, None), (10, "next to nothing")])
@@ -305,10 +305,10 @@ def test_the_larger_price_of_a_life_decides_whether_there_is_a_warning(exchange,
 
 def test_single_events_are_not_called_protected_where_they_are_not():
     assert paper_guarantee(10, "0.5").warning == (
-        "for one person as a whole next to nothing is promised, and for one slot of one user next to nothing"
+        "for one person as a whole next to nothing is guaranteed, and for one slot of one user next to nothing"
     )
     spent = with_life(Cost(1, DELTA_ONE), replace(ONE, cost=Cost(1, DELTA_ONE)))
-    assert spent.warning == "for one person as a whole nothing is promised, and for one slot of one user nothing"
+    assert spent.warning == "for one person as a whole nothing is guaranteed, and for one slot of one user nothing"
 
 
 def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
@@ -322,7 +322,7 @@ def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
     assert stated["person"]["which"]["epsilon_micro"] == 11 * MICRO
     assert stated["person"]["releases"]["zero_out"] == page_json(alone)["person"]["zero_out"]
     assert stated["lift"]["zero_out"]["epsilon_micro"] == both.lift.cost.epsilon_micro
-    assert "next to nothing is promised" in stated["person"]["warning"]
+    assert "next to nothing is guaranteed" in stated["person"]["warning"]
     text = page_text(both)
     assert f"  One person, replace-one: {both.together.which}.\n" in text
     assert f"  One person, zero-out: {both.together.zero_out}.\n" in text
@@ -362,10 +362,10 @@ def test_the_phrase_of_a_result_has_both_prices_and_says_where_nothing_is_promis
     assert re.fullmatch(both, ONE.phrase())
     seeded = ONE.under_key(reproducible=True).phrase()
     assert seeded.startswith(
-        "nothing promised, as the noise comes from a seed; under a secret key user-level epsilon 2"
+        "nothing guaranteed, as the noise comes from a seed; under a secret key user-level epsilon 2"
     )
     weak = LocalReward.of(256, 2, "laplace").guarantee(51).phrase()
-    assert weak == "nothing promised about one person as a whole; one reward: epsilon 2, delta 1.99e-17 (replace-one)"
+    assert weak == "nothing guaranteed about one person as a whole; one reward: epsilon 2, delta 1.99e-17 (replace-one)"
     assert paper_guarantee(10, "0.5").phrase().startswith("what is claimed does not hold: ")
 
 
@@ -406,21 +406,21 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         ),
         (
             promise(life=12.0),
-            "For one person as a whole next to nothing is promised beyond single rewards (epsilon 24 (replace-one) and "
-            f"epsilon 12 (zero-out)), {RELEASED}; {UNIT}.",
+            "For one person as a whole next to nothing is guaranteed beyond single rewards (epsilon 24 (replace-one) "
+            f"and epsilon 12 (zero-out)), {RELEASED}; {UNIT}.",
         ),
         (
             promise(life=6.0),
-            "Next to nothing is promised under replace-one (epsilon 12); user-level differential privacy under "
+            "Next to nothing is guaranteed under replace-one (epsilon 12); user-level differential privacy under "
             f"zero-out: epsilon 6, {RELEASED}; {UNIT}.",
         ),
         (
             promise(life_delta=DELTA_ONE),
-            f"For one person as a whole nothing is promised beyond single rewards, {RELEASED}; {UNIT}.",
+            f"For one person as a whole nothing is guaranteed beyond single rewards, {RELEASED}; {UNIT}.",
         ),
         (
             promise(reproducible=True),
-            "A person is promised nothing here, since the noise comes from a seed; under a secret key u" + STRONG,
+            "A person is guaranteed nothing here, since the noise comes from a seed; under a secret key u" + STRONG,
         ),
     ],
 )
@@ -457,7 +457,7 @@ def test_the_picture_is_what_even_odds_become_with_the_delta_of_each():
 def test_a_bar_of_what_is_promised_nothing_is_full_and_says_so():
     (_, which, zero_out, *_) = promise(life_delta=DELTA_ONE).odds()
     assert which.share == zero_out.share == 1.0
-    assert which.chance == zero_out.chance == " (nothing is promised)"
+    assert which.chance == zero_out.chance == " (nothing is guaranteed)"
 
 
 def test_a_unit_that_is_all_of_a_person_is_drawn_once():

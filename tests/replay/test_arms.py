@@ -42,7 +42,7 @@ def test_what_is_without_privacy_is_a_deployment_of_its_own_and_says_so(live):
     assert [beside.config.deployment] == [*result.beside] == ["replay-not-private"]
     assert beside.guarantee().unnoised == ("interactions", "models")
     assert result.beside["replay-not-private"].marks == (NOT_PRIVATE, REPRODUCIBLE)
-    assert result.label.endswith(f"shared, NOT PRIVATE: {NOT_PRIVATE}; {REPRODUCIBLE}; deployment replay-not-private")
+    assert result.label.endswith(f"shared, non-private: {NOT_PRIVATE}; {REPRODUCIBLE}; deployment replay-not-private")
 
 
 def test_the_first_lines_give_what_was_reached_its_price_and_whether_it_pays(live):

@@ -195,7 +195,7 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         (tmp_path / "yesterday").rename(shop.data)
         assert "a release was sent with record" in shop.up(code=1)
         shop.file.write_text(written.replace("capacity: 6", "capacity: 5"), encoding="utf-8")
-        assert "nobody pays more than the first one promised" in shop.up(code=1)
+        assert "nobody is charged more than the first one promised" in shop.up(code=1)
         shop.file.write_text(written, encoding="utf-8")
         shutil.rmtree(shop.data)
         today.rename(shop.data)
@@ -234,10 +234,10 @@ def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_k
         shop.visits("a")
         shop.command("down", str(shop.file))
         shop.file.write_text(measured, encoding="utf-8")
-        assert "nobody pays more than the first one promised for a whole life, epsilon 3, " in shop.up(code=1)
+        assert "nobody is charged more than the first one guaranteed for a whole life, epsilon 3, " in shop.up(code=1)
         shop.file.write_text(changed, encoding="utf-8")
         told = shop.up(code=1)
-        assert "a person has paid at most epsilon 3, " in told
+        assert "a person was charged at most epsilon 3, " in told
         assert "asks at most epsilon 2, " in told
         assert "Nothing was changed" in told
         for step in STEPS:

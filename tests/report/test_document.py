@@ -47,7 +47,7 @@ def test_the_promised_keys_stand_in_the_document(result):
     assert {row["condition"] for row in found["rows"]} == {
         "shared private model",
         "own learning only",
-        "shared, NOT PRIVATE",
+        "shared, non-private",
     }
     assert all({"users", "mean_reward", "ci95"} <= set(row) for row in found["rows"])
     assert all({"line", "at", "value", "ci95"} == set(point) for point in found["curve"])

@@ -12,7 +12,7 @@ from hushstream.replay.report.replayed import RELEASED, document, drawing, write
 from hushstream.replay.result import ReportNotWritten
 
 OWNED = ("results.json", "rows.csv", "rewards.csv", "rewards.png", "index.html")
-NOT_PRIVATE_LINE = "shared, NOT PRIVATE"
+NOT_PRIVATE_LINE = "shared, non-private"
 
 
 @pytest.fixture(scope="module")

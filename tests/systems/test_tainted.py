@@ -81,7 +81,7 @@ def test_what_is_derived_from_an_input_that_is_not_private_says_so_everywhere(
     for found in (made, load(tmp_path / "named")):
         promise = found.guarantee()
         assert (promise.tainted, promise.private_as_stated) == ((name,), False)
-        assert f"in {name} is promised nothing" in promise.sentence()
+        assert f"in {name} is guaranteed nothing" in promise.sentence()
         assert verdict(found.guarantee()) == f"Not private as stated: it is derived from {name}, which is not private"
         assert not found.core.as_stated(reproducible=False), "releases, models and ledgers carry this"
         assert found.digest == made.digest

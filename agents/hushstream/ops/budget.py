@@ -232,7 +232,7 @@ class LedgerBook:
                 Account(
                     terms.deployment_scope(partition), terms.composition, len(paid), terms.limit.cost(total),
                     terms.ceiling, terms.limit.left(total), terms.limit.admits(total), party=self._party,
-                    plan=f"{incarnations} of {terms.fits} paid, as planned",
+                    plan=f"{incarnations} of {terms.fits} charged, as planned",
                 )
             )  # fmt: skip
         return found
@@ -254,8 +254,8 @@ class LedgerBook:
         """Say how many releases the price of a charge pays for."""
         releases = self._terms.releases
         if releases is None:
-            return "paid for any number of releases"
-        return f"paid for {count_text(releases, 'release')}, {min(charge.entries, releases)} made"
+            return "covers any number of releases"
+        return f"covers {count_text(releases, 'release')}, {min(charge.entries, releases)} made"
 
     def _refusing(self, charge: _Charge) -> str:
         """Say why a partition's newest charge admits no further release; empty if it does."""

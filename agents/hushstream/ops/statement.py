@@ -273,7 +273,7 @@ def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
 def _before(system: System) -> tuple[Section, ...]:
     """What was paid elsewhere for the model with which the deployment began; empty if it began without one."""
     facts = tuple((f"carried over, {number}", fact.text) for number, fact in enumerate(system.before, 1))
-    return (Section("What was paid before", facts),) if facts else ()
+    return (Section("What was charged before", facts),) if facts else ()
 
 
 def _trust(system: System, promise: Guarantee) -> Section:
@@ -527,7 +527,7 @@ def _how_to_read(promise: Guarantee) -> str:
 def _after(cost: Cost) -> str:
     """Say what even odds become under this bound, with its delta."""
     if weakness(cost) == NOTHING:
-        return "Afterwards they may know for certain: nothing is promised."
+        return "Afterwards they may know for certain: nothing is guaranteed."
     if float(epsilon_value(cost.epsilon_micro)) >= _CERTAIN:
         return "Afterwards they may be as good as certain: more than a million to one."
     high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)

@@ -53,7 +53,7 @@ SHARED: Mapping[str, str] = {
     DELTA: "the probability beside epsilon",
     UNITS_PER_PERSON: "how many units of one person count, or are charged together",
     EPOCHS: "how often the privacy cost may be charged",
-    "privacy.person": "whether one person's whole life must be promised something",
+    "privacy.person": "whether one person's whole life must be guaranteed something",
     "privacy.tainted": "which inputs of preparation are accepted although they are not private",
     LIFETIME: "the lifetime budget of one privacy unit; null for what the configuration plans",
     f"{LIFETIME}.epsilon": "of all privacy costs together",

@@ -185,9 +185,9 @@ def require_private(guarantee: Guarantee, where: str) -> None:
         _require_as_stated(promise, where)
         if promise.unit_prices.weak == NOTHING:
             raise ConfigurationError(
-                f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
-                f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
-                f"lower {'measurement' if promise is guarantee.lift else 'privacy'}.epsilon"
+                f"{where}: release: expected one that guarantees a unit something, got {_name(promise)}: "
+                f"{promise.unit} costs {promise.cost} ({promise.replace_one} for one content against another), which "
+                f"guarantees nothing; lower {'measurement' if promise is guarantee.lift else 'privacy'}.epsilon"
             )
 
 
@@ -224,7 +224,7 @@ def require_person_promised(config: DeploymentValues, promise: Guarantee, where:
     if config.privacy.person == "unprotected" or (together.weak != NOTHING and promise.lifetime.counted):
         return
     left = left_alone(promise.unit, promise.unit_prices)
-    none = f"{where}: privacy: expected a promise to each person, got none"
+    none = f"{where}: privacy: expected a guarantee for each person, got none"
     if not promise.lifetime.counted:
         raise ConfigurationError(
             f"{none}: nobody counts a person's {noun(promise.unit)}s ({promise.lifetime.units} together would cost "

@@ -187,7 +187,7 @@ class Commands(LazyGroup):
         "experiment": Part(_REPLAYS, "Make a table or figure of a paper, with its targets.", _RESEARCH),
         "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
         "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
-        "bench": Part(_OPERATIONS, "Measure what the project promises to reach.", _RESEARCH),
+        "bench": Part(_OPERATIONS, "Measure what the project aims to reach.", _RESEARCH),
         "metrics-table": Part(
             ("hushstream.cli.metrics_table",), "Every metric, as a Markdown table.", _RESEARCH, hidden=True
         ),

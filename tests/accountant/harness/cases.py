@@ -279,7 +279,7 @@ def _of_budget(budget: BudgetConfig) -> Iterator[Case]:
         try:
             promise = release_guarantee(release, FeatureConfig(dimension=3), NODES, budget)
         except ConfigurationError:
-            continue  # not one epoch fits: nothing is promised
+            continue  # not one epoch fits: nothing is guaranteed
         law = law_of(release, FeatureConfig(dimension=3))
         epochs = 1 if promise.redraws is None else promise.redraws.most
         cost = promise.price if promise.redraws is None else promise.cost

@@ -211,7 +211,7 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         # Of several levels Laplace noise has the smaller variance from epsilon 2.2 or so on.
         way = draw.choice(("coin", "laplace"))
         levels, epsilon = (1, epsilon) if way == "coin" else (draw.choice((2, 10)), draw.between(3.0, 12.0))
-        # A life of many more is beyond e^100, where nothing is promised whatever the tables leave out.
+        # A life of many more is beyond e^100, where nothing is guaranteed whatever the tables leave out.
         rewards = rewards if way == "coin" else draw.randint(2, 8)
     named, budget = ("none", None) if mechanism == "exact" else draw.budget(epsilon, pure=noise != "gaussian")
     delta = draw.choice((1e-5, 1e-6, 1e-8))

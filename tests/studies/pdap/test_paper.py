@@ -22,7 +22,7 @@ def test_what_the_paper_claims_is_marked_and_the_true_figure_stands_beside_it():
     assert found.marks == (NOT_PRIVATE,)
     assert found.delta_units == DELTA_ONE
     assert found.claimed.epsilon_micro == 100_000
-    assert "nothing is promised" in found.warning
+    assert "nothing is guaranteed" in found.warning
 
 
 def test_one_click_decides_which_item_a_neighbours_context_is_shown():

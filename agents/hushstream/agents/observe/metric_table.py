@@ -144,7 +144,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "hushstream_lift_reward_variance": "Variance of that reward, by sampling of users and by noise (p2b).",
     }),
     *specs("released", "gauge", ("role", "partition", "scope_class"), {
-        "hushstream_budget_spent_micro_epsilon": "The most that one unit has paid so far, in millionths of epsilon.",
+        "hushstream_budget_spent_micro_epsilon": "The most that one unit was charged so far, in millionths of epsilon.",
         "hushstream_budget_limit_micro_epsilon": "The most that one unit may pay, in millionths of epsilon.",
         "hushstream_budget_next_charge_micro_epsilon": "What the next charge costs a unit, in millionths of epsilon.",
         "hushstream_budget_releases": "Releases made on one charge, where a charge pays for a fixed number.",

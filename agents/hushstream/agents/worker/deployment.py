@@ -283,8 +283,8 @@ def _contents(
     made = kind.prepare(config, Given(there, given, None if keys is None else keys.ring))
     if tainted and AGREEMENT in made:
         raise ConfigurationError(
-            f"{path}: expected inputs that are private as stated where learners are devices, whose agreement promises "
-            f"users so, got {', '.join(tainted)} marked as not private"
+            f"{path}: expected inputs that are private as stated where learners are devices, whose agreement "
+            f"guarantees users so, got {', '.join(tainted)} marked as not private"
         )
     # Public keys follow from no input.
     made = {name: content if name in PUBLIC_KEYS else marked(content, tainted) for name, content in made.items()}

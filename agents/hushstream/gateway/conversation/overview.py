@@ -76,7 +76,7 @@ class OverviewAnswered(Answered):
 
 OVERVIEW = Call(
     "overview",
-    "What the shared model brings, and what was paid (operators)",
+    "What the shared model brings, and what was charged (operators)",
     "Released figures alone: no click moves them before a release does.",
     None,
     OverviewAnswered,

@@ -356,7 +356,7 @@ export class DecisionClient extends Gateway {
     return this.read("/v1/catalogue", options);
   }
 
-  /** What the shared model brings, and what was paid (operators). Released figures alone: no click moves them before a release does. */
+  /** What the shared model brings, and what was charged (operators). Released figures alone: no click moves them before a release does. */
   overview(options?: CallOptions): Promise<OverviewAnswered> {
     return this.read("/v1/overview", options);
   }

@@ -4,7 +4,7 @@
 
 *Caps.* The setting that limits how many units of a person are counted, and its largest useful value.
 
-*Exact sums.* Sums without noise promise nothing. They are released only if the data is already public.
+*Exact sums.* Sums without noise guarantee nothing. They are released only if the data is already public.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_mic
 from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
 from hushstream.privacy.promises.sentence import UNIT, Prices, Subject, picture, price_text, told
 
-PUBLIC = "public; nothing is promised of it"
+PUBLIC = "public; nothing is guaranteed of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[
         query = "Zero-out; replace-one costs twice the pure epsilon, at most four times the rho"
     text = [f"{query}. The sampler's truncation error comes on top of each delta.", *table]
     if promise.lifetime.cost.delta_units >= DELTA_ONE:
-        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is promised, in any currency.")
+        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is guaranteed, in any currency.")
     return text
 
 

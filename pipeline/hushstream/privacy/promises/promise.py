@@ -119,7 +119,7 @@ class Cap(NamedTuple):
 
     def __str__(self) -> str:
         """A sentence about the limit and its effect."""
-        return f"with {self.setting} of at most {self.most} a person is promised something"
+        return f"with {self.setting} of at most {self.most} a person is guaranteed something"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Lifetime:
         cap: the setting of this number, and the largest number with which a person is still promised something; None if
             there is no such setting or number.
         counted: whether the number is enforced for each person; False if it is an assumption: then a person with more
-            units is promised nothing.
+            units is guaranteed nothing.
     """
 
     units: int
@@ -295,8 +295,8 @@ class Guarantee:
             return None
         unit_weak = self.unit_prices.weak
         if unit_weak is not None:
-            return f"for one person as a whole {life.weak} is promised, and for {self.unit} {unit_weak}"
-        text = f"for one person as a whole {life.weak} is promised{beyond(self.unit, self.unit_prices)}"
+            return f"for one person as a whole {life.weak} is guaranteed, and for {self.unit} {unit_weak}"
+        text = f"for one person as a whole {life.weak} is guaranteed{beyond(self.unit, self.unit_prices)}"
         return text if self.lifetime.cap is None else f"{text}; {self.lifetime.cap}"
 
     @property
@@ -335,44 +335,44 @@ class Guarantee:
         return replace(self, tainted=tainted, private_as_stated=False, lift=lift)
 
     def sentence(self) -> str:
-        """The guarantee for one person in one line. If nothing is promised, the line begins with that."""
+        """The guarantee for one person in one line. If nothing is guaranteed, the line begins with that."""
         text = core_sentence(self.together, self.person, self.unit, self.unit_prices)
         if self.unnoised:
-            text = f"a person is promised nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
+            text = f"a person is guaranteed nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
         elif self.tainted:
             text = (
-                f"whoever is in {', '.join(self.tainted)} is promised nothing, as that is not private; of others {text}"
+                f"whoever is in {', '.join(self.tainted)} is guaranteed nothing, as that is not private; others: {text}"
             )
         elif not self.private_as_stated:
             text = f"the claim that is reproduced here does not hold, and {text}"
         elif self.reproducible:
-            text = f"a person is promised nothing here, since the noise comes from a seed; under a secret key {text}"
+            text = f"a person is guaranteed nothing here, since the noise comes from a seed; under a secret key {text}"
         return f"{text[:1].upper()}{text[1:]}."
 
     def phrase(self) -> str:
         """`sentence` in a few words, to follow a figure: "user-level epsilon 3 (replace-one) and 1.5 (zero-out)"."""
         if self.unnoised:
-            return f"nothing promised about one person: content leaves un-noised on {', '.join(self.unnoised)}"
+            return f"nothing guaranteed about one person: content leaves un-noised on {', '.join(self.unnoised)}"
         text = core_phrase(self.together, self.person, self.unit, self.unit_prices)
         if self.tainted:
-            return f"nothing promised about whoever is in {', '.join(self.tainted)}, which is not private: {text}"
+            return f"nothing guaranteed about whoever is in {', '.join(self.tainted)}, which is not private: {text}"
         if not self.private_as_stated:
             return f"what is claimed does not hold: {text}"
         return (
-            f"nothing promised, as the noise comes from a seed; under a secret key {text}"
+            f"nothing guaranteed, as the noise comes from a seed; under a secret key {text}"
             if self.reproducible
             else text
         )
 
     def odds(self) -> tuple[Odds, ...]:
-        """How certain an observer may become, about one person and about one unit; empty if nothing is promised."""
+        """How certain an observer may become, about one person and about one unit; empty if nothing is guaranteed."""
         if self.unnoised:
             return ()
         return bars(self.together, self.person, self.unit, self.unit_prices)
 
 
 def prices_json(prices: Prices) -> dict[str, Any]:
-    """Both prices as plain values: ``which``, and ``zero_out`` ("public" where nothing is promised of it)."""
+    """Both prices as plain values: ``which``, and ``zero_out`` ("public" where nothing is guaranteed of it)."""
     zero_out = "public" if prices.zero_out is None else amounts(prices.zero_out)
     return {"which": amounts(prices.which), "zero_out": zero_out}
 

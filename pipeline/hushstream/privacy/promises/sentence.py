@@ -48,7 +48,7 @@ class Prices:
 
     @property
     def weak(self) -> str | None:
-        """Words for the worse relation, if (next to) nothing is promised under it."""
+        """Words for the worse relation, if (next to) nothing is guaranteed under it."""
         found = [weakness(one) for one in (self.which, self.zero_out) if one is not None]
         return NOTHING if NOTHING in found else LITTLE if LITTLE in found else None
 
@@ -116,8 +116,8 @@ def weakness(cost: Cost) -> str | None:
 
 
 def price_text(cost: Cost) -> str:
-    """Epsilon and delta, with a remark if they promise nothing."""
-    return f"{cost}, so nothing is promised" if weakness(cost) == NOTHING else str(cost)
+    """Epsilon and delta, with a remark if they guarantee nothing."""
+    return f"{cost}, so nothing is guaranteed" if weakness(cost) == NOTHING else str(cost)
 
 
 def told(prices: Prices, subject: Subject) -> str:
@@ -141,15 +141,15 @@ def noun(unit: str) -> str:
 
 
 def beyond(unit: str, unit_prices: Prices) -> str:
-    """What is promised if little is promised for a whole life; empty if that is little, too."""
+    """What is promised if little is guaranteed for a whole life; empty if that is little, too."""
     return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
 
 
 def left_alone(unit: str, unit_prices: Prices) -> str:
-    """What remains if nothing is promised for a whole life: single units, or hardly those."""
+    """What remains if nothing is guaranteed for a whole life: single units, or hardly those."""
     if unit_prices.weak is None:
         return f"so only single {noun(unit)}s are protected"
-    return f"and for {unit} {unit_prices.weak} is promised, too: {bounds(unit_prices)}"
+    return f"and for {unit} {unit_prices.weak} is guaranteed, too: {bounds(unit_prices)}"
 
 
 def ledger_words(unit: str, unit_prices: Prices) -> str:
@@ -163,7 +163,7 @@ def ledger_words(unit: str, unit_prices: Prices) -> str:
 
 
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
-    """The guarantee for a person, and what remains if it promises nothing; without a full stop."""
+    """The guarantee for a person, and what remains if it guarantees nothing; without a full stop."""
     released = "for all that this deployment releases"
     if person.weak is not None:
         clauses = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
@@ -179,7 +179,7 @@ def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices
     """The same in a few words, for a line of results: both costs of a person, and of the unit where that is more."""
     if person.weak is None:
         return f"{noun(unit)}-level {bounds(unit_prices)}" if subject.assumed else f"user-level {bounds(person)}"
-    weak = f"{person.weak} promised about one person as a whole"
+    weak = f"{person.weak} guaranteed about one person as a whole"
     if unit_prices.weak is not None:
         return f"{weak}, nor about {unit}"
     return f"{weak}; {unit}: {_bound(unit_prices.which)} (replace-one)"
@@ -222,9 +222,9 @@ def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
     relations = [(cost, relation) for cost, relation in both if cost is not None]
     weaknesses = {weakness(cost) for cost, _ in relations}
     if weaknesses == {NOTHING}:
-        return [f"for one person as a whole nothing is promised{beyond}{assumed}"]
+        return [f"for one person as a whole nothing is guaranteed{beyond}{assumed}"]
     if weaknesses == {LITTLE}:
-        return [f"for one person as a whole next to nothing is promised{beyond} ({bounds(person)}{assumed})"]
+        return [f"for one person as a whole next to nothing is guaranteed{beyond} ({bounds(person)}{assumed})"]
     return [_clause(cost, relation) for cost, relation in relations]
 
 
@@ -232,13 +232,13 @@ def _clause(cost: Cost, relation: str) -> str:
     weak = weakness(cost)
     if weak is None:
         return f"user-level differential privacy under {relation}: {_bound(cost)}"
-    return f"{weak} is promised under {relation}{'' if weak == NOTHING else f' ({_bound(cost)})'}"
+    return f"{weak} is guaranteed under {relation}{'' if weak == NOTHING else f' ({_bound(cost)})'}"
 
 
 def _unit_clause(unit: str, prices: Prices) -> str:
     """What is promised for one unit under each relation."""
     if prices.weak is not None:
-        return f"for {unit} {prices.weak} is promised, too"
+        return f"for {unit} {prices.weak} is guaranteed, too"
     return f"{unit} is protected: {bounds(prices)}"
 
 
@@ -249,7 +249,7 @@ def _pair(prices: Prices, subject: Subject) -> list[Odds]:
 
 def _odds(about: str, cost: Cost) -> Odds:
     if weakness(cost) == NOTHING:
-        return Odds(about, even_odds(cost), " (nothing is promised)")
+        return Odds(about, even_odds(cost), " (nothing is guaranteed)")
     return Odds(about, even_odds(cost), f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else "")
 
 

@@ -356,7 +356,7 @@ class CollaborativeConfig:
             require(
                 self.release.mechanism != "exact",
                 "privacy.lifetime",
-                "none for exact sums, which promise nothing",
+                "none for exact sums, which guarantee nothing",
                 "one",
             )
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")

@@ -668,7 +668,7 @@ class P2BSystem(Core[P2BConfig]):
         """The same system as the generation after ``before``; None: as the first one.
 
         Raises:
-            ConfigurationError: a person might pay more than was promised for a life.
+            ConfigurationError: a person might pay more than was guaranteed for a life.
         """
         if before is None:
             return self
@@ -712,7 +712,7 @@ class P2BSystem(Core[P2BConfig]):
         return own if self.start is None else own + self.start.paid
 
     def paid_before(self) -> tuple[Prices, tuple[Prices, ...]]:
-        """What was promised for a life by the first generation, and what was spent at the end of this one."""
+        """What was guaranteed for a life by the first generation, and what was spent at the end of this one."""
         life = self.guarantee().together if self.before is None else self.before.life
         return life, spent_with(self.before, self.config)
 

@@ -571,8 +571,8 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
         lifetime=replace(found.lifetime, counted=False),
         not_protected=(
             *found.not_protected,
-            "whoever causes several events: each event is a user of its own (users.events), so the promise to a person "
-            "covers one event, and n events of a person cost n times as much",
+            "whoever causes several events: each event is a user of its own (users.events), so the guarantee for a "
+            "person covers one event, and n events of a person cost n times as much",
         ),
     )
 

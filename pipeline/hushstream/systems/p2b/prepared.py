@@ -237,8 +237,8 @@ def require_no_devices(config: P2BConfig) -> None:
     """
     if config.devices:
         raise ConfigurationError(
-            "kind: expected hosted, got edge: devices keep themselves what they have paid, and refuse what passes the "
-            "life that they first agreed to; prepare a deployment of another name, and ship its agreement to them"
+            "kind: expected hosted, got edge: devices keep themselves what they were charged, and refuse what passes "
+            "the life that they first agreed to; prepare a deployment of another name, and ship its agreement to them"
         )
 
 

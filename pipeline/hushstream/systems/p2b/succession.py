@@ -153,9 +153,10 @@ def require_within_life(life: Prices, spent: tuple[Prices, ...], config: P2BConf
         assert promised is not None, "a slot may be empty here"
         if paid.epsilon_micro > promised.epsilon_micro or paid.delta_units > max(promised.delta_units, _TABLES):
             raise ConfigurationError(
-                f"privacy: expected a generation by which nobody pays more than the first one promised for a whole "
-                f"life, {bounds(life)}, got one by which a person may have paid {bounds(together)}: lower "
-                f"privacy.epsilon or privacy.units_per_person, or leave out `measurement`, which counts everybody anew"
+                f"privacy: expected a generation by which nobody is charged more than the first one guaranteed for a "
+                f"whole life, {bounds(life)}, got one by which a person may have been charged {bounds(together)}: "
+                f"lower privacy.epsilon or privacy.units_per_person, or leave out `measurement`, which counts "
+                f"everybody anew"
             )
 
 
@@ -163,9 +164,9 @@ def sums_told(life: Prices, spent: tuple[Prices, ...], config: P2BConfig) -> str
     """What persons have paid, what the new generation asks, and both together, in words."""
     own = priced(config).guarantee.together
     return (
-        f"a person has paid at most {bounds(_largest(spent))} so far; the changed file asks at most {bounds(own)} of "
-        f"somebody who has paid nothing, and no slot of a number that was counted; together at most "
-        f"{bounds(_largest(spent_after(spent, config)))}, of {bounds(life)} that the first file promised for a life"
+        f"a person was charged at most {bounds(_largest(spent))} so far; the changed file asks at most {bounds(own)} "
+        f"of somebody who was charged nothing, and no slot of a number that was counted; together at most "
+        f"{bounds(_largest(spent_after(spent, config)))}, of {bounds(life)} that the first file guaranteed for a life"
     )
 
 

@@ -538,7 +538,7 @@ def started_facts(config: P2BConfig, start: ExportedModel | None, before: Predec
         if before is None:
             both = start.paid + priced(config).guarantee.together
             text += (
-                f" Whoever gave a slot there has paid {_in_words(start.paid)}; whoever is in both pays "
+                f" Whoever gave a slot there was charged {_in_words(start.paid)}; whoever is in both is charged "
                 f"{_in_words(both)} together."
             )
         found.append(Fact("started_from_slots", start.slots, text))

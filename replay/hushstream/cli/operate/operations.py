@@ -260,7 +260,7 @@ def bench(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure what the project promises to reach.
+    """Measure what the project aims to reach.
 
     Ratios are within one run; figures are medians.
     """

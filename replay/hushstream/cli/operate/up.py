@@ -56,7 +56,8 @@ def up(
         ),
     ] = "127.0.0.1",
     next_: Annotated[
-        bool, typer.Option("--next", help="The file was changed for good: what was learned and paid goes on with it.")
+        bool,
+        typer.Option("--next", help="The file was changed for good: what was learned and charged goes on."),
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once it is ready; `hushstream down` stops it.")

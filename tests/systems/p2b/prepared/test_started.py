@@ -185,14 +185,14 @@ def test_guarantee_and_statement_say_what_was_paid_before(tmp_path: Path, export
     assert load(tmp_path / "shop").digest == system.digest
     (fact,) = system.before
     assert "version 2 of the model of deployment first" in fact.text
-    assert "has paid epsilon 2" in fact.text
-    assert "whoever is in both pays epsilon 4" in fact.text
+    assert "was charged epsilon 2" in fact.text
+    assert "whoever is in both is charged epsilon 4" in fact.text
     from hushstream.agents.worker.deployment import artefacts_of
 
     facts = kind_of("p2b").facts(system.config, artefacts_of(tmp_path / "shop"))
     assert fact in facts
     statement = statement_of(system, OperatorFacts(), None)
-    (section,) = [one for one in statement.sections if one.title == "What was paid before"]
+    (section,) = [one for one in statement.sections if one.title == "What was charged before"]
     assert section.facts[0][1] == fact.text
 
 

@@ -1,4 +1,4 @@
-"""A generation that follows another one: no number of a person counts twice, and nobody pays more than was promised."""
+"""A generation that follows another one: no number of a person counts twice, and nobody is charged more than stated."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
         {"slot": {"after_interactions": 3, "settle_seconds": 10.0, "lifetime_slots": 2}},
     ):
         asked = rigs.make_system(**changes).config
-        with pytest.raises(ConfigurationError, match=r"nobody pays more than the first one promised .* epsilon"):
+        with pytest.raises(ConfigurationError, match=r"nobody is charged more than the first one guaranteed .* epsilon"):
             SUCCESSION.told(first, asked)
         with pytest.raises(ConfigurationError, match="nobody pays more"):
             require_within_life(life, spent, asked)
     told = SUCCESSION.told(first, rigs.make_system().config)
-    assert "has paid at most epsilon 3, " in told
+    assert "was charged at most epsilon 3, " in told
     assert "asks at most epsilon 2, " in told
     assert "together at most epsilon 3, " in told
     assert "of epsilon 3, " in told
@@ -124,7 +124,7 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
         "slot": {"sealed": True},
     }
     devices = parse_config({"system": "p2b", "deployment": "small", "expected_slots": 1000, **edge})
-    with pytest.raises(ConfigurationError, match="devices keep themselves what they have paid"):
+    with pytest.raises(ConfigurationError, match="devices keep themselves what they were charged"):
         SUCCESSION.told(first, devices)
 
 
@@ -158,12 +158,12 @@ def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_
         with pytest.raises(ConfigurationError, match=r"left\.json: "):
             prepared(damaged)
     dearer = Prices(Cost(1), Cost(1))
-    with pytest.raises(ConfigurationError, match="promised for a whole life"):
+    with pytest.raises(ConfigurationError, match="guaranteed for a whole life"):
         prepared(json.dumps(replace(left, life=dearer).plain))
     system = prepared(json.dumps(left.plain))
     assert load(tmp_path / "next").digest == system.digest != first.digest
     (fact,) = system.before
-    assert "Generation 2 of the deployment: a person has paid at most epsilon 2, " in fact.text
+    assert "Generation 2 of the deployment: a person was charged at most epsilon 2, " in fact.text
     assert system.core.paid == life, "a person gives the one slot to one of both"
     with pytest.raises(HushstreamError, match="expected the generation that this deployment follows, got another"):
         prepared(json.dumps(replace(left, ledger="00").plain))

@@ -494,9 +494,9 @@ EXPERIMENTS = (
         f"{PAPER}, Figure 3 and Equation 3",
         fig3,
         (
-            Curve(title="The price of a slot: epsilon against p", values=("epsilon",), across="p"),
+            Curve(title="The privacy cost of a slot: epsilon against p", values=("epsilon",), across="p"),
             Curve(
-                title="The price of a slot: delta against p",
+                title="The privacy cost of a slot: delta against p",
                 values=tuple(f"delta_threshold_{threshold}" for threshold in THRESHOLDS),
                 across="p",
                 log="y",

@@ -197,7 +197,7 @@ CONDITIONS = {COLD: "cold", WARM_NONPRIVATE: "nonprivate", WARM_PRIVATE: "privat
 CONDITION_NAMES = {
     WARM_PRIVATE: "shared private model",
     COLD: "own learning only",
-    WARM_NONPRIVATE: "shared, NOT PRIVATE",
+    WARM_NONPRIVATE: "shared, non-private",
 }
 """The conditions in words, in the order in which they are shown."""
 
