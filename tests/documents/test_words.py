@@ -77,7 +77,7 @@ KEPT = [
     ),
     ("deploy/docs/systems/p2b.md", "One person is one account: D accounts cost D times the epsilon"),
     (
-        "pipeline/hushstream/systems/bgt/guarantee.py",
+        "pipeline/hushstream/privacy/promises/promise.py",
         "a person has one account: m of them move every sum m times as far",
     ),
     ("deploy/docs/concepts.md", "Everybody gets *the same model* only while the aggregator is honest"),

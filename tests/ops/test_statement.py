@@ -282,7 +282,7 @@ def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, which, zer
         "the same, had there been nothing in its place (zero-out)": (zero_out, promise.cost),
     }
     for name, ((high, low), price) in asked.items():
-        beside = f", up to a delta of {delta_text(price.delta_units)}."
+        beside = f" (delta {delta_text(price.delta_units)})."
         assert f"at most {high} % and at least {low} % likely{beside}" in facts[name]
     assert "Ann's slot" in facts["example"]
 
@@ -294,7 +294,7 @@ def test_every_bound_stands_with_a_delta_of_its_own(rigs):
         ("the same for one person's whole life", together.which),
         ("and under zero-out", together.zero_out),
     ):
-        assert facts[name].endswith(f"up to a delta of {delta_text(price.delta_units)}.")
+        assert facts[name].endswith(f"(delta {delta_text(price.delta_units)}).")
 
 
 def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):

@@ -281,7 +281,8 @@ def test_the_warning_names_the_setting_that_gives_a_person_something():
 @pytest.mark.parametrize(
     ("cost", "weak"),
     [
-        (Cost(10 * MICRO - 1), None),
+        (Cost(10 * MICRO - 1000), None),
+        (Cost(10 * MICRO - 999), "next to nothing"),
         (Cost(10 * MICRO), "next to nothing"),
         (Cost(20 * MICRO), "next to nothing"),
         (Cost(1, DELTA_ONE // 100 - 1), None),
@@ -392,6 +393,12 @@ def promise(epsilon=1.0, life=1.5, life_delta=0, **other):
 RELEASED = "for all that this deployment releases"
 PUBLIC = "participation is public: that they took part, how often and when"
 UNIT = "one reward is protected: epsilon 2 (replace-one) and epsilon 1 (zero-out)"
+
+
+def uncounted(made, units):
+    return replace(made, lifetime=replace(made.lifetime, units=units, counted=False))
+
+
 STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) and epsilon 1.5 (zero-out); {PUBLIC}."
 
 
@@ -417,6 +424,17 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         (
             promise(life_delta=DELTA_ONE),
             f"For one person as a whole nothing is guaranteed beyond single rewards, {RELEASED}; {UNIT}.",
+        ),
+        (
+            uncounted(promise(life=6.0), 4),
+            "Next to nothing is guaranteed under replace-one (epsilon 12); for 4 rewards of one person, if there are "
+            f"no more, differential privacy under zero-out: epsilon 6; nobody counts the rewards of a person, "
+            f"{RELEASED}; {UNIT}.",
+        ),
+        (
+            uncounted(promise(life=12.0), 4),
+            "For 4 rewards of one person next to nothing is guaranteed beyond single rewards (epsilon 24 (replace-one) "
+            f"and epsilon 12 (zero-out)), and nobody counts the rewards of a person, {RELEASED}; {UNIT}.",
         ),
         (
             promise(reproducible=True),
@@ -452,6 +470,7 @@ def test_the_picture_is_what_even_odds_become_with_the_delta_of_each():
         " (delta 1.00e-3)",
     ]
     assert percent(0.88001) == "88.1 %"
+    assert (percent(0.9989), percent(0.9995), percent(1.0)) == ("99.9 %", "over 99.9 %", "100 %")
 
 
 def test_a_bar_of_what_is_promised_nothing_is_full_and_says_so():

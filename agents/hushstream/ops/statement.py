@@ -191,7 +191,10 @@ def _summary(system: System, promise: Guarantee) -> Section:
                 "what it rests on",
                 f"{count_text(conditions, 'condition')}, listed below" if conditions else "no further condition",
             ),
-            ("what it leaves open", f"{count_text(open_facts, 'fact')}, listed below under what is not protected"),
+            (
+                "what it leaves open",
+                f"{count_text(open_facts, 'fact')}, listed below as not protected, those of the lift in its section",
+            ),
             ("what an erasure does", system.words.erasure),
             ("how it can be checked", "hushstream verify, budget, audit and topics check, each described below"),
         ),
@@ -505,10 +508,14 @@ def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]
     ]
     if one.zero_out is not None:
         lines.append(("the same, had there been nothing in its place (zero-out)", _after(one.zero_out)))
-    what = f"an observer assigns 50 % to each of two things that all of Ann's data may be. {_after(life.which)}"
+    data = "data" if life.zero_out is not None else f"{noun(promise.unit)}s"
+    given = f", if there are no more than {promise.person.assumed}" if promise.person.assumed else ""
+    what = (
+        f"an observer assigns 50 % to each of two things that all of Ann's {data} may be{given}. {_after(life.which)}"
+    )
     lines.append(("the same for one person's whole life", what))
     if life.zero_out is not None:
-        asked = "an observer assigns 50 % to this: what Ann gave held something; and 50 % to the contrary"
+        asked = f"an observer assigns 50 % to this: what Ann gave held something{given}; and 50 % to the contrary"
         lines.append(("and under zero-out", f"{asked}. {_after(life.zero_out)}"))
     lines.append(("public", f"{promise.person.public}: who knows all others names it for certain"))
     return lines
@@ -517,11 +524,12 @@ def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]
 def _how_to_read(promise: Guarantee) -> str:
     """Say in one sentence what the figures mean: each price bounds the odds of its own question."""
     subject = promise.person
-    factor = "by at most a factor of e to its epsilon, up to its delta"
-    both = f"the odds of {subject.which} change {factor}, whatever is published"
+    fails = "; with a delta this can fail, with a probability that may be somewhat larger than delta"
+    fails = fails if promise.together.which.delta_units else ""
+    odds = f"the odds of what an observer asks about {subject.which} change by at most e to its epsilon"
     if promise.together.zero_out is None:
-        return f"{both}; {subject.public}"
-    return f"{both}; those of {subject.zero_out} by the second, smaller bound likewise"
+        return f"{odds}, whatever is published{fails}; {subject.public}"
+    return f"{odds}, of {subject.zero_out}, by at most e to that epsilon, whatever is published{fails}"
 
 
 def _after(cost: Cost) -> str:
@@ -531,5 +539,5 @@ def _after(cost: Cost) -> str:
     if float(epsilon_value(cost.epsilon_micro)) >= _CERTAIN:
         return "Afterwards they may be as good as certain: more than a million to one."
     high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)
-    beside = f", up to a delta of {delta_text(cost.delta_units)}" if cost.delta_units else ""
+    beside = f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else ""
     return f"Afterwards they think it at most {high} % and at least {100 - high} % likely{beside}."

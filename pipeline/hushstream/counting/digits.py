@@ -206,7 +206,7 @@ def counter_guarantee(
         not_protected=(
             "how many leaves there are, and when each came and was released",
             "what holds for the population, and what follows from it for anyone",
-            "the leaves, from whoever runs the counter or holds its key",
+            f"the leaves, from whoever runs the {zone} zone or holds its key",
         ),
         conditions=(
             f"every unit is in {within}, and moves all of them together by at most the sensitivity",

@@ -323,9 +323,16 @@ class Guarantee:
         return replace(self, reproducible=reproducible)
 
     def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
-        """The same guarantee in a deployment whose topics hold ``contents``."""
+        """The same guarantee in a deployment whose topics hold ``contents``, with what must hold of its users."""
         stated = self.claimed is None and not unnoised_topics(contents) and not self.tainted
-        return replace(self, contents=contents, private_as_stated=stated)
+        conditions = (*self.conditions, self._one_account) if self.lifetime.counted else self.conditions
+        return replace(self, contents=contents, private_as_stated=stated, conditions=conditions)
+
+    @property
+    def _one_account(self) -> str:
+        if self.rho_micro is None:
+            return "a person has one account: m of them cost m times the epsilon"
+        return "a person has one account: m of them move every sum m times as far, at m^2 times the rho"
 
     def derived_from(self, tainted: tuple[str, ...]) -> Guarantee:
         """The same guarantee in a deployment that is derived from inputs that are not private as stated."""

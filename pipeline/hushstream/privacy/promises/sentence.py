@@ -2,8 +2,8 @@
 
 A guarantee about a person has two costs, one for each relation between neighbours: *replace-one* (the neighbour is
 another content) and *zero-out* (the neighbour is an empty content). The first is up to twice the epsilon of the second,
-and comes first. That somebody took part, how often and when is public: who knows all others names it from an exact
-count. Where an empty content is none of the possible ones, replace-one alone remains.
+or four times its rho, and comes first. That somebody took part, how often and when is public: who knows all others
+names it from an exact count. Where an empty content is none of the possible ones, replace-one alone remains.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
 most e^epsilon to 1, whatever an observer reads and knows. With a delta, the two laws are an epsilon-indistinguishable
@@ -111,7 +111,7 @@ def weakness(cost: Cost) -> str | None:
     """Words for a price that is so high that it promises little or nothing."""
     if cost.delta_units >= DELTA_ONE:
         return NOTHING
-    weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
+    weak = _shown_micro(cost) >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
     return LITTLE if weak else None
 
 
@@ -166,10 +166,11 @@ def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Pric
     """The guarantee for a person, and what remains if it guarantees nothing; without a full stop."""
     released = "for all that this deployment releases"
     if person.weak is not None:
-        clauses = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
+        clauses = "; ".join(_weak_clauses(person, subject, unit, unit_prices))
         return f"{clauses}, {released}; {_unit_clause(unit, unit_prices)}"
     if not subject.assumed:
-        return f"user-level differential privacy, {released}: {bounds(person)}; {subject.public}"
+        of = f" of {noun(unit)}s alone" if unit_prices.zero_out is None else ""
+        return f"user-level differential privacy{of}, {released}: {bounds(person)}; {subject.public}"
     together = "" if person == unit_prices else f"; {subject.assumed} of one person together: {bounds(person)}"
     level = f"{noun(unit)}-level differential privacy, {released}: {bounds(unit_prices)}{together}"
     return f"{level}; nobody counts how many {noun(unit)}s one person gives; {subject.public}"
@@ -204,8 +205,9 @@ def picture(odds: tuple[Odds, ...]) -> list[str]:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage, rounded up so that no promise is overstated."""
-    return f"{min(100, math.ceil(1000 * share - 1e-9) / 10):g} %"
+    """A share as a percentage, rounded up so that no guarantee is overstated; 100 % is certainty alone."""
+    tenths = math.ceil(1000 * share - 1e-9)
+    return "over 99.9 %" if tenths >= 1000 and share < 1 else f"{tenths / 10:g} %"
 
 
 def even_odds(cost: Cost) -> float:
@@ -215,23 +217,28 @@ def even_odds(cost: Cost) -> float:
     return 1 / (1 + math.exp(-min(float(epsilon_value(cost.epsilon_micro)), _HIGHEST)))
 
 
-def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
-    """What is promised under each relation, if it is weak under one; one clause if it is equally weak under both."""
-    assumed = f", if they gave {subject.assumed} at most, which nobody counts" if subject.assumed else ""
+def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> list[str]:
+    """What is guaranteed under each relation, if it is weak under one; one clause if it is equally weak under both."""
+    alone = beyond(unit, unit_prices)
+    uncounted = f", and nobody counts the {noun(unit)}s of a person" if subject.assumed else ""
     both = ((person.which, "replace-one"), (person.zero_out, "zero-out"))
     relations = [(cost, relation) for cost, relation in both if cost is not None]
     weaknesses = {weakness(cost) for cost, _ in relations}
     if weaknesses == {NOTHING}:
-        return [f"for one person as a whole nothing is guaranteed{beyond}{assumed}"]
+        return [f"for one person as a whole nothing is guaranteed{alone}{uncounted}"]
+    about = f"for {subject.assumed} of one person" if subject.assumed else "for one person as a whole"
     if weaknesses == {LITTLE}:
-        return [f"for one person as a whole next to nothing is guaranteed{beyond} ({bounds(person)}{assumed})"]
-    return [_clause(cost, relation) for cost, relation in relations]
+        return [f"{about} next to nothing is guaranteed{alone} ({bounds(person)}){uncounted}"]
+    level = (
+        f"{about}, if there are no more, differential privacy" if subject.assumed else "user-level differential privacy"
+    )
+    return [_clause(cost, relation, level) for cost, relation in relations] + ([uncounted[6:]] if uncounted else [])
 
 
-def _clause(cost: Cost, relation: str) -> str:
+def _clause(cost: Cost, relation: str, level: str) -> str:
     weak = weakness(cost)
     if weak is None:
-        return f"user-level differential privacy under {relation}: {_bound(cost)}"
+        return f"{level} under {relation}: {_bound(cost)}"
     return f"{weak} is guaranteed under {relation}{'' if weak == NOTHING else f' ({_bound(cost)})'}"
 
 
@@ -253,9 +260,14 @@ def _odds(about: str, cost: Cost) -> Odds:
     return Odds(about, even_odds(cost), f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else "")
 
 
+def _shown_micro(cost: Cost) -> int:
+    """Epsilon as it is printed: in millionths, rounded up to thousandths."""
+    return -(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP
+
+
 def _bound(cost: Cost) -> str:
-    shown = epsilon_text(-(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP)
-    return f"epsilon {shown}{f', delta {delta_text(cost.delta_units)}' if cost.delta_units else ''}"
+    delta = f", delta {delta_text(cost.delta_units)}" if cost.delta_units else ""
+    return f"epsilon {epsilon_text(_shown_micro(cost))}{delta}"
 
 
 def _sum(one: Cost | None, other: Cost | None) -> Cost:

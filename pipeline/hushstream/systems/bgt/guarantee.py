@@ -159,12 +159,8 @@ def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
         deployment=deployment,
         truncation_units=_truncation(config, cost.epsilon_micro, 1, rounds),
         not_protected=(*_PUBLIC, _HOSTED if deployment == "hosted" else _EDGE),
-        conditions=(
-            "a person has one account: m of them move every sum m times as far, at m^2 times the rho (two: four times)",
-        ),
-        contents=bgt_contents(config),
         rho_micro=_rho(config, rounds),
-    )
+    ).with_contents(bgt_contents(config))
 
 
 def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:

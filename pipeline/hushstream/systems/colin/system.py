@@ -169,9 +169,10 @@ def _words(config: CollaborativeConfig) -> Words:
     exact = "none: rewards are public data, and their sums are published without noise"
     return Words(
         trust=exact if config.release.mechanism == "exact" else _TRUST[config.release.noise_at],
-        erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; what "
-        "was released stays, and no release names the user again; the erasure stays known, by the user's number in the "
-        "public graph",
+        erasure="hushstream forget drops the user's state; the user's records go with their topics' retention, what "
+        "they were shown stays in the journal of decisions, by event id, until it is trimmed; "
+        "what was released stays, and no release names the user again; the erasure "
+        "stays known, by the user's number in the public graph",
         example="one certain reward of Ann's was 1 and not 0",
         result=RECOMMENDATIONS,
     )

@@ -420,8 +420,9 @@ def _words(config: P2BConfig) -> Words:
     if not config.devices:
         return Words(
             trust=f"{_CENTRAL}hosted: the operator's workers hold contexts and clicks in clear",
-            erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
-            "what was released stays, noised; that the allowance is spent stays, under a keyed digest",
+            erasure="hushstream forget drops the user's state; the user's records go with their topics' retention, "
+            "what they were shown stays in the journal of decisions, by event id, until it is trimmed; what was "
+            "released stays, noised; that the allowance is spent stays, under a keyed digest",
             example=_EXAMPLE,
             result=RECOMMENDATIONS,
         )

@@ -154,7 +154,8 @@ def _words(config: PdapConfig) -> Words:
     return Words(
         trust=_TRUST[config.release.placement],
         erasure="hushstream forget drops the outcomes that are still awaited; the user's records go with their topics' "
-        "retention; outcomes that a counter has taken name nobody and stay, under noise",
+        "retention, what they were shown stays in the journal of decisions, by event id, until it is trimmed; "
+        "outcomes that a counter has taken name nobody and stay, under noise",
         result=RECOMMENDATIONS,
         example="Ann clicked on the film shown to them at ten past nine",
     )
