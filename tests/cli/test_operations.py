@@ -437,11 +437,6 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
     assert found["version"] == 2
     assert {one["item"] for one in found["segments"]} <= {"0", "1"}
     assert cli("model", "show", *place, "--version", "1").out.splitlines()[0].startswith(("Version 1,", "REPRODUCIBLE"))
-    assert cli("model", "show", *place, "--page", tmp_path / "model.html").out.endswith(f"{tmp_path / 'model.html'}\n")
-    page = (tmp_path / "model.html").read_text(encoding="utf-8")
-    assert "<title>shown" in page
-    assert page.count("<figure>") == 4
-    assert "expected a file to write to" in refused("model", "show", *place, "--page", tmp_path / "no" / "model.html")
     changed = cli("model", "diff", *place, "1", "--json").json
     assert (changed["older"], changed["newer"]) == (1, 2)
     assert changed["moved"][0]["item"] == "1"

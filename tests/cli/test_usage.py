@@ -18,7 +18,6 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import typer
@@ -348,27 +347,6 @@ def test_the_document_explains_every_class_and_its_endpoint():
             line.startswith(f"| {spec.metric_class} |") and line.endswith(f"`{endpoint}` |")
             for line in text.splitlines()
         )
-
-
-PDAP = """
-system: pdap
-deployment: mall
-vendors: [{name: north, items: {capacity: 2}}, {name: south, items: {capacity: 2}}]
-features: {dimension: 2}
-privacy: {person: unprotected}
-"""
-
-
-def test_a_system_whose_models_are_not_drawn_is_refused(cli: Any, tmp_path: Path) -> None:
-    (tmp_path / "mall.yaml").write_text(PDAP, encoding="utf-8")
-    folder = tmp_path / "mall"
-    prepared = cli("prepare", tmp_path / "mall.yaml", folder)
-    assert prepared.code == 0, prepared.err
-    # No broker is there: whoever asked one would be told that.
-    found = cli("model", "show", "-d", folder, "-b", "127.0.0.1:1", "--page", tmp_path / "page.html")
-    assert found.code != 0
-    assert "--page: expected a system whose models are drawn, got pdap" in found.err
-    assert not (tmp_path / "page.html").exists()
 
 
 SETTINGS = {

@@ -21,7 +21,6 @@ from hushstream.replay.experiments.rows import at_least, at_most
 from hushstream.replay.logged.evaluate import Interval, PolicyValue
 from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains, Halves
 from hushstream.replay.logged.log import INTERNAL_MARK
-from hushstream.replay.report.models import model_page
 from hushstream.replay.report.parts import Comparison, RoleCheck, statement_page
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, page
 from hushstream.replay.result import Headline
@@ -278,48 +277,6 @@ def statement() -> str:
     return statement_page(found)
 
 
-def model() -> str:
-    """A released model of items by name, of which some effects are sure and some are noise."""
-    items = (("boots", "Winter boots"), ("tent", ""), ("novel", "A long title of a novel that nobody ever finished"))
-    cells = ("country: de", "country: fr", "age: about 39", "interests: reading")
-    effects = np.random.default_rng(4).normal(0.0, 0.03, (len(items), len(cells)))
-    rewards, deviation = (0.21, 0.18, 0.12), 0.02
-    rows = rewards + effects.T
-    segments = [
-        {
-            "cell": cell,
-            "item": items[order[0]][0],
-            "reward": float(rows[place][order[0]]),
-            "second": items[order[1]][0],
-            "margin": float(rows[place][order[0]] - rows[place][order[1]]),
-            "sure": 0.5 + 0.5 * math.tanh(20 * float(rows[place][order[0]] - rows[place][order[1]])),
-        }
-        for place, cell in enumerate(cells)
-        for order in [np.argsort(-rows[place])]
-    ]
-    found = {
-        "version": 12,
-        "observations": 24_810.0,
-        "private_as_stated": False,
-        "noise_share": {"an item's own reward": 0.31, "country": 0.42, "age": 0.55, "interests": 0.28},
-        "items": [
-            {
-                "item": item,
-                **({"title": title} if title else {}),
-                "reward": reward,
-                "deviation": deviation,
-                "effects": [
-                    {"cell": cell, "effect": float(effect), "deviation": deviation}
-                    for cell, effect in zip(cells, effects[row], strict=True)
-                ],
-            }
-            for row, ((item, title), reward) in enumerate(zip(items, rewards, strict=True))
-        ],
-        "segments": segments,
-    }
-    return model_page(found, "shop")
-
-
 def demo() -> str:
     """The page of the live demo, as it draws a state in which the learner was killed once."""
     rates = [0.2 + 0.15 * (1 - math.exp(-n / 3)) for n in range(8)]
@@ -385,5 +342,5 @@ def demo() -> str:
 
 
 SPECIMENS: Mapping[str, Callable[[], str]] = {
-    one.__name__: one for one in (p2b, live, vendors, evaluation, experiment, statement, model, demo)
+    one.__name__: one for one in (p2b, live, vendors, evaluation, experiment, statement, demo)
 }

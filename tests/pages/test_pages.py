@@ -132,6 +132,6 @@ def test_the_references_are_those_of_the_pages_and_small():
     assert sum(found.values()) < 2_000_000
 
 
-@pytest.mark.parametrize("name", ["p2b", "experiment", "statement", "model"])
+@pytest.mark.parametrize("name", ["p2b", "experiment", "statement", "evaluation"])
 def test_equal_figures_give_equal_pages(name):
     assert SPECIMENS[name]() == SPECIMENS[name]()

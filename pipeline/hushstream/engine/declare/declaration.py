@@ -376,7 +376,6 @@ class ModelView:
             catalogues give names of items by party; none if items have no names.
         change: the difference between an older and a newer version.
         export: a version as files, to decide with it elsewhere; None if that needs a key.
-        drawn: whether a page can be made from the plain values of a version (`model show --page`).
         similar: the items of a version that are most like one of them, at most so many; None if models do not tell.
     """
 
@@ -384,7 +383,6 @@ class ModelView:
     read: Callable[[Iterable[bytes], int | None, Catalogues], Report]
     change: Callable[[Any, Any], Report]
     export: Callable[[Iterable[bytes], int | None, Catalogues], Exported] | None = None
-    drawn: bool = False
     similar: Callable[[Any, str, int], Report] | None = None
 
 

@@ -391,7 +391,6 @@ def declare(core: P2BSystem) -> System:
             lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
             _change_of,
             lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
-            drawn=True,
             similar=_similar if config.release.form == "features" else None,
         ),
         measurement=MeasurementView((LIFT.name,), partial(_read_lift, system=core)) if core.counts_lift else None,

@@ -28,20 +28,12 @@ def register(app: typer.Typer) -> None:
 def model_show(
     place: Place,
     version: Annotated[int | None, typer.Option(min=1, help="Number of the version (default: the newest).")] = None,
-    page: Annotated[Path | None, typer.Option(help="Also write a page of HTML with pictures.")] = None,
     json: AsJson = False,
 ) -> None:
     """Show what a released model prefers by item and by cell, how sure it is, and the noise's share; needs no key."""
-    view = place.system.models
-    if page is not None and view is not None and not view.drawn:
-        raise HushstreamError(f"--page: expected a system whose models are drawn, got {place.system.kind}")
     _, read = _released(place, json)
     found = read(version)
-    if page is not None:
-        from hushstream.replay.report.models import model_page
-
-        _write(page, model_page(found.as_json(), place.system.config.deployment).encode())
-    show(found.as_json(), json, found.as_text(), "" if page is None else str(page))
+    show(found.as_json(), json, found.as_text())
 
 
 @model_app.command(name="diff")
