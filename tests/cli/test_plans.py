@@ -129,11 +129,33 @@ def test_a_plan_says_under_which_effects_it_will_help_and_whether_its_users_begi
     """The word was unconditional, and "better from day 45" was said of users of whom the last had come on day 30."""
     text = SHOP.replace("window_units: 5000", f"window_units: {window}")
     found = cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json
-    assert found["verdict"].startswith("It will beat own learning if effects are in the range assumed; after a year")
     first = found["first_day_better"]["expected"]
     assert (first > 30) == late
-    said = f"None of these users begins with it: the last comes on day 30, before day {first}."
-    assert (said in found["verdict"]) == late
+    said = (
+        f"It comes too late for these users: a better model comes on day {first}, the last of them on day 30. For "
+        "those who come after them: "
+    )
+    will = "It will beat own learning if effects are in the range assumed; after a year"
+    assert found["verdict"].startswith(f"{said}{will}" if late else will)
+    one = next(point for point in found["points"] if point["day"] == first)
+    assert one["share"]["middle"] > 0, "the table has the day of the verdict"
+
+
+def test_what_nobody_begins_with_is_not_measured_and_sizes_are_for_the_stated_users(cli, written):
+    """It said that nothing is released within a year, and which difference its users' models would show."""
+    text = SHOP + "measurement: {baseline: 0.1, own: 0.1, epsilon: 0.5}\n"
+    for users, released in ((100, False), (20_000, True)):
+        found = cli("plan", written(text), "--users", users, "--visits-per-user", 12, "--json").json
+        assert any("hushstream lift" in note for note in found["notes"]) == released
+        assert f"for these {users:,} users" in found["sizes"]["learner, memory"]
+
+
+def test_users_may_come_over_a_year_while_the_visits_of_each_take_a_month(cli, written):
+    asked = ("plan", written(SHOP), "--users", 20_000, "--visits-per-user", 10, "--days", 335, "--json")
+    # 5,000 slots at 59.7 a day take 83.75 days; each is due at the tenth visit, 27 days after the first, or 301.5.
+    for more, day in ((("--visit-days", 30), 111), ((), None)):
+        found = cli(*asked, *more).json
+        assert next((point["day"] for point in found["points"] if point["units"] >= 5_000), None) == day
 
 
 def test_a_plan_of_ratings_says_which_scatter_its_rmse_rests_on(cli, written):
@@ -203,6 +225,7 @@ def test_the_picture_is_a_png_and_equal_plans_have_equal_ones(cli, written, refu
         ("--users", "0", "users: expected"),
         ("--visits-per-user", "0", "visits-per-user: expected"),
         ("--days", "0", "days: expected"),
+        ("--visit-days", "0", "visit-days: expected"),
         ("--click-rate", "1", "click-rate: expected"),
     ],
 )
@@ -234,11 +257,14 @@ STATED = ("--items", 6, "--known", "device=phone,laptop", "--known", "age=16..96
 @pytest.mark.parametrize(("name", "visits"), [("null", 2_000), ("2027", 50_000)])
 def test_a_draft_is_accepted_by_the_own_check_without_a_warning(cli, tmp_path, name, visits):
     path = tmp_path / f"{name}.yaml"
-    assert (
-        cli("init", path, *STATED, "--known", "likes=sport|music", "--visits", visits, "--visits-per-user", 4).code == 0
-    )
+    drafted = cli("init", path, *STATED, "--known", "likes=sport|music", "--visits", visits, "--visits-per-user", 4)
+    assert drafted.code == 0
     said = cli("config", "check", path).out
     assert said.startswith(f"{path}: valid; deployment {name}")
+    printed, day = next(line for line in drafted.out.splitlines() if "hushstream plan" in line).split("   # ")
+    found = cli(*printed.split()[1:], "--json").json
+    assert day == f"better than no model from day {found['first_day_better']['expected']}", "both have one traffic"
+    assert found["beats_own_learning"] is True
     assert "warning:" not in said
 
 

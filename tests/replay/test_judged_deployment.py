@@ -27,6 +27,7 @@ from hushstream.replay.report.replayed import document, write
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, conclusion, evaluate_with
 from hushstream.replay.studies.p2b.run import CONDITION_NAMES
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.guarantee import guarantee_of
 
 ROWS, USERS = 1500, 250
 ITEMS = ("bag", "hat", "pen")
@@ -106,11 +107,11 @@ def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged)
     assert known.advice == "deploy"
     estimated = replace(known, estimated=True)
     assert estimated.advice == "measure first"
-    said = conclusion(estimated, judged.privacy)
+    said = conclusion(estimated, judged.privacy)[0]
     assert said.startswith("Measure first: the shared private model looks significantly better than")
-    unknown = conclusion(replace(estimated, differences={}), judged.privacy)
+    unknown = conclusion(replace(estimated, differences={}), judged.privacy)[0]
     assert unknown.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
-    assert "estimated" not in judged.verdict
+    assert "estimated" not in " ".join(judged.verdict)
 
 
 def test_a_log_is_judged_under_the_very_configuration(judged, place):
@@ -120,14 +121,15 @@ def test_a_log_is_judged_under_the_very_configuration(judged, place):
         assert getattr(replayed, name) == getattr(config, name)
     assert replayed.slot.after_interactions == config.slot.after_interactions
     assert not replayed.measurement.counts
+    assert judged.privacy.lift is not None, "the deployment measures, and that costs a person something, too"
+    assert judged.privacy.together == guarantee_of(config).together
     learning = {CONDITION_NAMES[one] for one in ("cold", "warm_private")}
     fixed = {"random", "popular", "non-private", "nonlinear", "logged"}
     assert {row["policy"] for row in judged.rows.plain} == learning | fixed
     assert {check.status for check in judged.verify.values()} == {"equal"}
     assert judged.privacy.epsilon_micro == 1_000_000
-    assert judged.verdict.startswith(
-        {"deploy": "Deploy: ", "no gain shown": "No gain is shown: "}[judged.details["gains"]["advice"]]
-    )
+    first = {"deploy": "Deploy: ", "more users first": "Get more users first: ", "no gain shown": "No gain is shown: "}
+    assert judged.verdict[0].startswith(first[judged.details["gains"]["advice"]])
     assert judged.details["gains"]["left"] is not None
 
 

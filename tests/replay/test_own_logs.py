@@ -159,13 +159,14 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 
 
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
-    verdict = judged.details.verdict
+    verdict, *findings = judged.details.verdict
     assert verdict.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
     assert "): No verdict: the shared private model was not played." in verdict
     assert [repr(judged).splitlines()[1]] == [verdict] == judged.as_json()["answers"]
     page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     page = unescape(page)
-    assert page.index(verdict) < page.index(judged.details.privacy.sentence()) < page.index('id="outcome"')
+    places = [page.index(one) for one in (verdict, *findings, judged.details.privacy.sentence(), 'id="outcome"')]
+    assert places == sorted(places)
 
 
 def test_below_the_least_effective_rows_there_is_no_value(judged):

@@ -75,7 +75,7 @@ def test_a_gain_below_what_a_verdict_names_is_missed_more_often_than_shown():
         shown[users] = sum(finding(found.differences[SINGLE][1]) == "significantly better" for found in judged)
     assert shown[60] <= 48
     assert shown[1000] >= 12
-    said = verdict(_gains((EQUAL, BETTER, EQUAL)), PROMISED)
+    said = " ".join(verdict(_gains((EQUAL, BETTER, EQUAL)), PROMISED))
     assert "A gain below 0.0150 a decision, 30.0 % of what the log earns, is missed by such a log more often" in said
 
 
@@ -114,19 +114,22 @@ def test_no_verdict_contradicts_itself_in_any_case_of_its_intervals():
     """All 64 cases of three comparisons: one advice each, the first words; gain words only with a gain."""
     first = {
         "deploy": "Deploy: ",
+        "more users first": "Get more users first: ",
         "do not deploy": "Do not deploy: ",
         "no gain shown": "No gain is shown: ",
         "no verdict": "No verdict: ",
     }
     for intervals in product((BETTER, WORSE, EQUAL, None), repeat=3):
         found = _gains(intervals)
-        said = verdict(found, PROMISED)
+        said = " ".join(verdict(found, PROMISED))
         assert said.startswith(first[found.advice]), intervals
+        own = finding(intervals[2])
         assert sum(said.count(one) for one in first.values()) == 1, said
-        assert ("significantly better" in said) == (found.advice == "deploy"), said
+        assert ("significantly better" in said) == (found.advice in ("deploy", "more users first")), said
         assert ("significantly worse" in said) == (found.advice == "do not deploy"), said
-        assert ("That sharing helps is" in said) == (finding(intervals[2]) != "significantly better"), said
-        assert ("users may earn as much by" in said) == (finding(intervals[2]) == "no significant difference")
+        assert found.advice != "deploy" or own in ("significantly better", "not known"), said
+        assert said.count("users' own learning, by which they may earn as much") == (own == "no significant difference")
+        assert said.count("worth less than users' own learning") == (own == "significantly worse"), said
         assert "users earn as much" not in said, "no difference that is shown is not none that there is"
         assert "{" not in said
 
@@ -154,17 +157,27 @@ def test_a_pair_of_features_that_decides_is_named_where_trees_miss_it(left, cros
 
 
 def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
-    said = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.6, 0.4, 0.9)), PROMISED)
-    assert (
-        f"It earns 0.0700 a decision, {PROMISED.phrase()}. That is 0.0200 more (+0.0100 to +0.0300) than the " in said
+    found = verdict(_gains((BETTER, BETTER, BETTER), Comparison(0.6, 0.4, 0.9)), PROMISED)
+    said = " ".join(found)
+    assert found[0] == (
+        "Deploy: the shared private model is significantly better than the logging policy and the best single item."
     )
+    assert found[-1] == f"The guarantee: {PROMISED.phrase()}."
+    assert "It earns 0.0700 a decision: 0.0200 more (+0.0100 to +0.0300) than the " in said
     assert "than the 0.0600 of the best single item; " in said
     assert "of users' own learning (95 % intervals that hold together)" in said
     assert "Without privacy it would be 0.0800 (an additive model of the exact rewards, with the same features)" in said
-    assert said.endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
+    assert found[-2].endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
+    alone = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.6, 0.4, 0.9)), PROMISED)
+    assert alone[-2].endswith("(40 % to 90 %, by itself, not together with the intervals above).")
     wide = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.7, -0.5, 5.6)), PROMISED)
-    assert wide.endswith("how much of that gain over own learning is kept is not known (-50 % to 560 %).")
-    assert "%" not in verdict(_gains((BETTER, BETTER, EQUAL)), PROMISED).split("additive")[1], "no share of nothing"
+    assert wide[-2].endswith("how much of that gain over own learning is kept is not known (-50 % to 560 %).")
+    assert "%" not in verdict(_gains((BETTER, BETTER, EQUAL)), PROMISED)[-2], "no share of nothing"
+
+
+def test_the_guarantee_of_a_replay_from_a_seed_is_that_of_the_deployment():
+    said = verdict(_gains((BETTER, BETTER, BETTER)), PROMISED.under_key(reproducible=True))[-1]
+    assert said.startswith(f"The guarantee: {PROMISED.phrase()}. Of a deployment with secret keys, that is: the noise")
 
 
 @pytest.mark.parametrize("users", [1, 5])
@@ -172,9 +185,11 @@ def test_too_few_rows_or_one_user_alone_give_no_verdict(users):
     found = _judged(_log(2, users=users))
     assert (found.advice, found.kept, set(found.rewards)) == ("no verdict", None, {LOGGING})
     assert set(found.left_out) == {"arm 0", "arm 1", "arm 2"}
-    said = verdict(found, PROMISED)
+    (said,) = verdict(found, PROMISED)
     assert said.startswith(f"No verdict: too few of the {users * ROWS} rows show")
-    assert verdict(_judged(_log(2), "warm_private"), PROMISED) == "No verdict: the shared private model was not played."
+    assert verdict(_judged(_log(2), "warm_private"), PROMISED) == (
+        "No verdict: the shared private model was not played.",
+    )
 
 
 def test_the_share_that_is_kept_is_covered_in_95_of_100_draws_and_absent_where_there_is_no_gain():
@@ -298,7 +313,7 @@ def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world: str) 
     assert all(finding(one.differences[name][1]) == "significantly better" for one in found for name in NEEDED)
     assert Counter(one.advice for one in found)["measure first"] >= 3
     assert all(found[0].halves[name].change[1].high < 0.0 for name in NEEDED)
-    said = verdict(found[0], PROMISED)
+    said = " ".join(verdict(found[0], PROMISED))
     assert said.startswith("Measure first: ")
     assert "but not in the later half of the log" in said
     assert "From the earlier to the later half" in said

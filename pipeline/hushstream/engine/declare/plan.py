@@ -16,7 +16,10 @@ from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import PERSON, Prices, told
 
 DAYS = (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365)
-"""Days of the points of a plan."""
+"""Days of the points of a plan, beside the first day on which it is expected to be better."""
+
+MONTH = 30
+"""Days that the visits of one person take, where nothing else is known."""
 
 LIVES = (1, 30, 365)
 """Numbers of days after which a plan says what one person has paid."""
@@ -26,16 +29,17 @@ LIVES = (1, 30, 365)
 class Audience:
     """The expected audience, in public numbers.
 
-    New people arrive at a constant rate over ``days``, each with their first visit; the others follow evenly within as
-    many days.
+    New people arrive at a constant rate over ``days``, each with their first visit; the others follow evenly within
+    ``visit_days``.
 
     Attributes:
         users: number of people who arrive within ``days``.
         visits: total visits of each person.
-        days: length of the forecast.
+        days: the days within which they arrive.
         rate: share of visits that reward an item drawn at random; None for the system's assumption.
         lead: pdol: by how much a central learner predicts more labels than nodes alone, measured on public data; None
             if nobody knows.
+        visit_days: days that the visits of one person take; None: as many as ``days``.
     """
 
     users: int
@@ -43,12 +47,25 @@ class Audience:
     days: float = 30.0
     rate: float | None = None
     lead: float | None = None
+    visit_days: float | None = None
+
+    @classmethod
+    def of_a_year(cls, users: int, visits: int) -> Audience:
+        """People who have made all their visits by the end of a year, each within `MONTH` days."""
+        return cls(users, visits, DAYS[-1] - MONTH, visit_days=MONTH)
+
+    @property
+    def step(self) -> float:
+        """Days from one visit of a person to the next."""
+        return (self.days if self.visit_days is None else self.visit_days) / self.visits
 
     def __post_init__(self) -> None:
         """Refuse impossible numbers."""
         whole("users", self.users, 1, 10**10)
         whole("visits-per-user", self.visits, 1, 10**6)
-        number("days", self.days, "a number of days above 0 and at most 3650", lambda value: 0 < value <= 3650)
+        for name, days in (("days", self.days), ("visit-days", self.visit_days)):
+            if days is not None:
+                number(name, days, "a number of days above 0 and at most 3650", lambda value: 0 < value <= 3650)
         if self.rate is not None:
             number("click-rate", self.rate, "a share above 0 and below 1", lambda value: 0 < value < 1)
         if self.lead is not None:
@@ -58,18 +75,17 @@ class Audience:
         """Number of people who have made their n-th visit (from 1) by the end of a day; 0 if n exceeds ``visits``."""
         if visit > self.visits:
             return 0.0
-        return self.users / self.days * max(0.0, day - (visit - 1) * self.days / self.visits)
+        return self.users / self.days * max(0.0, day - (visit - 1) * self.step)
 
     def visited(self, day: float) -> float:
         """Number of visits by the end of a day."""
-        # Visits k = 0..V-1 of step s = days/V after the first: the sum of (day - k s)+ over k.
-        step = self.days / self.visits
-        made = min(self.visits, math.ceil(day / step))
-        return self.users / self.days * (made * day - step * made * (made - 1) / 2)
+        # Visits k = 0..V-1 of step s after the first: the sum of (day - k s)+ over k.
+        made = min(self.visits, math.ceil(day / self.step))
+        return self.users / self.days * (made * day - self.step * made * (made - 1) / 2)
 
     def of_one(self, day: float) -> int:
         """Number of a person's visits in a number of days since their first."""
-        return min(self.visits, 1 + int(self.visits * day / self.days + 1e-9))
+        return min(self.visits, 1 + int(day / self.step + 1e-9))
 
 
 class Range(NamedTuple):

@@ -139,7 +139,7 @@ class Forecaster:
     def due_visits(self) -> Iterator[int]:
         """The numbers of the visits at which a user's slots fall due, up to the user's last visit."""
         slot, visit = self.config.slot, 0
-        step = self.audience.days / self.audience.visits * 86_400
+        step = self.audience.step * 86_400
         # The next slot begins with the first visit at which it may.
         between = 1 if slot.renew_every_seconds is None else max(1, math.ceil(slot.renew_every_seconds / step))
         for number in range(lifetime_slots_of(self.config)):
@@ -222,7 +222,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
     days = _days(ahead)
     beats, verdict = _verdict(ahead, days, ends[MIDDLE])
     if beats is not False:
-        verdict = f"{verdict} {_against_single(ends)}{_late(ahead, days[MIDDLE])}"
+        verdict = f"{_late(ahead, days[MIDDLE])}{verdict} {_against_single(ends)}"
     return Plan(
         system=config.system,
         measure="reward a visit of a new user",
@@ -234,7 +234,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         },
         beats=beats,
         verdict=verdict,
-        points=tuple(_point(ahead, day) for day in DAYS),
+        points=tuple(_point(ahead, day) for day in sorted({*DAYS, *filter(None, days[MIDDLE : MIDDLE + 1])})),
         first_day=days,
         unit="slots",
         paid="slot",
@@ -245,7 +245,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         ),
         sizes=_sizes(ahead),
         assumed=(*([source] if source else []), *_assumptions(ahead)),
-        notes=tuple(_measured(config, audience, spreads.rate)),
+        notes=tuple(_measured(config, audience, spreads.rate)) if ahead.windows(DAYS[-1]) else (),
         facts={
             "gain": ends[MIDDLE].gain,
             "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
@@ -258,8 +258,7 @@ def warnings(config: P2BConfig) -> tuple[Note, ...]:
     """Warnings for the check of a configuration: if no window ever closes, if its plan for a year says no, and more."""
     each = config.slot.after_interactions * lifetime_slots_of(config)
     users = max(1, config.expected_slots)
-    # Users who come in the first half of the year have made all their visits by its end.
-    ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
+    ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
     no = (
         (Note(f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}", "useless"),)
@@ -294,9 +293,9 @@ def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[st
         smallest, users = smallest_effect(config, group, audience.users, rate), users_needed(config, group, tenth, rate)
         yield (
             f"`hushstream lift` tells the shared private model from {SHOWN[group]} with a chance of 80 % where rewards "
-            f"a decision differ by {smallest:.2g} (if {audience.users:,} users begin with a model, {most} decisions "
+            f"a decision differ by {smallest:.2g} (if so many users as these begin with a model, {most} decisions "
             f"of each, rate {rate:.2%}); a difference of {tenth:.2g} takes {users:,} users ({users * most:,} "
-            f"decisions, some {users / audience.users * audience.days:,.0f} days at this pace)"
+            f"decisions, some {users / audience.users * audience.days:,.0f} days if they came as fast)"
         )
 
 
@@ -413,10 +412,13 @@ def _verdict(
 
 
 def _late(ahead: Forecaster, first: int | None) -> str:
-    """That all stated users have come before a model is better, if so, as a sentence that follows another one."""
+    """That all stated users have come before a model is better, if so, as a sentence that another one follows."""
     if first is None or first <= ahead.audience.days:
         return ""
-    return f" None of these users begins with it: the last comes on day {ahead.audience.days:g}, before day {first}."
+    return (
+        f"It comes too late for these users: a better model comes on day {first}, the last of them on day "
+        f"{ahead.audience.days:g}. For those who come after them: "
+    )
 
 
 def _point(ahead: Forecaster, day: int) -> Point:
@@ -468,32 +470,35 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
 
 def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     config, audience = ahead.config, ahead.audience
-    parts, day = config.partitions, audience.visited(365.0) / 365
+    parts, visits = config.partitions, audience.users * audience.visits
+    day = visits / audience.days
     numbers = config.context.dimension * _NUMBER
     context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
-    users = audience.users / audience.days * 365
+    users = audience.users
     week = 7 * day * (context + 2 * _CLICK + _BROKER)
     sums = 8 * summed_of(config).sums[0]
-    ever = 365 * day * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
+    ever = visits * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
     return {
         "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",
-        "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for the {users:,.0f} users of a year at "
-        "this pace, all resident, over all its workers (users.expire_after_seconds and --resident lower it)",
+        "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for these {users:,} users, all "
+        "resident, over all its workers (users.expire_after_seconds and --resident lower it)",
         "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's slots",
         "learner, state on disk": f"{users * _STATE_KB / 1000:,.0f} MB for them",
-        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / 365 * _REPORT) / 1e6:,.0f} MB for each copy",
-        "broker, kept for ever": f"{ever / 1e6:,.0f} MB a year for each copy, unless journals are trimmed",
+        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / audience.days * _REPORT) / 1e6:,.0f} MB "
+        "for each copy",
+        "broker, kept for ever": f"{ever / 1e6:,.0f} MB for each copy, unless journals are trimmed",
     }
 
 
 def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
     config, audience, spreads, (low, _, high) = ahead.config, ahead.audience, ahead.spreads, ahead.ends
     blocks = sorted({round(value, 3) for value in spreads.blocks.values()})
+    least, most = f"{blocks[0]:g}", f" to {blocks[-1]:g}" if len(blocks) > 1 else ""
     given = audience.rate is not None or config.click_rate is not None
     source = "as given" if given else "a guess: --click-rate"
     what = "each feature" if config.release.form == "features" else "the whole context"
     return (
-        f"effects on log-odds differ over items by {spreads.arms:g} (items), {blocks[0]:g} ({what}) and "
+        f"effects on log-odds differ over items by {spreads.arms:.3g} (items), {least}{most} ({what}) and "
         f"{spreads.rest:g} (what nobody can learn); the range is from those of items times {low.items:.2g} and of "
         f"features times {low.features:.2g}"
         + (f", less {low.luck:.0%} of own learning for an unlucky release," if low.luck else "")
@@ -502,7 +507,8 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{count_text(audience.users, 'new user', ',')} come within "
         f"{count_text(audience.days, 'day', 'g')}, evenly, nobody after them, and each makes "
-        f"{count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
+        f"{count_text(audience.visits, 'visit')} within "
+        f"{count_text(audience.step * audience.visits, 'day', 'g')}; nothing changes with time",
         *_like_their_features(ahead),
         *_renewed(config),
         *_forgotten(config),

@@ -108,6 +108,8 @@ def init(
 
 
 def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop) -> None:
+    from hushstream.replay.logged.drafts.deployment import audience_of, forecast
+
     settings = f"{count_text(shop.windows, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
     typer.echo(f"{config}: {shop.users:,} users in its life, {settings}, {groups}. Read it through; then:")
@@ -117,7 +119,12 @@ def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop) -> No
     if not shop.enough:
         return
     if shop.marks:
-        typer.echo("  put public values where from_rows says that they are from rows, or say --public, before `up`")
+        typer.echo("  put public values where from_rows says that they are from rows, or say --public, before these:")
+    ahead, days = audience_of(shop), forecast(shop).first_day
+    assert days is not None
+    users = f"--users {ahead.users} --visits-per-user {ahead.visits}"
+    during = f"--days {ahead.days:g} --visit-days {ahead.visit_days:g}"
+    typer.echo(f"  hushstream plan {config} {users} {during}   # better than no model from day {days[1]}")
     typer.echo(f"  hushstream up {config} --detach")
     if shop.named:
         typer.echo(f"  hushstream items add ID ... --deployment {config.with_suffix('.data')}/deployment")
@@ -149,7 +156,10 @@ def plan_command(
     visits_per_user: Annotated[
         int, typer.Option(help="Number of visits (decisions, ratings, records) of each user, in all.")
     ],
-    days: Annotated[float, typer.Option(help="Days in which these users come and make their visits.")] = 30,
+    days: Annotated[float, typer.Option(help="Days in which these users come.")] = 30,
+    visit_days: Annotated[
+        float | None, typer.Option(help="Days that the visits of one user take (default: as --days).")
+    ] = None,
     click_rate: Annotated[
         float | None, typer.Option(help="Share of visits that reward a randomly drawn item (default: as declared).")
     ] = None,
@@ -173,7 +183,8 @@ def plan_command(
     kind = kind_of(values.system)
     if kind.plan is None:
         raise HushstreamError(f"plan: expected a system that declares a plan, got {kind.name}")
-    found = kind.plan(values, artefacts_of(path.parent), Audience(users, visits_per_user, days, click_rate, lead))
+    audience = Audience(users, visits_per_user, days, click_rate, lead, visit_days)
+    found = kind.plan(values, artefacts_of(path.parent), audience)
     if picture is not None:
         _draw(found, values, picture)
     if json:

@@ -2,6 +2,7 @@
 
 const place = (id) => document.getElementById(id);
 const MOST_SHOWN = 100;
+const ALONE = " Without a shared model: there is none yet, or you are in the fifth that learns alone.";
 
 /** A learner at the operator: `decide`, `shown` and `reward` over HTTP. */
 function hosted(state) {
@@ -33,7 +34,7 @@ function hosted(state) {
         title: titles.get(found.item) ?? found.item,
         live: found.logged,
         why: found.logged
-          ? `By model version ${found.model_version} and your own visits${chosen}.`
+          ? `By ${found.model_version ? `model version ${found.model_version} and ` : ""}your own visits${chosen}.${found.model_version ? "" : ALONE}`
           : "No learner answers now: this is the shop's own choice, and nothing is learned from it.",
       };
     },

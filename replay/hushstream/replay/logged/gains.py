@@ -44,7 +44,7 @@ _LATER_LEVEL = 0.9
 """Two-sided, so that a gain above 0 in the later half is claimed wrongly in 5 of 100 logs at most."""
 
 Finding = Literal["significantly better", "significantly worse", "no significant difference", "not known"]
-Advice = Literal["deploy", "measure first", "do not deploy", "no gain shown", "no verdict"]
+Advice = Literal["deploy", "measure first", "more users first", "do not deploy", "no gain shown", "no verdict"]
 
 
 def finding(interval: Interval | None) -> Finding:
@@ -115,7 +115,17 @@ class Gains:
     def advice(self) -> Advice:
         """Whether to deploy the policy."""
         found = advice({name: None if one is None else one[1] for name, one in self.differences.items()})
-        return "measure first" if found == "deploy" and (self.estimated or self.ended) else found
+        if found != "deploy":
+            return found
+        if self.estimated or self.ended:
+            return "measure first"
+        return "deploy" if finding(self.own) in ("significantly better", "not known") else "more users first"
+
+    @property
+    def own(self) -> Interval | None:
+        """The interval of the difference to `OWN`; None where that is not known."""
+        known = self.differences.get(OWN)
+        return None if known is None else known[1]
 
     @property
     def missed(self) -> float:

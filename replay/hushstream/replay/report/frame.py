@@ -144,6 +144,7 @@ class Page:
         kind: the kind of page, shown above the title.
         title: what it is about.
         answers: the first sentences: the private result, and whether it pays.
+        findings: what the answers rest on, as a list.
         sentence: the guarantee for one person; empty where a page shows several guarantees.
         marks: warnings at the top of the page, each with its meaning or "".
         figure: the main figure; empty where there is none.
@@ -157,6 +158,7 @@ class Page:
     kind: str
     title: str
     answers: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     sentence: str = ""
     marks: tuple[tuple[str, str], ...] = ()
     figure: str = ""

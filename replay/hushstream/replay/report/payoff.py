@@ -193,16 +193,16 @@ def _draw(plan: Plan, sheet: Sheet) -> None:
     (axes,) = sheet.panels(1, height=300)
     known = [(point.day, point.share) for point in plan.points if point.share is not None]
     days = [day for day, _ in known]
-    axes.fill_between(
-        days, [share.low for _, share in known], [share.high for _, share in known], color=BLUE, alpha=0.18, linewidth=0
-    )
-    axes.plot(days, [share.middle for _, share in known], color=BLUE, marker="o", label="expected, and range")
+    low, middle, high = zip(*(share for _, share in known), strict=True)
+    axes.fill_between(days, low, high, color=BLUE, alpha=0.18, linewidth=0, step="post")
+    # A model is there from one moment on: between two points nothing is interpolated.
+    axes.plot(days, middle, color=BLUE, marker="o", drawstyle="steps-post", label="expected, and range")
     if plan.first_day is not None and plan.first_day[1] is not None:
         axes.axvline(plan.first_day[1], color=INK, linestyle="--", linewidth=0.9, label="first day better")
     axes.set(
         xlabel="Day",
         ylabel="Share of the gain",
         ylim=(0, max([1.02, *(1.02 * share.high for _, share in known)])),
-        xlim=(0, days[-1] if days else 1),
+        xlim=(0, 1.03 * days[-1]),
     )
     sheet.legend(axes)

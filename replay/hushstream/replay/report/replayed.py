@@ -185,7 +185,7 @@ class RunResult:
         reached: the result in words, without its guarantee; empty where the run shows none.
         headline: the main figure with its interval; None where there is none.
         payoff: the comparison with doing without the system.
-        verdict: the conclusion of a result that has no such comparison, in sentences.
+        verdict: the conclusion of a result that has no such comparison: a sentence, then what it rests on.
         rows: what is compared.
         curve: the result over the run; without points where it has no course.
         picture: the picture of the rows, where there is no curve.
@@ -215,7 +215,7 @@ class RunResult:
     reached: str = ""
     headline: Headline | None = None
     payoff: Payoff | None = None
-    verdict: str = ""
+    verdict: tuple[str, ...] = ()
     rows: RunRows
     curve: RunCurve = RunCurve(name="curve", title="", caption="", what="", across="")
     picture: Drawing | None = None
@@ -251,7 +251,7 @@ class RunResult:
         """The first lines of every report: the private result, and whether it pays."""
         first = (reached(self.reached, self.privacy),) if self.reached else ()
         paid = () if self.payoff is None else (self.payoff.sentence,)
-        return (*first, *paid, *((self.verdict,) if self.verdict else ()))
+        return (*first, *paid, *self.verdict[:1])
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -285,6 +285,7 @@ def document(result: RunResult) -> dict[str, Any]:
     return {
         **{name: getattr(result, name) for name in (*settings, "throughput", "environment")},
         "answers": list(result.answers),
+        "findings": list(result.verdict[1:]),
         "payoff": None if result.payoff is None else result.payoff.as_json(),
         "headline": None if result.headline is None else result.headline.as_json(),
         "privacy": page_json(result.privacy),
@@ -321,6 +322,7 @@ def table(result: RunResult) -> RenderableType:
         facts.add_row(name.lower(), Text(text))
     return Group(
         *(Text(line, style="bold") for line in result.answers),
+        *(Text(f"* {line}") for line in result.verdict[1:]),
         Text(result.privacy.sentence()),
         *(Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.marks),
         found if result.rows.rows else title,
@@ -386,6 +388,7 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
             kind="hushstream replay",
             title=result.title,
             answers=result.answers,
+            findings=result.verdict[1:],
             sentence=result.privacy.sentence(),
             marks=with_meanings(result.marks),
             figure="" if headline is None else headline.figure,

@@ -19,7 +19,7 @@ import yaml
 
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.plan import DAYS, Audience
+from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.features.checks import FROM_ROWS, without_marks
 from hushstream.privacy.amounts import count_text
 from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
@@ -185,13 +185,21 @@ def _enough(shop: Shop) -> int | None:
     return math.ceil(high / unit) * unit
 
 
-def _beats(shop: Shop) -> bool:
+def audience_of(shop: Shop) -> Audience:
+    """The people that a shop is sized for: they come within a year, each with as many visits as a slot takes."""
+    return Audience.of_a_year(_one_digit(shop.users), min(_MOST_INTERACTIONS, shop.visits))
+
+
+def forecast(shop: Shop) -> Plan:
+    """The plan of the drafted deployment, for `audience_of`."""
     config = _config(shop)
     kind = kind_of(config.system)
     assert kind.plan is not None, kind.name
-    # Users who come in the first half of the year have made all their visits by its end.
-    audience = Audience(config.expected_slots, min(_MOST_INTERACTIONS, shop.visits), DAYS[-1] / 2)
-    return kind.plan(config, Artefacts(shop.name, {}), audience).beats is True
+    return kind.plan(config, Artefacts(shop.name, {}), audience_of(shop))
+
+
+def _beats(shop: Shop) -> bool:
+    return forecast(shop).beats is True
 
 
 def _tells(shop: Shop) -> bool:

@@ -40,7 +40,7 @@ from hushstream.client.client import Client
 from hushstream.client.items import Item
 from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.plan import Audience
+from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
@@ -82,7 +82,6 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.parts import (
     EXACT,
 )
-from hushstream.replay.report.payoff import reached
 from hushstream.replay.report.replayed import Column, RunResult, RunRows
 from hushstream.replay.report.sheet import BLUE, Drawing, Sheet
 from hushstream.replay.result import Headline
@@ -96,6 +95,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import normalise_grid
 from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
 from hushstream.systems.p2b.forecast import Spreads
+from hushstream.systems.p2b.guarantee import guarantee_of
 from hushstream.systems.p2b.plan import ASSUMED_REST, plan
 
 CONTRIBUTORS = "contributors"
@@ -422,6 +422,8 @@ ADDITIVE = "an additive model of the exact rewards, with the same features"
 _ADVICE = {
     "deploy": "Deploy: the shared private model is significantly better than {needed}",
     "measure first": "Measure first: the shared private model looks significantly better than {needed}, {but}",
+    "more users first": "Get more users first: the shared private model is significantly better than {needed}, "
+    "but {own}",
     "do not deploy": "Do not deploy: the shared private model is significantly worse than {worse}",
     "no gain shown": "No gain is shown: the shared private model does not differ significantly from {equal}"
     ". A gain below {missed} is missed by such a log more often than it is shown",
@@ -441,16 +443,17 @@ _ENDED = (
 )
 
 
-def conclusion(found: Gains, privacy: Guarantee, crosses: Sequence[tuple[str, str]] = ()) -> str:
-    """The verdict, what it assumes, and what the additive form leaves."""
-    assumed = [_CONFOUNDED] if found.estimated and found.advice != "measure first" else []
-    return " ".join([*assumed, verdict(found, privacy), *beyond_additive(found, crosses)])
+def conclusion(found: Gains, privacy: Guarantee, crosses: Sequence[tuple[str, str]] = ()) -> tuple[str, ...]:
+    """The verdict with what it assumes, then what it rests on, and what the additive form leaves."""
+    assumed = f"{_CONFOUNDED} " if found.estimated and found.advice != "measure first" else ""
+    first, *others = verdict(found, privacy)
+    return (f"{assumed}{first}", *others, *beyond_additive(found, crosses))
 
 
-def verdict(found: Gains, privacy: Guarantee) -> str:
-    """Advise for or against the shared model; then its reward, guarantee, differences and kept share of the gain."""
+def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
+    """Advise for or against the shared model; then its reward, differences, kept share of the gain, and guarantee."""
     if found.policy not in found.rewards and found.policy not in found.left_out:
-        return "No verdict: the shared private model was not played."
+        return ("No verdict: the shared private model was not played.",)
     of = {name: finding(None if one is None else one[1]) for name, one in found.differences.items()}
 
     def names(said: str, *among: str) -> str:
@@ -466,15 +469,24 @@ def verdict(found: Gains, privacy: Guarantee) -> str:
         rewarded=FEW_REWARDS,
         left_out=_too_few_words(found),
         missed=_missed(found) if found.advice == "no gain shown" else "",
+        own=_OWN[of.get(OWN, "not known")],
         but=_ENDED.format(ended=" and ".join(f"the {name}" for name in found.ended)) if found.ended else _ESTIMATED,
     )
     if found.policy not in found.rewards:
-        return f"{first}."
-    reward = reached(f"It earns {found.rewards[found.policy]:.4f} a decision", privacy)
+        return (f"{first}.",)
     known = {name: one for name, one in found.differences.items() if one is not None}
     apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
-    own = "" if of.get(OWN) in (None, "significantly better") else f" That sharing helps is {_OWN[of[OWN]]}."
-    return f"{first}. {reward} That is {apart} (95 % intervals that hold together).{own}{_drift(found)}{_kept(found)}"
+    reward = f"It earns {found.rewards[found.policy]:.4f} a decision: {apart} (95 % intervals that hold together)."
+    own = "" if found.advice == "more users first" or OWN not in of else _OWN[of[OWN]]
+    further = (f"The shared private model is {own}." if own else "", _drift(found), _kept(found), _promised(privacy))
+    return (f"{first}.", reward, *filter(None, further))
+
+
+def _promised(privacy: Guarantee) -> str:
+    """The guarantee of the deployment; that of its replay, whose keys come from a seed, is none."""
+    text = f"The guarantee: {privacy.under_key(reproducible=False).phrase()}."
+    seeded = " Of a deployment with secret keys, that is: the noise of this replay comes from a seed."
+    return f"{text}{seeded}" if privacy.reproducible else text
 
 
 def _missed(found: Gains) -> str:
@@ -485,9 +497,10 @@ def _missed(found: Gains) -> str:
 
 
 _OWN = {
-    "no significant difference": "not shown: users may earn as much by their own learning",
-    "significantly worse": "refuted: users earn more by their own learning",
-    "not known": "not known: too few rows show what users earn by their own learning",
+    "significantly better": "",
+    "no significant difference": "not shown to beat users' own learning, by which they may earn as much",
+    "significantly worse": "worth less than users' own learning",
+    "not known": "not compared with users' own learning, which too few rows show",
 }
 
 
@@ -507,20 +520,22 @@ def _drift(found: Gains) -> str:
         f"{one.change[0]:+.4f} ({one.change[1].low:+.4f} to {one.change[1].high:+.4f}) against the {name}"
         for name, one in found.halves.items()
     )
-    return changed and f" From the earlier to the later half of the log it changes by {changed}."
+    return changed and f"From the earlier to the later half of the log it changes by {changed}."
 
 
 def _kept(found: Gains) -> str:
     exact = next((name for name in OF_EXACT if name in found.rewards), None)
     if exact is None:
         return ""
-    without = f" Without privacy it would be {found.rewards[exact]:.4f} ({ADDITIVE})"
+    without = f"Without privacy it would be {found.rewards[exact]:.4f} ({ADDITIVE})"
     if found.kept is None:
         return f"{without}."
     share, low, high = (f"{100 * one:.0f} %" for one in (found.kept.ratio, found.kept.low, found.kept.high))
     if found.kept.high - found.kept.low > 1.0:
         return f"{without}: how much of that gain over own learning is kept is not known ({low} to {high})."
-    return f"{without}: of that gain over own learning {share} is kept ({low} to {high})."
+    alone = finding(found.own) == "no significant difference" and found.kept.low > 0.0
+    apart = ", by itself, not together with the intervals above" if alone else ""
+    return f"{without}: of that gain over own learning {share} is kept ({low} to {high}{apart})."
 
 
 def beyond_additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[str]:
@@ -571,6 +586,10 @@ Only decisions that do not agree with the log wait; others get their reward at o
 
 _DAY_MS, _LEAST_RATE = 86_400_000, 1e-3
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
+FORECAST_IS = (
+    "The forecast is a formula for all these users, with effects that are normal and add up. Where it differs from "
+    "what the log shows, the log is right."
+)
 SPREADS_ARE = "effects are measured on the log's exact rows (internal, not private)"
 _DIFFERS = (
     "The log was evaluated under this configuration, without what a log cannot have: no user was held out, slots left "
@@ -600,6 +619,11 @@ class EvaluatedDeployment:
     def schema(self) -> FeatureSchema:
         """The declared features."""
         return self.config.context.schema
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of all that it would release, with the measurement, which a log cannot replay."""
+        return guarantee_of(self.config).under_key(reproducible=True)
 
     def replayed(self, log: LoggedDataset, contributes: NDArray[np.bool_]) -> P2BConfig:
         """The configuration, changed so that a log can be replayed under it.
@@ -646,9 +670,9 @@ class EvaluatedDeployment:
             *((frame.Bullets(f"{CONFIRM} ({CONFIRMING})", tuple(self.unconfirmed)),) if self.unconfirmed else ()),
             frame.Code("The commands", "\n".join(commands)),
             frame.Code(f"The configuration, {self.path}", yaml),
-            *(() if forecast is None else (frame.Code(f"Its forecast; {SPREADS_ARE}", forecast.as_text().rstrip()),)),
+            *(() if forecast is None else _forecast(forecast)),
         )
-        last = () if forecast is None else (forecast.verdict,)
+        last = () if forecast is None else (forecast.verdict, FORECAST_IS)
         said = (heading, *(confirm if self.unconfirmed else ()), *(f"  {one}" for one in commands), *last)
         plain = {
             "file": str(self.path),
@@ -678,6 +702,10 @@ class EvaluatedDeployment:
             *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
             f"hushstream verify --deployment {folder}   # after the first decisions",
         )
+
+
+def _forecast(found: Plan) -> tuple[frame.Block, ...]:
+    return (frame.Code(f"Its forecast; {SPREADS_ARE}", found.as_text().rstrip()), frame.Words((FORECAST_IS,)))
 
 
 def evaluated_deployment(path: Path) -> EvaluatedDeployment:
@@ -927,6 +955,8 @@ def _result(
     if options.verify and progress is not None:
         progress(1, 2, "verify")
     common = run_fields(options, log.name, system, recording, recording.played.decisions)
+    if deployment is not None:
+        common["privacy"] = deployment.guarantee
     kept, users = compared.kept, len(np.unique(log.users))
     marks = {
         INTERNAL_MARK: log.internal,
