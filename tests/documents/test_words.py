@@ -85,7 +85,7 @@ KEPT = [
     ("pipeline/hushstream/systems/bgt/system.py", "the same for everybody while the aggregator is honest"),
     ("deploy/clients/typescript/edge/src/device/guarantee.ts", "the same for everybody while the aggregator is honest"),
     ("PRIVACY.md", "Who retires what nobody clicked publishes those clicks"),
-    ("deploy/docs/items.md", "who retires what nobody clicked publishes those clicks"),
+    ("deploy/docs/items.md", "Do not retire items for their click counts"),
 ]
 """Sentences that say whom one trusts, who counts and what is published; without one, its page promises too much."""
 

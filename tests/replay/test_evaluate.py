@@ -326,13 +326,13 @@ def test_the_real_random_log_matches_about_one_row_in_34(data_folder):
     found = evaluate(
         dataset="obd",
         data_dir=data_folder,
-        dataset_options={"campaign": "men"},
+        world={"campaign": "men"},
         conditions=("cold",),
         limit=2000,
         verify=False,
     )
-    cold = found.policies[0]
-    spread = np.sqrt(cold.rows / 34)
-    assert abs(cold.matched - cold.rows / 34) < 5 * spread
-    assert cold.effective_sample_size == cold.matched
-    assert any("rewarded rows" in warning for warning in cold.warnings)
+    cold = found.rows.plain[0]
+    matched = cold["effective_sample_size"]
+    expected = matched / cold["matched_rows"] / 34
+    assert abs(matched - expected) < 5 * np.sqrt(expected)
+    assert any("rewarded rows" in remark for remark in found.remarks)
