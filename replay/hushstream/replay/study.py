@@ -135,7 +135,6 @@ class Study:
         audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
         bench: its benchmarks: (progress, rounds).
         stream_bench: benchmarks that need a broker and workers.
-        kafka_bench: benchmarks that compare a Kafka at an address with the embedded broker.
         own_table: the name of the world that reads a user's own table, with the options ``file`` and ``mapping``.
         demo: makes the options of the main job: (seed of its keys or None for random keys, Kafka's address, its
             settings).
@@ -158,7 +157,6 @@ class Study:
     datasets: tuple[Dataset, ...] = ()
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
-    kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
     joining: Callable[[Scale, Progress | None], Findings] | None = None

@@ -255,24 +255,16 @@ def bench(
     out: Annotated[Path, typer.Option(help="File for the rows.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
     only: Annotated[BenchSubject | None, typer.Option(help="Measure one subject only (default: all).")] = None,
-    bootstrap: Annotated[
-        str | None, typer.Option(help="Measure only the stream, on this Kafka and on the embedded broker.")
-    ] = None,
     json: AsJson = False,
 ) -> None:
     """Measure what the project aims to reach.
 
     Ratios are within one run; figures are medians.
     """
-    from hushstream.replay.bench.sizes import bench_table, run_bench, run_kafka_bench
+    from hushstream.replay.bench.sizes import bench_table, run_bench
 
     def progress(text: str) -> None:
         typer.echo(text, err=True)
 
-    if bootstrap is not None and only not in (None, BenchSubject.STREAM):
-        raise typer.BadParameter("expected it with --only stream or without --only", param_hint="--bootstrap")
-    if bootstrap is not None:
-        rows = run_kafka_bench(bootstrap, out, rounds=rounds, progress=progress)
-    else:
-        rows = run_bench(out, [s.value for s in BenchSubject if only in (None, s)], rounds=rounds, progress=progress)
+    rows = run_bench(out, [s.value for s in BenchSubject if only in (None, s)], rounds=rounds, progress=progress)
     show(list(map(asdict, rows)), json, bench_table(rows))

@@ -225,15 +225,6 @@ def run_bench(
     return rows
 
 
-def run_kafka_bench(bootstrap: str, path: Path, *, rounds: int, progress: Progress) -> list[BenchRow]:
-    """Measure the stream on a Kafka cluster and on the embedded broker; write the rows. Otherwise as `run_bench`."""
-    rows: list[BenchRow] = []
-    for study in studies().values():
-        rows += [] if study.kafka_bench is None else study.kafka_bench(bootstrap, progress, rounds)
-    write_bench(rows, path)
-    return rows
-
-
 def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
     """Write rows as a JSON list of objects with name, value, unit, target and reached."""
     path.parent.mkdir(parents=True, exist_ok=True)

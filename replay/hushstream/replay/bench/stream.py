@@ -7,22 +7,20 @@ inputs in the log before. So it contains neither the start of a process nor the 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import for_code
 
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.connection import Connection, guard_code
+from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.journal import DecisionsTail, log_times, passthrough_rate, timed, waits_ms
@@ -36,7 +34,7 @@ from hushstream.replay.bench.load import (
     reward_batches,
     reward_events,
 )
-from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
+from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
@@ -78,20 +76,12 @@ class StreamSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """How many events a worker folds a second, and the CPU time (us) for one event."""
-
-    per_second: float
-    cpu_micros: float
-
-
-@dataclass(frozen=True, slots=True)
 class Round:
-    """One round's figures: records/s of the baseline, rates of each form, and the waits of the paced contexts."""
+    """One round's figures: records/s of the baseline, events/s of each form, and the waits of the paced contexts."""
 
     passthrough: float
-    events: Rate
-    batches: Rate
+    events: float
+    batches: float
     p50_ms: float
     p99_ms: float
 
@@ -113,31 +103,20 @@ def prepare_deployment(folder: Path, sizes: StreamSizes) -> System:
 
 
 @asynccontextmanager
-async def open_bench(
-    folder: Path, system: System, sizes: StreamSizes, given: str | None = None
-) -> AsyncIterator[Bench]:
+async def open_bench(folder: Path, system: System, sizes: StreamSizes) -> AsyncIterator[Bench]:
     """Open a broker and a producer on it; ``folder`` is made beside that of the deployment.
-
-    Everything that the runs leave on a given broker is deleted at the end, also after an error.
 
     Args:
         folder: folder for the files of the processes.
         system: the deployment.
         sizes: how large the runs are.
-        given: a broker's address; None: start an embedded broker.
     """
     folder.mkdir()  # noqa: ASYNC240 - one call, before anything else runs
-    async with AsyncExitStack() as stack:
-        bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
-        prefix = f"bench-{secrets.token_hex(4)}."  # the given broker may have topics of earlier runs
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
-        await producer.start()
-        try:
-            yield Bench(folder, Connection(bootstrap, prefix), producer, system, sizes)
-        finally:
-            await producer.stop()
-            if given is not None:
-                await delete_topics(Connection(given, prefix))
+    async with (
+        embedded_broker(folder) as bootstrap,
+        AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer,
+    ):
+        yield Bench(folder, Connection(bootstrap, "bench."), producer, system, sizes)
 
 
 class Bench:
@@ -175,7 +154,7 @@ class Bench:
         values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
         return await passthrough_rate(self._bootstrap, self._prefix, self._producer, values, self._folder)
 
-    async def events(self) -> tuple[Rate, list[int]]:
+    async def events(self) -> tuple[float, list[int]]:
         """The rate with one event a record, and the waits (ms) of contexts that come at a fixed pace."""
         sizes = self._sizes
         paced = round(sizes.pace * sizes.paced_seconds)
@@ -192,7 +171,7 @@ class Bench:
         async with learner.running() as worker:
             rate = await learner.rate(worker, 2 * sizes.event_pairs, sizes.event_pairs, 1)
             low = learner.tail.position("contexts")
-            times = await self._paced(learner, values, worker, sizes.pace) if values else []
+            times = await self._paced(learner, values, worker, sizes.pace)
         return rate, waits_ms(learner.tail.records, low, times)
 
     async def _paced(self, learner: Learner, contexts: Sequence[bytes], worker: Running, pace: int) -> list[int]:
@@ -213,7 +192,7 @@ class Bench:
             raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")
         return times
 
-    async def batches(self) -> Rate:
+    async def batches(self) -> float:
         """The rate with columnar records."""
         pairs = self._sizes.batch_pairs
         first, second, _ = _split(self.load(2 * pairs), pairs)
@@ -275,13 +254,11 @@ class Learner:
         """Append to a topic, by its name without prefix."""
         await append_all(self.producer, physical(self.connection.prefix, topic), values)
 
-    async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
-        """The rate at which one worker folds records that are on the log already, up to these offsets."""
+    async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> float:
+        """The events/s that one worker folds of records that are on the log already, up to these offsets."""
         seen = len(self.tail.records)
-        async with CpuMeter([worker]) as meter:
-            await self.tail.until(contexts, clicks, worker.check)
-        found = timed(self.tail.records[seen:], events_per_record)
-        return Rate(found.per_second, meter.seconds(found.begun_ms, found.ended_ms) * 1e6 / found.events)
+        await self.tail.until(contexts, clicks, worker.check)
+        return timed(self.tail.records[seen:], events_per_record).per_second
 
     @asynccontextmanager
     async def running(self, *options: str) -> AsyncIterator[Running]:
@@ -296,18 +273,6 @@ class Learner:
 
 def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
     return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
-
-
-async def delete_topics(connection: Connection) -> None:
-    """Delete all topics that begin with the connection's prefix.
-
-    Raises:
-        HushstreamError: the broker does not answer, or refuses it.
-    """
-    async with connection.admin("delete topics") as admin:
-        names = [name for name in await admin.list_topics() if name.startswith(connection.prefix)]
-        for name, code in (await admin.delete_topics(names)).topic_error_codes:
-            guard_code(f"delete topic {name}", code, None, for_code)
 
 
 EVENT_TARGET = 3.5
@@ -354,11 +319,11 @@ def _rate_rows(rounds: Sequence[Round], sizes: StreamSizes) -> list[BenchRow]:
     one = f"one event a record ({events} contexts + {events} rewards, {shape})"
     many = f"columnar records of {BATCH_ROWS} ({batches} contexts + {batches} rewards, {shape})"
     bare = "bare Faust agent with producer.send"
-    ratios = [(r.events.per_second / r.passthrough, r.batches.per_second / r.passthrough) for r in rounds]
+    ratios = [(r.events / r.passthrough, r.batches / r.passthrough) for r in rounds]
     return [
         figure(f"{bare}, {2 * events} records", [r.passthrough for r in rounds], "events/s"),
-        figure(f"learner worker, {one}", [r.events.per_second for r in rounds], "events/s"),
-        figure(f"learner worker, {many}", [r.batches.per_second for r in rounds], "events/s"),
+        figure(f"learner worker, {one}", [r.events for r in rounds], "events/s"),
+        figure(f"learner worker, {many}", [r.batches for r in rounds], "events/s"),
         at_least(f"learner worker, {one} / {bare}", [found for found, _ in ratios], "x", EVENT_TARGET),
         at_least(
             f"learner worker, {many} / {bare}",
@@ -384,69 +349,4 @@ def _memory_rows(peaks: tuple[int, int], sizes: StreamSizes) -> list[BenchRow]:
         figure(f"{name} after {sizes.memory_mark} events", [early / 1e6], "MB"),
         figure(f"{name} after {sizes.memory_events} events", [late / 1e6], "MB"),
         at_most(f"{name}, {sizes.memory_events} / {sizes.memory_mark} events", [late / early], "x", GROWTH_TARGET),
-    ]
-
-
-EMBEDDED_TARGET = 0.7
-_FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Beside:
-    """One worker's rate on the given broker, and on the embedded one."""
-
-    given: Rate
-    embedded: Rate
-
-
-def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: StreamSizes | None = None) -> list[BenchRow]:
-    """Measure a learner worker on a Kafka cluster and on the embedded broker; ratios are taken within a round.
-
-    The topics of the runs are deleted at their end; the broker's groups expire by themselves.
-
-    Args:
-        bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        progress: called with what is being measured.
-        rounds: repetitions; figures are medians over them.
-        sizes: how large the runs are; None: the sizes for which targets are stated.
-
-    Raises:
-        BenchFailed: a process ended, or made no more progress.
-    """
-    return asyncio.run(_measure_beside(bootstrap, progress, rounds, sizes or StreamSizes()))
-
-
-async def _measure_beside(bootstrap: str, progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
-    found: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
-    with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
-        for number in range(1, rounds + 1):
-            for form in _FORMS:
-                progress(f"round {number} of {rounds}: {form}, given and embedded broker")
-                place = Path(name) / f"round-{number}" / form
-                found[form].append(await _beside(place, bootstrap, sizes, form, number))
-    return [row for form, measured in found.items() for row in _beside_rows(form, measured, sizes)]
-
-
-async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, number: int) -> _Beside:
-    """Measure one worker on both brokers; every other round begins with the other broker."""
-    system = prepare_deployment(folder, sizes)
-    found: dict[str | None, Rate] = {}
-    for given in (bootstrap, None) if number % 2 else (None, bootstrap):
-        place = folder / ("embedded" if given is None else "given")
-        async with open_bench(place, system, replace(sizes, paced_seconds=0.0), given) as bench:
-            found[given] = (await bench.events())[0] if form == "events" else await bench.batches()
-    return _Beside(found[bootstrap], found[None])
-
-
-def _beside_rows(form: str, measured: Sequence[_Beside], sizes: StreamSizes) -> list[BenchRow]:
-    shape = f"d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
-    name = f"learner worker, {_FORMS[form]} ({shape})"
-    ratios = [found.given.per_second / found.embedded.per_second for found in measured]
-    cpu = f"{name}: the worker's CPU time"
-    return [
-        figure(f"{name}, given broker", [found.given.per_second for found in measured], "events/s"),
-        figure(f"{name}, embedded broker", [found.embedded.per_second for found in measured], "events/s"),
-        at_least(f"{name}, given / embedded broker", ratios, "x", EMBEDDED_TARGET),
-        figure(f"{cpu}, given broker", [found.given.cpu_micros for found in measured], "us/event"),
-        figure(f"{cpu}, embedded broker", [found.embedded.cpu_micros for found in measured], "us/event"),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hushstream.replay.bench.stream import kafka_rows, stream_rows
+from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.experiments.systems import NAME, line, sound_epsilon
@@ -105,7 +105,6 @@ STUDY = Study(
     audit_config=audit_config,
     bench=compute_rows,
     stream_bench=stream_rows,
-    kafka_bench=kafka_rows,
     demo=_demo,
     evaluate=_evaluate,
     sample=run.sample,
