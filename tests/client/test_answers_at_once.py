@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hushstream.client import (
     BadReward,
     Client,
     Item,
+    NoGuardrail,
     RecordClient,
     RequestRefused,
     UnknownArm,
@@ -181,6 +183,27 @@ async def test_feedback_that_no_learner_takes_is_refused_and_not_sent(rigs, name
         with pytest.raises(error):
             await client.reward("e1", **told)
         assert not await _records(session, _topic(name, "clicks"))
+
+
+@pytest.mark.parametrize(
+    ("measured", "told", "error"),
+    [
+        ({}, {"user": "ann", "harm": 1.0}, NoGuardrail),
+        ({"own": 0.1, "guardrail": "returned"}, {"user": "bob", "harm": 1.0}, UnknownEvent),
+        ({"own": 0.1, "guardrail": "returned"}, {"user": "ann", "harm": 1.5}, BadReward),
+        ({"own": 0.1, "guardrail": "returned"}, {"user": "ann", "harm": 0.5}, None),
+    ],
+)
+async def test_a_harm_is_sent_where_the_measurement_counts_one(rigs, measured, told, error):
+    system = declare_p2b(rigs.make_system(measurement=measured))
+    async with (
+        DirectSession(system, KeySource(seed=1)) as session,
+        Client(session.event_log(), rules=system.requests) as client,
+    ):
+        await client.decide("e1", "ann", X, timeout=60)
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            await client.harm("e1", **told)
+        assert await _records(session, "clicks") == (error is None)
 
 
 async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_refused_before_they_are_sent():

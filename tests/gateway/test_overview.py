@@ -38,7 +38,16 @@ VALUES: dict[str, Any] = {
     "slot": {"after_interactions": 1},
     "release": {"form": "features", "window_units": 10, "sums": "fresh"},
     "feedback": {"settle_seconds": 1.0, "attribution_window_seconds": 1.0},
-    "measurement": {"baseline": 0.3, "own": 0.3, "epsilon": 4.0, "every_seconds": 20.0, "releases": 4},
+    "measurement": {
+        "baseline": 0.3,
+        "own": 0.3,
+        "epsilon": 8.0,
+        "every_seconds": 20.0,
+        "releases": 4,
+        "guardrail": "complained",
+        "guardrail_share": 0.5,
+        "guardrail_wait_seconds": 1.0,
+    },
 }
 
 
@@ -100,8 +109,37 @@ async def test_an_owner_sees_what_was_released_and_paid_and_nobody_else_does(tmp
         of_slots, of_lift = found["budget"]
         assert of_slots["releases"] == len(windows) > 1
         assert of_slots["paid"]["epsilon"] == pytest.approx(1.0)
-        assert (of_lift["paid"]["epsilon"], of_lift["left"]["epsilon"]) == (pytest.approx(4.0), 0.0)
+        assert (of_lift["paid"]["epsilon"], of_lift["left"]["epsilon"]) == (pytest.approx(8.0), 0.0)
         assert of_lift["releases"] + of_lift["releases_left"] == 4
+
+
+async def test_a_harm_is_told_over_http_and_compared_beside_the_rewards(tmp_path: Path) -> None:
+    async with seen(tmp_path) as (base, loop, client), aiohttp.ClientSession(base) as session:
+
+        async def told(status: int, **body: Any) -> Any:
+            async with session.post("/v1/harm", json=body) as answer:
+                assert answer.status == status, await answer.text()
+                return await answer.json()
+
+        async with session.get("/v1/schema") as answer:
+            assert (await answer.json())["harm"] == "complained"
+        asked = {"event_id": "mine", "user": "ann", "context": {"country": "de"}, "baseline": "socks"}
+        async with session.post("/v1/decide", json=asked) as answer:
+            assert answer.status == 200
+        assert await told(200, event_id="mine", harm=0.5) == {"logged": True}
+        assert await told(200, event_id="mine", harm=0.5, user="ann") == {"logged": True}
+        assert (await told(409, event_id="mine", harm=1.0))["code"] == "feedback-conflict"
+        assert (await told(409, event_id="mine", harm=0.5, user="bob"))["code"] == "event-conflict"
+        assert (await told(404, event_id="e0", harm=1.0))["code"] == "unknown-event"
+        await visits(client, range(100))
+        assert await told(200, event_id="e99", harm=1.0, user="u99") == {"logged": True}
+        sent = [codec.decode(record.value)[1] for record in loop.log.slice("clicks", 0, 0).records]
+        harms = [(one["event_id"], one["user"], one["reward"]) for one in sent if one["kind"] == "harm"]
+        assert harms == [("mine", "ann", 0.5), ("e99", "u99", 1.0)]
+        await visits(client, range(100, 200))
+        async with session.get("/v1/overview", headers=OPERATOR) as answer:
+            compared = (await answer.json())["measurement"]["comparisons"]
+        assert [one["harm"] for one in compared] == ["", "", "complained", "complained"]
 
 
 async def test_items_alike_are_named_by_the_newest_released_model_as_the_command_names_them(tmp_path: Path) -> None:
@@ -168,7 +206,8 @@ async def test_the_page_shows_measurement_and_budget_to_who_has_the_token(tmp_pa
             await asyncio.sleep(0.05)
         text = str(await tab.evaluate("document.getElementById('overview').innerText"))
         assert "the application's own choice" in text
-        assert "epsilon 4, delta" in text
+        assert "epsilon 8, delta" in text
+        assert "complained, over the application's own choice" in text
         assert "nothing: all that is planned was paid" in text
         for width, scheme in ((1280, "light"), (390, "dark")):
             await tab.look_as(width, scheme)

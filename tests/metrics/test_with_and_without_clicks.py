@@ -264,6 +264,7 @@ FEEDBACK: Sequence[tuple[str, Any]] = (
     ("/v1/shown", {"event_id": "e4"}),
     ("/v1/reward/batch", {"requests": [{"event_id": "e5", "reward": 1.0}, {"event_id": "e6", "reward": 0.0}]}),
     ("/v1/rewards", {"event_id": "e7", "reward": 1.0}),
+    *(("/v1/harm", {"event_id": event, "harm": 1.0}) for event in ("e0", "never decided")),
     ("/v1/reward", {"event_id": "never decided", "reward": 1.0}),
     ("/v1/reward", {"event_id": "e7", "reward": "no number"}),
 )
@@ -325,7 +326,7 @@ def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_click
 def test_every_call_by_which_feedback_is_told_is_called_so_in_every_protocol() -> None:
     """Only other calls are counted where everybody may read it (the test above drives those of decisions)."""
     told = {served.name: {call.name for call in served.calls if call.is_feedback} for served in SERVED.values()}
-    assert told == {"decisions": {"shown", "reward"}, "records": {"label"}, "ratings": {"rate"}}
+    assert told == {"decisions": {"shown", "reward", "harm"}, "records": {"label"}, "ratings": {"rate"}}
     retired = PersonalizerCalls.__new__(PersonalizerCalls)
     for form in ("", "multislot/"):
         for call in ("rank", "events/e/reward", "events/e/activate"):

@@ -165,7 +165,7 @@ def test_each_way_to_be_no_record_has_its_reason():
     assert reason_of(value + b"\0") is Reason.TRAILING_BYTES
     assert reason_of(value[:12] + long(2**31) + value[13:]) is Reason.MALFORMED
     assert reason_of(header("Context") + long(2) + b"\xff\xff" + bytes(20)) is Reason.MALFORMED
-    assert reason_of(header("Feedback") + long(2) + bytes(20)) is Reason.MALFORMED
+    assert reason_of(header("Feedback") + long(3) + bytes(20)) is Reason.MALFORMED
 
 
 def test_ints_beyond_32_bits_are_found_inside_nested_records(golden):

@@ -13,7 +13,7 @@ from hushstream.schemas import context_columns, feedback_columns
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.codec import CodecError, encode
 from hushstream.schemas.context_columns import ContextColumns, gather_contexts
-from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
+from hushstream.schemas.feedback_columns import HARM, REWARD, SHOWN, FeedbackColumns, gather_feedback
 from hushstream.schemas.rows import Reason, Reject
 
 D, K = 3, 10
@@ -241,15 +241,15 @@ def test_a_feedback_batch_whose_columns_disagree_is_one_reject():
 
 
 def test_an_unknown_kind_in_a_feedback_batch_refuses_its_row():
-    value = encode_feedback_batch([0, 2, 1], ["a", "b", "c"], ["u"] * 3, [1, 2, 3], [0.0, 0.5, 1.0])
+    value = encode_feedback_batch([0, 3, 2], ["a", "b", "c"], ["u"] * 3, [1, 2, 0], [0.0, 0.5, 1.0])
     found = gather_feedback(log(value))
-    assert (found.event_ids, found.kinds, found.rows) == (["a", "c"], [SHOWN, REWARD], [0, 2])
+    assert (found.event_ids, found.kinds, found.rows) == (["a", "c"], [SHOWN, HARM], [0, 2])
     assert found.rejects == [Reject(100, 1, Reason.UNKNOWN_KIND)]
 
 
 feedback_rows = st.lists(
     st.tuples(
-        st.sampled_from(["shown", "reward"]),
+        st.sampled_from(["shown", "reward", "harm"]),
         ids,
         ids,
         st.sampled_from([0, 3, 2**31 - 1, -1]),
@@ -271,7 +271,7 @@ def test_both_forms_of_feedback_give_the_same_rows_and_the_same_rejects(rows):
     events = [encode("Feedback", dict(zip(names, row, strict=True))) for row in rows]
     kinds, event_ids, users, arms, rewards = zip(*rows, strict=True) if rows else ((),) * 5
     packed = encode_feedback_batch(
-        np.array([kind == "reward" for kind in kinds], dtype=np.uint8),
+        np.array([("shown", "reward", "harm").index(kind) for kind in kinds], dtype=np.uint8),
         event_ids,
         users,
         np.array(arms, dtype=np.int64),

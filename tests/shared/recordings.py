@@ -181,6 +181,8 @@ class _Visitors:
             await client.shown(event_id, user, shown if way > 0.1 else items[(items.index(shown) + 1) % len(items)])
         if way > 0.3:
             await client.reward(event_id, user, shown, self.draw.choice(self.rewards))
+        if way > 0.5 and self._declared is not None and self._declared.harm is not None:
+            await client.harm(event_id, user, 2 * way - 1)
         if way < 0.1:
             self._misbehave(event_id, user, context)
 
@@ -700,7 +702,15 @@ VARIANTS = (
         "p2b-declared-counter",
         features=FEATURES,
         release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16, "sampling": 0.7},
-        measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        measurement={
+            "own": 0.2,
+            "baseline": 0.2,
+            "every_seconds": 8.0,
+            "decisions_per_user": 3,
+            "releases": 8,
+            "guardrail": "complained",
+            "guardrail_wait_seconds": 6.0,
+        },
     ),
     _p2b(
         "p2b-declared-shadow",

@@ -11,6 +11,7 @@ from hushstream.client.sync import SyncClient
 from hushstream.engine.declare.requests import (
     BadContext,
     BadReward,
+    NoGuardrail,
     RequestRefused,
     UnknownArm,
     UnknownEvent,
@@ -27,6 +28,7 @@ __all__ = [
     "DecisionTimeout",
     "EventLog",
     "Item",
+    "NoGuardrail",
     "Prediction",
     "PredictionTimeout",
     "RecordClient",

@@ -387,11 +387,27 @@ class Client:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
             UnknownUser, UnknownArm, UnknownEvent: every learner would refuse the report; it was not sent.
         """
-        if not is_number(reward):
-            raise BadReward(f"reward: expected a number in [0, 1], got {type_name(reward)}")
-        if not 0.0 <= reward <= 1.0:
-            raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
-        await self._feedback("reward", event_id, user, arm, float(reward))
+        await self._feedback("reward", event_id, user, arm, _share("reward", reward))
+
+    async def harm(self, event_id: str, user: str, harm: float) -> None:
+        """Report how much of the guardrail's harm, in [0, 1], an event did; returns when the log holds it.
+
+        Nothing learns from it: it is counted in the measurement alone. Without a report there was no harm.
+
+        Raises:
+            BadReward: the harm is not a number in [0, 1].
+            UnknownUser, UnknownEvent, NoGuardrail: every learner would refuse the report; it was not sent.
+        """
+        value = _share("harm", harm)
+        require_id("event_id", event_id)
+        require_id("user", user)
+        if self._rules is not None:
+            self._rules.check_harm(user)
+        asked = self._answers.get(event_id)
+        if asked is not None:
+            _require_user(asked.user, user)
+        fields = {"kind": "harm", "event_id": event_id, "user": user, "arm": 0, "reward": value}
+        await self._log.append(self._told, self._partition(user), codec.encode("Feedback", fields))
 
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
@@ -653,6 +669,19 @@ def _refused() -> RequestRefused:
         "sum to 1, a user outside the graph, items of which none is on offer); `hushstream dead-letters list edge` "
         "tells why"
     )
+
+
+def _share(name: str, value: float) -> float:
+    """A reward or a harm.
+
+    Raises:
+        BadReward: not a number in [0, 1].
+    """
+    if not is_number(value):
+        raise BadReward(f"{name}: expected a number in [0, 1], got {type_name(value)}")
+    if not 0.0 <= value <= 1.0:
+        raise BadReward(f"{name}: expected a number in [0, 1], got {value!r}")
+    return float(value)
 
 
 def _require_user(known: str, user: str) -> None:

@@ -86,6 +86,10 @@ class SyncClient:
         """See `Client.reward`."""
         self._run(self._client.reward(event_id, user, arm, reward))
 
+    def harm(self, event_id: str, user: str, harm: float) -> None:
+        """See `Client.harm`."""
+        self._run(self._client.harm(event_id, user, harm))
+
     def end_phase(self, phase: int) -> None:
         """See `Client.end_phase`."""
         self._run(self._client.end_phase(phase))

@@ -18,6 +18,7 @@ from hushstream.client import (
     BadReward,
     BaselineMissing,
     DecisionTimeout,
+    NoGuardrail,
     PredictionTimeout,
     RequestRefused,
     UnknownArm,
@@ -170,6 +171,12 @@ _TABLE = (
     ProblemKind("unknown-user", 422, "The deployment has no such user", "Its users are those of a public graph."),
     ProblemKind("unknown-track", 422, "There is no such track", "`GET /v1/schema` lists them."),
     ProblemKind("bad-reward", 422, "The deployment does not accept this reward", "`detail` says what it accepts."),
+    ProblemKind(
+        "no-guardrail",
+        422,
+        "The deployment counts no harm",
+        "A new deployment does that names one (`measurement.guardrail`).",
+    ),
     ProblemKind("bad-record", 422, "The deployment does not accept this record", "`detail` says what it accepts."),
     ProblemKind("bad-ratings", 422, "The deployment does not accept these ratings", "`detail` says what it accepts."),
     ProblemKind(
@@ -253,6 +260,7 @@ _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
     (UnknownUser, "unknown-user"),
     (UnknownTrack, "unknown-track"),
     (BadReward, "bad-reward"),
+    (NoGuardrail, "no-guardrail"),
     (BadRatings, "bad-ratings"),
     (UnknownEvent, "event-conflict"),
     (RequestRefused, "refused-by-learner"),

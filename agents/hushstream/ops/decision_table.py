@@ -51,7 +51,7 @@ from hushstream.learners.exploration import WHOLE
 from hushstream.ops.export import FILE_MODE
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.feedback_columns import REWARD, gather_feedback
+from hushstream.schemas.feedback_columns import HARM, REWARD, gather_feedback
 
 TABLE, MAPPING = "decisions.csv", "mapping.yaml"
 NOTICE = (
@@ -366,7 +366,7 @@ def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int
     rewarded: set[str] = set()
     for row, event_id in enumerate(columns.event_ids):
         context = contexts.get(event_id)
-        if context is None or columns.timestamps_ms[row] > context.time_ms + wait_ms:
+        if context is None or columns.timestamps_ms[row] > context.time_ms + wait_ms or columns.kinds[row] == HARM:
             continue
         before = found.get(event_id, _Feedback())
         shown = columns.arms[row] if before.shown == NOT_SHOWN else before.shown

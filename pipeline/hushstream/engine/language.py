@@ -101,7 +101,7 @@ UNITS: Mapping[str, str] = {
     "delta": "probability",
     "failure": "probability",
     "sampling": "probability",
-    **dict.fromkeys(("share", "measurement", "baseline", "own"), "share"),
+    **dict.fromkeys(("share", "guardrail_share", "measurement", "baseline", "own"), "share"),
     "shares": "shares",
     "prior_share": "share",
     "units_per_person": "{unit}s",

@@ -33,6 +33,8 @@ class JoinOutcome(StrEnum):
     OTHER_ARM = "other_arm"
     EXPIRED_AS_ZERO = "expired_as_zero"
     NEVER_SHOWN = "never_shown"
+    HARM = "harm"
+    HARM_NOT_COUNTED = "harm_not_counted"
 
 
 JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, JoinOutcome), "zone-private")

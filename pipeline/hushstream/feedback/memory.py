@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
+from hushstream.schemas.feedback_columns import REWARD
+
 Value = TypeVar("Value")
 
 
@@ -54,7 +56,7 @@ class PastDecision(NamedTuple):
 class FeedbackRow(NamedTuple):
     """Feedback that waits for its context: its content, its position in the log, and its log time."""
 
-    rewarded: bool
+    kind: int
     event_id: str
     user: str
     arm: int
@@ -62,6 +64,11 @@ class FeedbackRow(NamedTuple):
     offset: int
     row: int
     time_ms: int
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether it is a reward."""
+        return self.kind == REWARD
 
 
 class UserEarlyFeedback:

@@ -109,7 +109,7 @@ def encode_feedback_batch(
     """Write n rows of feedback as one FeedbackBatch record.
 
     Args:
-        kinds: n kinds, each 0 (shown) or 1 (reward).
+        kinds: n kinds, each 0 (shown), 1 (reward) or 2 (harm).
         event_ids: n ids of decisions.
         users: their n users, all of one partition.
         arms: the n arms that were on screen.

@@ -14,11 +14,11 @@ from hushstream.schemas import batches
 from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
 from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reason, Reject, all_plain, feedback_fault
 
-SHOWN, REWARD = 0, 1
+SHOWN, REWARD, HARM = 0, 1, 2
 """The kinds of feedback, as in the columns of a batch record."""
 
 _FEEDBACK = frozenset({"Feedback", "FeedbackBatch"})
-_KINDS = {"shown": SHOWN, "reward": REWARD}
+_KINDS = {"shown": SHOWN, "reward": REWARD, "harm": HARM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FeedbackColumns:
     """n accepted feedback rows in log order; every list has n items."""
 
     kinds: list[int]
-    """`SHOWN` or `REWARD`."""
+    """`SHOWN`, `REWARD` or `HARM`."""
     event_ids: list[str]
     users: list[str]
     arms: list[int]
@@ -154,7 +154,7 @@ def _feedback_batch(columns: FeedbackColumns, offset: int, timestamp_ms: int, fi
     rewards = np.frombuffer(fields["rewards"], dtype=batches.FLOAT64)
     table: list[list[Any]] = [event_ids, users, arms.tolist(), rewards.tolist(), kinds.tolist()]
     rows: Sequence[int] = range(n)
-    vectors = (kinds <= REWARD) & (arms >= 0) & (rewards >= 0.0) & (rewards <= 1.0)
+    vectors = (kinds <= HARM) & (arms >= 0) & (rewards >= 0.0) & (rewards <= 1.0)
     if not (bool(vectors.all()) and all_plain(event_ids) and all_plain(users)):
         faults = [_feedback_row_fault(*row) for row in zip(*table, strict=True)]
         columns.rejects.extend(Reject(offset, row, fault) for row, fault in enumerate(faults) if fault)
@@ -167,4 +167,4 @@ def _feedback_batch(columns: FeedbackColumns, offset: int, timestamp_ms: int, fi
 
 
 def _feedback_row_fault(event_id: str, user: str, arm: int, reward: float, kind: int) -> Reason | None:
-    return feedback_fault(event_id, user, arm, reward) or (Reason.UNKNOWN_KIND if kind > REWARD else None)
+    return feedback_fault(event_id, user, arm, reward) or (Reason.UNKNOWN_KIND if kind > HARM else None)

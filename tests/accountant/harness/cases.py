@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from hushstream_test_accountant_oracle import Coin, Crowd, Gaussian, KNorm, Laplace, Law, Shown
+from hushstream_test_accountant_oracle import Both, Coin, Crowd, Gaussian, KNorm, Laplace, Law, Shown
 from hushstream_test_accountant_settings import Found
 from scipy import stats
 
@@ -49,7 +49,7 @@ from hushstream.systems.p2b.guarantee import (
     slot_terms_of,
     window_tree_of,
 )
-from hushstream.systems.p2b.lift import CountedLift, Group, counted_lift, lift_guarantee, lift_tree
+from hushstream.systems.p2b.lift import CountedLift, Group, counted_lift, guardrail_tree, lift_guarantee, lift_tree
 from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import epoch_guarantee
@@ -217,6 +217,14 @@ def _of_lift(counted: CountedLift) -> Iterator[Case]:
     promise = lift_guarantee(*counted)
     scale = tree.noise.numerator / tree.noise.denominator
     # All in one leaf; and one decision a leaf, so that low nodes move by one decision each.
+    if counted.settings.guardrail is not None:
+        other = guardrail_tree(*counted)
+        laws = [
+            Laplace(one.noise.numerator / one.noise.denominator, levels * decisions, one.levels)
+            for one in (tree, other)
+        ]
+        yield Case("lift and guardrail", promise.cost, Both(*laws), PURE)
+        return
     yield Case("lift", promise.cost, Laplace(scale, levels * decisions, tree.levels), PURE)
     if decisions <= min(64, counted.settings.releases):
         apart = Laplace(scale, levels, decisions, times=tree.levels)

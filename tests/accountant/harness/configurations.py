@@ -25,7 +25,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "threshold": frozenset({"auto", "given"}),
         "levels": frozenset({"clicks", "several"}),
         "windows close": frozenset({"on counts", "on time too"}),
-        "lift": frozenset({"none", "some"}),
+        "lift": frozenset({"none", "some", "guarded"}),
         "slots": frozenset({"one", "some", "many"}),
         "renewal": frozenset({"none", "some"}),
         "devices": frozenset({"one", "several"}),
@@ -151,6 +151,9 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     lifted = measured and draw.random() < 0.45
     lift = {**draw.choice(MEASURED), "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
             "releases": draw.whole(1, 20_000)}  # fmt: skip
+    guarded = lifted and lift.get("of") != "answers" and draw.number % 2 == 0
+    if guarded:
+        lift |= {"guardrail": "complained", "guardrail_share": draw.between(0.05, 0.9)}
     share = draw.choice((0.2, 0.35)) if lifted else 0.0
     # Both the lift's share and what is left for slots are to have room for something, and not for all.
     named, budget = draw.budget(max(price / (1 - share), lift["epsilon"] / share) if lifted else price, share)
@@ -184,7 +187,7 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         "threshold": "given" if given else "auto",
         "levels": _several(levels, "clicks"),
         "windows close": "on time too" if timed else "on counts",
-        "lift": "some" if lifted else "none",
+        "lift": ("guarded" if guarded else "some") if lifted else "none",
         "renewal": "some" if renewed else "none",
         "slots": "one" if slots == 1 else ("some" if slots <= 64 else "many"),
         "budget": named,

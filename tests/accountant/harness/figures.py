@@ -55,7 +55,7 @@ from hushstream.systems.colin.configuration import plan_of as colin_plan
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.guarantee import resolve_threshold, window_tree_of
-from hushstream.systems.p2b.lift import lift_tree, required_lift
+from hushstream.systems.p2b.lift import guardrail_tree, lift_tree, required_lift
 from hushstream.systems.p2b.machines.shuffler import _parameters as p2b_parameters
 from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
@@ -431,24 +431,31 @@ def _slots_that_fit(config: Any) -> int:
 
 
 def _lift(config: Any, promise: Guarantee) -> Figures:
+    """Of both counters if there is a guardrail: they divide the epsilon, and each has its own tables' error."""
     lift, rewards, cells = required_lift(config)
-    tree, epsilon = lift_tree(*required_lift(config)), micro(lift.epsilon)
-    levels = tree_levels(tree.base, tree.horizon)
-    moved = rewards * lift.decisions_per_user
-    scale = Fraction(levels * moved * MICRO, epsilon)
-    off = (
-        min(2 * cells, moved)
-        * levels
-        * min(lift.decisions_per_user, lift.releases)
-        * laplace_off(scale.numerator, scale.denominator)
-    )
-    yield same("lift, horizon", tree.horizon, lift.releases)
+    epsilon, moved = micro(lift.epsilon), rewards * lift.decisions_per_user
+    harm = 0 if lift.guardrail is None else math.floor(decimal(lift.guardrail_share) * epsilon)
+    counters = [(lift_tree, epsilon - harm)] + ([] if lift.guardrail is None else [(guardrail_tree, harm)])
+    against = exchanged = 0
+    for plan, part in counters:
+        tree = plan(*required_lift(config))
+        levels = tree_levels(tree.base, tree.horizon)
+        scale = Fraction(levels * moved * MICRO, part)
+        off = (
+            min(2 * cells, moved)
+            * levels
+            * min(lift.decisions_per_user, lift.releases)
+            * laplace_off(scale.numerator, scale.denominator)
+        )
+        against += tail_units(off, part)
+        exchanged += tail_units(2 * off, 2 * part)
+        yield same("lift, horizon", tree.horizon, lift.releases)
+        yield same("lift, scale", Fraction(tree.noise.numerator, tree.noise.denominator), scale)
     yield same("lift, sensitivity", promise.sensitivity, moved)
-    yield same("lift, scale", Fraction(tree.noise.numerator, tree.noise.denominator), scale)
-    yield from price("lift", promise.cost, epsilon, tail_units(off, epsilon))
+    yield from price("lift", promise.cost, epsilon, against)
     yield same("lift, truncation error", promise.truncation_units, promise.delta_units)
-    yield from price("lift, exchange", promise.replace_one, 2 * epsilon, tail_units(2 * off, 2 * epsilon))
-    yield from price("lift, life", promise.lifetime.cost, epsilon, tail_units(off, epsilon))
+    yield from price("lift, exchange", promise.replace_one, 2 * epsilon, exchanged)
+    yield from price("lift, life", promise.lifetime.cost, epsilon, against)
     yield same("lift, life, exchange", promise.lifetime.exchange, promise.replace_one)
 
 

@@ -63,6 +63,17 @@ class Laplace:
         return null, null * (1 - self.kept + self.kept * np.exp(losses))
 
 
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two independent laws that one person moves together."""
+
+    one: Laplace
+    other: Laplace
+
+    def distribution(self, grid: float) -> Any:
+        return self.one.distribution(grid).compose(self.other.distribution(grid))
+
+
 @dataclass(frozen=True)
 class Gaussian:
     """Draws that together move by ``distance`` standard deviations in L2, ``count`` times."""
@@ -138,7 +149,7 @@ class Shown:
         return _of_losses(np.array([1.0, 0.0]), np.array([1 - self.kept, self.kept]), grid)
 
 
-Law = Laplace | Gaussian | KNorm | Coin | Crowd | Shown
+Law = Laplace | Both | Gaussian | KNorm | Coin | Crowd | Shown
 
 
 def _of_losses(null: Float64, moved: Float64, grid: float) -> Any:

@@ -85,6 +85,9 @@ BAD = {
     "measurement.decisions_per_user": [0, 1_000_001, 1.5, "9"],
     "measurement.every_seconds": [0, -1.0, NAN, INF, "1"],
     "measurement.releases": [0, 2**30 + 1, 1.5, None],
+    "measurement.guardrail": ["", "two words", "x" * 41, 7, True],
+    "measurement.guardrail_share": [0, 1, -0.1, NAN, INF, "1", True],
+    "measurement.guardrail_wait_seconds": [0, -1.0, NAN, INF, "1"],
     "exploration.choice": ["random", "", None],
     "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
     "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
@@ -190,6 +193,8 @@ OTHERS = {
     "measurement.decisions_per_user": 3,
     "measurement.every_seconds": 60.0,
     "measurement.releases": 9,
+    "measurement.guardrail_share": 0.5,
+    "measurement.guardrail_wait_seconds": 90.0,
     "exploration.choice": "softmax",
     "exploration.share": 0.1,
     "exploration.temperature": 0.1,
@@ -215,11 +220,11 @@ def test_every_value_and_every_centroid_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    # Those that go with others alone: tests/systems/p2b (test_declared, test_forgetting, edge/test_renewal), and
-    # tests/gateway/test_personalizer.py.
+    # Those that go with others alone: tests/systems/p2b (test_declared, test_forgetting, test_guardrail,
+    # edge/test_renewal), and tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
     asked = {"items_from_requests", "users.events", "half_life", "model_valid_seconds", "slot.renew_every_seconds"}
-    asked |= {"kind"}
+    asked |= {"kind", "measurement.guardrail"}
     assert leaves - {"system", "mode", "privacy.person", "privacy.tainted"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Self
 
@@ -145,6 +146,16 @@ class RewardTold(_OnEvent):
     reward: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
 
 
+class HarmTold(Asked):
+    """How much of the measurement's harm an event did."""
+
+    event_id: EventId
+    user: Annotated[
+        User | None, Field(description="The user of the event; may be left out for events that this gateway remembers.")
+    ] = None
+    harm: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
+
+
 DECIDE = Call(
     "decide",
     "Which item to show",
@@ -200,6 +211,24 @@ REWARD = Call(
     is_feedback=True,
 )
 
+HARM = Call(
+    "harm",
+    "The harm that the measurement's guardrail counts",
+    "A complaint, a return: what `measurement.guardrail` names. Nothing learns from it; without a call there was none.",
+    HarmTold,
+    Taken,
+    (
+        "unknown-event",
+        "event-conflict",
+        "feedback-conflict",
+        "not-logged",
+        "unknown-user",
+        "no-guardrail",
+        "log-unavailable",
+    ),
+    is_feedback=True,
+)
+
 _ITEMS_SECONDS = 1.0
 """How often new records of the catalogue are read. An unknown item in a request is looked up at once."""
 
@@ -215,7 +244,7 @@ async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> No
 class DecisionAnswers(Answers):
     """See `Answers`."""
 
-    calls = (DECIDE, RANK, SHOWN, REWARD, SIMILAR, CATALOGUE, OVERVIEW)
+    calls = (DECIDE, RANK, SHOWN, REWARD, HARM, SIMILAR, CATALOGUE, OVERVIEW)
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings) -> None:
@@ -235,6 +264,7 @@ class DecisionAnswers(Answers):
             RANK: self.rank,
             SHOWN: self.shown,
             REWARD: self.reward,
+            HARM: self.harm,
             CATALOGUE: self.change,
             OVERVIEW: self.overview,
             SIMILAR: self.similar,
@@ -272,6 +302,7 @@ class DecisionAnswers(Answers):
             **self._translation.schema(),
             "tracks": sorted(self._rules.tracks),
             "reward": {"expected": self._rules.expected_reward},
+            "harm": self._rules.harm,
             "remembered_seconds": self._remembered.wait_seconds,
         }
 
@@ -455,6 +486,23 @@ class DecisionAnswers(Answers):
     async def reward(self, feedback: RewardTold) -> Taken:
         """Answer `REWARD`."""
         return await self._log_feedback("reward", feedback)
+
+    async def harm(self, told: HarmTold) -> Taken:
+        """Answer `HARM`."""
+        event = self._remembered.of(told.event_id)
+        if event is not None:
+            user = logged_event(event, told.user).user
+            await log_once(event, "harm", told.harm, partial(self._send_harm, user, told), self._seconds)
+        elif told.user is None:
+            raise Problem(
+                "unknown-event", "Its wait for a reward is over, or another gateway answered it: name `user`."
+            )
+        else:
+            await in_time(self._send_harm(told.user, told), self._seconds)
+        return TAKEN
+
+    async def _send_harm(self, user: str, told: HarmTold) -> None:
+        await self._client.harm(told.event_id, user, told.harm)
 
     async def _log_feedback(self, kind: str, feedback: ShownTold | RewardTold) -> Taken:
         event = self._remembered.of(feedback.event_id)

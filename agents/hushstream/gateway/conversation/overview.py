@@ -27,8 +27,9 @@ class Comparison(Answered):
     """What users with the shared model earn, compared with others."""
 
     over: Annotated[str, Field(description="What it is compared with.")]
+    harm: Annotated[str, Field(description="The guardrail's harm that is compared; empty where rewards are.")]
     difference: Annotated[
-        float | None, Field(description="How much more a decision earns; null while the noise hides it.")
+        float | None, Field(description="How much more a decision earns (or harms); null while the noise hides it.")
     ]
     low: Annotated[float | None, Field(description="Lower end of its 95 % confidence interval.")]
     high: Annotated[float | None, Field(description="Upper end of its 95 % confidence interval.")]
@@ -122,8 +123,15 @@ def _measured(logs: LogCopy, system: System) -> Measured | None:
 
 def _comparison(found: Compared) -> Comparison:
     low, high = (None, None) if found.interval is None else found.interval
+    needed, harm = found.needed, found.harm
     return Comparison(
-        over=found.over, difference=found.difference, low=low, high=high, counted=found.counted, needed=found.needed
+        over=found.over,
+        harm=harm,
+        difference=found.difference,
+        low=low,
+        high=high,
+        counted=found.counted,
+        needed=needed,
     )
 
 

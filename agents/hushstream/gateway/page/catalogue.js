@@ -48,7 +48,7 @@ const cost = (one) => `epsilon ${Number(one.epsilon.toPrecision(4))}, delta ${on
 function comparison(one) {
   const known = one.difference !== null;
   return rowOf({
-    Over: one.over,
+    Over: one.harm ? `${one.harm}, over ${one.over}` : one.over,
     Difference: known ? `${signed(one.difference)} (${signed(one.low)} to ${signed(one.high)})` : "hidden by the noise",
     Counted: `about ${some(one.counted)}`,
     Needed: one.needed === null ? "no number is enough" : one.needed <= one.counted ? "no more" : `about ${some(one.needed)}`,

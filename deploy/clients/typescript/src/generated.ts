@@ -37,7 +37,9 @@ export interface CatalogueAsked {
 export interface Comparison {
   /** What it is compared with. */
   over: string;
-  /** How much more a decision earns; null while the noise hides it. */
+  /** The guardrail's harm that is compared; empty where rewards are. */
+  harm: string;
+  /** How much more a decision earns (or harms); null while the noise hides it. */
   difference: number | null;
   /** Lower end of its 95 % confidence interval. */
   low: number | null;
@@ -79,6 +81,15 @@ export interface DecisionAsked {
   baseline?: number | string | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
+}
+
+/** How much of the measurement's harm an event did. */
+export interface HarmTold {
+  /** Names this request: a new name, unique over all users. */
+  event_id: string;
+  /** The user of the event; may be left out for events that this gateway remembers. */
+  user?: string | null;
+  harm: number;
 }
 
 /** An item as it shall be offered. */
@@ -216,10 +227,10 @@ export interface Taken {
 
 /** An error in the form of RFC 9457. */
 export interface Problem {
-  type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:bad-slot" | "urn:hushstream:problem:identifying-header" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-an-operator" | "urn:hushstream:problem:not-attested" | "urn:hushstream:problem:no-model" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:other-configuration" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:stale-period" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:baseline-missing" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:bad-item" | "urn:hushstream:problem:catalogue-full" | "urn:hushstream:problem:catalogue-changed" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
+  type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:bad-slot" | "urn:hushstream:problem:identifying-header" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-an-operator" | "urn:hushstream:problem:not-attested" | "urn:hushstream:problem:no-model" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:other-configuration" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:stale-period" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:baseline-missing" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:bad-item" | "urn:hushstream:problem:catalogue-full" | "urn:hushstream:problem:catalogue-changed" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:no-guardrail" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
   title: string;
   status: 400 | 401 | 403 | 404 | 405 | 408 | 409 | 413 | 415 | 421 | 422 | 429 | 500 | 503;
-  code: "malformed-http" | "malformed-json" | "invalid-request" | "bad-slot" | "identifying-header" | "unauthorized" | "not-an-operator" | "not-attested" | "no-model" | "not-found" | "unknown-event" | "method-not-allowed" | "slow-request" | "event-conflict" | "feedback-conflict" | "not-logged" | "other-configuration" | "body-too-large" | "unsupported-media-type" | "wrong-host" | "stale-period" | "bad-context" | "baseline-missing" | "unknown-item" | "bad-item" | "catalogue-full" | "catalogue-changed" | "unknown-user" | "unknown-track" | "bad-reward" | "bad-record" | "bad-ratings" | "refused-by-learner" | "too-many-requests" | "too-busy" | "internal" | "log-unavailable" | "no-answer" | "stopping";
+  code: "malformed-http" | "malformed-json" | "invalid-request" | "bad-slot" | "identifying-header" | "unauthorized" | "not-an-operator" | "not-attested" | "no-model" | "not-found" | "unknown-event" | "method-not-allowed" | "slow-request" | "event-conflict" | "feedback-conflict" | "not-logged" | "other-configuration" | "body-too-large" | "unsupported-media-type" | "wrong-host" | "stale-period" | "bad-context" | "baseline-missing" | "unknown-item" | "bad-item" | "catalogue-full" | "catalogue-changed" | "unknown-user" | "unknown-track" | "bad-reward" | "no-guardrail" | "bad-record" | "bad-ratings" | "refused-by-learner" | "too-many-requests" | "too-busy" | "internal" | "log-unavailable" | "no-answer" | "stopping";
   detail: string;
   errors?: {
     pointer: string;
@@ -334,6 +345,16 @@ export class DecisionClient extends Gateway {
   /** The reward of the item: many requests at once. Each request gets its own answer, or a problem with a code. */
   rewardBatch(requests: readonly RewardTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/reward/batch", requests, options);
+  }
+
+  /** The harm that the measurement's guardrail counts. A complaint, a return: what `measurement.guardrail` names. Nothing learns from it; without a call there was none. */
+  harm(asked: HarmTold, options?: CallOptions): Promise<Taken> {
+    return this.post("/v1/harm", asked, options);
+  }
+
+  /** The harm that the measurement's guardrail counts: many requests at once. Each request gets its own answer, or a problem with a code. */
+  harmBatch(requests: readonly HarmTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
+    return this.postBatch("/v1/harm/batch", requests, options);
   }
 
   /** Name items that visits like as they like another one. By the newest released model of declared features (p2b): post-processing, which costs no privacy. */

@@ -416,6 +416,7 @@ class Compared(NamedTuple):
         counted: noised number of decisions behind it.
         needed: about how many let the interval exclude 0 if the difference stays, or a rate be told from the noise
             where there is no difference; None if no number does.
+        harm: name of the guardrail's harm, of which a decision then has so much more; empty where rewards are compared.
     """
 
     over: str
@@ -423,6 +424,7 @@ class Compared(NamedTuple):
     interval: tuple[float, float] | None
     counted: float
     needed: float | None
+    harm: str = ""
 
 
 class MeasurementReport(Report, Protocol):

@@ -46,7 +46,11 @@ class UnknownTrack(RequestRefused):
 
 
 class BadReward(RequestRefused):
-    """A reward that is not between 0 and 1, or is none of the deployment's levels."""
+    """A reward or harm that is not between 0 and 1, or is none of the deployment's levels."""
+
+
+class NoGuardrail(RequestRefused):
+    """A harm, where the deployment's measurement counts none."""
 
 
 def any_reward(reward: float) -> bool:
@@ -78,6 +82,7 @@ class ContextRules:
         item_numbers: how many numbers of a context belong to each item, if a context holds features of every item; else
             None. Where items have names too, an application gives them by id.
         shadow: whether the application's own choice is shown, whatever is answered.
+        harm: name of the harm that the measurement's guardrail counts; None if it counts none.
     """
 
     arms: int
@@ -96,6 +101,7 @@ class ContextRules:
     events_are_users: bool = False
     item_numbers: int | None = None
     shadow: bool = False
+    harm: str | None = None
 
     def row_of(self, values: Mapping[str, Any]) -> bytes:
         """The bytes of `encoded`."""
@@ -168,6 +174,18 @@ class ContextRules:
         self._check_arm(arm)
         if not self.good_reward(reward):
             raise BadReward(f"reward: expected {self.expected_reward}, got another")
+
+    def check_harm(self, user: str) -> None:
+        """Refuse a harm that every learner would refuse.
+
+        Raises:
+            UnknownUser, NoGuardrail: the first fault found.
+        """
+        self._check_user(user)
+        if self.harm is None:
+            raise NoGuardrail(
+                "harm: expected a deployment that counts one (measurement.guardrail), got one that does not"
+            )
 
     def _check_user(self, user: str) -> None:
         if self.users is not None and user not in self.users:

@@ -37,7 +37,7 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
 from hushstream.schemas.context_columns import ForgetMark, PhaseEndMark
-from hushstream.schemas.feedback_columns import REWARD, FeedbackColumns, gather_feedback
+from hushstream.schemas.feedback_columns import FeedbackColumns, gather_feedback
 from hushstream.schemas.rows import Reject
 
 NEVER_MS = 1 << 63
@@ -63,7 +63,7 @@ _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 class Clicks(NamedTuple):
     """A run of rows of feedback that come before the next item: its columns, in the order of a `FeedbackRow`."""
 
-    rewarded: Sequence[bool]
+    kinds: Sequence[int]
     event_ids: Sequence[str]
     users: Sequence[str]
     arms: Sequence[int]
@@ -75,9 +75,8 @@ class Clicks(NamedTuple):
     @classmethod
     def of(cls, columns: FeedbackColumns) -> Clicks:
         """All rows of a slice."""
-        rewarded = [kind == REWARD for kind in columns.kinds]
         names, rewards = (columns.event_ids, columns.users, columns.arms), columns.rewards
-        return cls(rewarded, *names, rewards, columns.offsets, columns.rows, columns.timestamps_ms)
+        return cls(columns.kinds, *names, rewards, columns.offsets, columns.rows, columns.timestamps_ms)
 
     @classmethod
     def early(cls, rows: Sequence[FeedbackRow]) -> Clicks:

@@ -57,6 +57,7 @@ from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision, Sh
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.feedback_columns import HARM
 from hushstream.schemas.rows import Reason
 from hushstream.schemas.topics import of_party, partition_of
 
@@ -539,7 +540,9 @@ class AwaitingRole(DecisionRole, Generic[RowT]):
         """Join feedback to its decisions, or store it until the decision comes."""
         for click in map(FeedbackRow, *rows):
             row, past = self.open.get(click.event_id), self.past.get(click.event_id)
-            if row is not None:
+            if click.kind == HARM:
+                batch.refuse_at(Reason.UNKNOWN_KIND, part, click.offset, click.row)
+            elif row is not None:
                 self.open.join(row, click, part, batch, self.bad_reward(click))
             elif past is None:
                 self._hold_early(click, part, batch)

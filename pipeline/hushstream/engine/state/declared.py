@@ -57,7 +57,7 @@ PAST = record(
 )
 EARLY_FEEDBACK = record(
     "EarlyOutcome",
-    rewarded="boolean",
+    kind="int",
     event_id="string",
     user="string",
     arm="int",

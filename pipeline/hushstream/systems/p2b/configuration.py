@@ -7,6 +7,7 @@ Two deployments with the same digest behave alike. Every report names the digest
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -40,6 +41,7 @@ from hushstream.engine.values import (
     whole,
 )
 from hushstream.features.schema import FeatureSchema
+from hushstream.privacy.amounts import MICRO, epsilon_micro, exact
 from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
@@ -51,6 +53,8 @@ MeasurementOf = Literal["groups", "answers"]
 
 LARGEST_ANSWERS = 256
 """The largest number of items of a deployment that may count its answers by item (`MeasurementConfig.of`)."""
+
+_HARM = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 LONGEST_VALID_SECONDS = LONG_MS / 1000
 """The longest time that a version of the model may be valid: the topic keeps the statement of a version no longer."""
@@ -313,6 +317,10 @@ class MeasurementConfig:
             wait for a reward is over.
         every_seconds: how often a release is made, in log time; one is also made at a phase end.
         releases: how many releases a partition makes at most; more of them need more noise.
+        guardrail: name of a harm (such as complained) that is compared between the groups beside the rewards; null:
+            none. The application tells it of a decision, as a number from 0 to 1.
+        guardrail_share: share of ``epsilon`` that pays for the harm's counts; the rest pays for those of rewards.
+        guardrail_wait_seconds: how long after its decision a harm may be told; the decision then counts.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -324,6 +332,9 @@ class MeasurementConfig:
     decisions_per_user: int = 5
     every_seconds: float = 86_400.0
     releases: int = 128
+    guardrail: str | None = None
+    guardrail_share: float = 0.25
+    guardrail_wait_seconds: float = 604_800.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -339,6 +350,32 @@ class MeasurementConfig:
         whole("measurement.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
         keep(self, every_seconds=seconds("measurement.every_seconds", self.every_seconds, 0.001))
         whole("measurement.releases", self.releases, 1, 1 << 30)
+        self._check_guardrail()
+
+    def _check_guardrail(self) -> None:
+        name, harm = "measurement.guardrail", self.guardrail
+        expected = "a name of 1 to 40 letters, digits, - or _"
+        require(harm is None or (isinstance(harm, str) and _HARM.fullmatch(harm) is not None), name, expected, harm)
+        expected = (
+            "none without groups to compare (measurement.baseline, own): where answers are counted, all are shown "
+        )
+        require(harm is None or self.baseline + self.own > 0, name, expected + "the application's own choice", harm)
+        name = "measurement.guardrail_share"
+        share = number(name, self.guardrail_share, "a share between 0 and 1", lambda x: 0 < x < 1)
+        wait = seconds("measurement.guardrail_wait_seconds", self.guardrail_wait_seconds, 0.001)
+        keep(self, guardrail_share=share, guardrail_wait_seconds=wait)
+        if harm is not None:
+            for part in self.parts:
+                price("measurement.guardrail_share", part, LARGEST_EPSILON)
+
+    @property
+    def parts(self) -> tuple[float, float]:
+        """What the counts of rewards and those of the harm cost of ``epsilon``, in whole millionths; together all."""
+        if self.guardrail is None:
+            return self.epsilon, 0.0
+        whole_micro = epsilon_micro(self.epsilon)
+        harm_micro = int(whole_micro * exact(self.guardrail_share))
+        return (whole_micro - harm_micro) / MICRO, harm_micro / MICRO
 
     @property
     def counts(self) -> bool:
@@ -493,6 +530,10 @@ class P2BConfig:
         require(self.kind == "hosted" or not asked.counts, "measurement", expected, "a measurement")
         expected = f"groups for more than {LARGEST_ANSWERS} items: noise would hide what each earns"
         require(asked.of == "groups" or self.arms <= LARGEST_ANSWERS, "measurement.of", expected, asked.of)
+        wait, told = self.feedback.attribution_window_seconds, asked.guardrail_wait_seconds
+        expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
+        name = "measurement.guardrail_wait_seconds"
+        require(asked.guardrail is None or told >= wait, name, expected, told)
         if self.budget is not None:
             share = self.budget.lift
             expected = "a share above 0 exactly where something is measured (measurement.baseline, own, or of: answers)"

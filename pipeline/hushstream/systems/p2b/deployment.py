@@ -607,7 +607,8 @@ class P2BSystem(Core[P2BConfig]):
         """See `System.requests`."""
         shadow = self.config.mode == "shadow"
         named = self.catalogue_rules if self.config.named_items else None
-        return replace(self.form.rules(self.tracks_for_users), catalogue=named, shadow=shadow)
+        harm = self.config.measurement.guardrail
+        return replace(self.form.rules(self.tracks_for_users), catalogue=named, shadow=shadow, harm=harm)
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
@@ -693,7 +694,7 @@ class P2BSystem(Core[P2BConfig]):
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
-        """The address of the noise of a learner partition's lift in one epoch."""
+        """The address of the noise of a learner partition's lift in one epoch; a guardrail has a key of its own."""
         settings, levels, cells = required_lift(self.config)
         parameters = {"levels": levels, "decisions": settings.decisions_per_user, "cells": cells}
         return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)

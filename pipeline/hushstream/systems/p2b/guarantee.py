@@ -605,7 +605,8 @@ def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Conte
 def _edge(config: P2BConfig) -> Iterator[Content]:
     if config.kind == "hosted":
         yield _content("contexts", "every context, with the user's name", Form.CLEAR)
-        yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
+        told = "how it was rewarded" if config.measurement.guardrail is None else "the reward and harm of it"
+        yield _content("clicks", f"what a user was shown and {told}, with the user's name", Form.CLEAR)
         yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
     slot = f"one slot a user, without identity: {summed_of(config).in_a_slot}"
     yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
@@ -631,7 +632,10 @@ def _lift(config: P2BConfig) -> Iterator[Content]:
     if config.counted is None:
         return
     by = "group" if config.measurement.of == "groups" else "item that was answered and by whether it was shown"
-    yield _content("lift", f"running counts of rewards and of what is missing to whole ones, by {by}", Form.NOISED)
+    what = "rewards and of what is missing to whole ones"
+    if config.measurement.guardrail is not None:
+        what += f", and of a harm ({config.measurement.guardrail})"
+    yield _content("lift", f"running counts of {what}, by {by}", Form.NOISED)
 
 
 def _items(config: P2BConfig) -> Iterator[Content]:

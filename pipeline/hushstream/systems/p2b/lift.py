@@ -23,6 +23,11 @@ M - int(r M) to its second: M in all, whichever cell, answer and reward it is. O
 all sums of all leaves by at most M m in L1 norm, and all releases together cost epsilon for *all* clicks of one user
 (`hushstream.counting.counter`, group of leaves). A user whose outcomes are others moves them by at most twice that.
 
+*Guardrail.* A harm is counted as rewards are, by a counter of its own (`hushstream.systems.p2b.guardrail`). Of a
+decision that counts in both, the harm h adds int(h M) and M - int(h M) to two sums of the other counter: again M m at
+most. The noise of the two is independent, so the same coupling shifts both, and their prices add up. They divide the
+measurement's epsilon (`MeasurementConfig.parts`), and both release under one charge.
+
 The counter draws noise ahead of its leaves. So if a rollback cannot be ruled out, a new epoch of noise begins over the
 exact counts, at the price of all of them (`hushstream.engine.machine.Abilities.request_epoch`).
 """
@@ -31,7 +36,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -126,28 +131,59 @@ def required_lift(config: P2BConfig) -> CountedLift:
 
 @lru_cache(maxsize=16)
 def lift_tree(settings: MeasurementConfig, levels: int, cells: int) -> NegativeDigitTree:
-    """The counter of one learner partition."""
+    """The counter of the rewards of one learner partition."""
+    return _tree(settings, levels, cells, settings.parts[0])
+
+
+@lru_cache(maxsize=16)
+def guardrail_tree(settings: MeasurementConfig, levels: int, cells: int) -> NegativeDigitTree:
+    """The counter of the harm of one learner partition, where there is a guardrail."""
+    return _tree(settings, levels, cells, settings.parts[1])
+
+
+TreePlan: TypeAlias = Callable[[MeasurementConfig, int, int], NegativeDigitTree]
+"""Plans a counter of a measurement: its settings, the levels of a reward, and the number of cells."""
+
+
+def _tree(settings: MeasurementConfig, levels: int, cells: int, epsilon: float) -> NegativeDigitTree:
     sensitivity = levels * settings.decisions_per_user
-    return best_tree(PureEpsilon(settings.epsilon), settings.releases, SUMS * cells, sensitivity)
+    return best_tree(PureEpsilon(epsilon), settings.releases, SUMS * cells, sensitivity)
 
 
 @lru_cache(maxsize=16)
 def lift_guarantee(settings: MeasurementConfig, levels: int, cells: int) -> Guarantee:
-    """The guarantee of all releases of the lift for one user."""
+    """The guarantee of all releases of the lift for one user, those of a guardrail among them."""
     first = settings.decisions_per_user
     counted = "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
-    promise = lift_tree(settings, levels, cells).guarantee(
-        Neighbours(
-            relation="zero-out: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            unit=f"one user ({counted} counted)",
-            leaves=min(settings.decisions_per_user, settings.releases),
-            step=f"reward levels, {levels} to a whole reward or showing",
-        ),
-        zone="edge",
+    pair = Neighbours(
+        relation="zero-out: neighbours differ in all that one user was shown and rewarded with, or in none of it",
+        unit=f"one user ({counted} counted)",
+        leaves=min(settings.decisions_per_user, settings.releases),
+        step=f"reward levels, {levels} to a whole reward or showing",
     )
+    promise = lift_tree(settings, levels, cells).guarantee(pair, zone="edge")
     # Only a hosted deployment has a lift (`P2BConfig`).
     not_protected = (*promise.not_protected, OPEN_IN["hosted"])
-    return replace(promise, mechanism=f"lift: {promise.mechanism}", not_protected=not_protected)
+    promise = replace(promise, mechanism=f"lift: {promise.mechanism}", not_protected=not_protected)
+    if settings.guardrail is None:
+        return promise
+    return _with_guardrail(promise, guardrail_tree(settings, levels, cells).guarantee(pair, zone="edge"))
+
+
+def _with_guardrail(rewards: Guarantee, harm: Guarantee) -> Guarantee:
+    """Both counters together: a user's decisions move each of them by the sensitivity, so the prices add up."""
+    mine, more = rewards.lifetime, harm.lifetime
+    life = replace(mine, cost=mine.cost + more.cost, exchange=mine.exchange + more.exchange)
+    return replace(
+        rewards,
+        mechanism=f"{rewards.mechanism}; guardrail: {harm.mechanism}",
+        relation=rewards.relation.replace("shown and rewarded with", "shown, rewarded with and harmed by"),
+        cost=rewards.cost + harm.cost,
+        replace_one=rewards.replace_one + harm.replace_one,
+        lifetime=life,
+        norm=f"{rewards.norm}; the same in the guardrail's",
+        truncation_units=rewards.truncation_units + harm.truncation_units,
+    )
 
 
 def lift_debit(settings: MeasurementConfig, levels: int, cells: int) -> Debit:
@@ -172,18 +208,21 @@ def lift_user(user_key: Key) -> bytes:
 class LiftCounter:
     """The running counts of one learner partition: exact inside, noised outside."""
 
+    plan = staticmethod(lift_tree)
+    """The tree that counts."""
+
     def __init__(self, counted: CountedLift, wait_ms: int, key: Key, address: NoiseAddress) -> None:
         """Start without counts, under noise that ``key`` and ``address`` name.
 
         Args:
             counted: how the lift is counted.
-            wait_ms: how long a decision waits for its reward.
-            key: the edge zone's key of the lift.
+            wait_ms: how long a decision waits for what is counted of it.
+            key: the edge zone's key of the counter.
             address: names the noise.
         """
         self._most = counted.settings.decisions_per_user
         self._levels, self._cells = counted.levels, counted.cells
-        self._tree = lift_tree(*counted)
+        self._tree = self.plan(*counted)
         self._key = key
         self._before = 0
         """Releases in earlier epochs of noise."""
@@ -218,15 +257,17 @@ class LiftCounter:
         else:
             self._early.add(user)
 
-    def decided(self, user: bytes, index: int) -> None:
-        """Take a decision that is to count once its outcome is known.
+    def decided(self, user: bytes, index: int) -> bool:
+        """Take a decision that is to count once its outcome is known; returns whether it is one of these.
 
         Args:
             user: stands for the decision's user (`lift_user`).
             index: number of the decision in the user's life, from 0.
         """
-        if index < self._most and user not in self._early:
+        counts = index < self._most and user not in self._early
+        if counts:
             self._open.setdefault(user, set()).add(index)
+        return counts
 
     def drop(self, user: bytes, index: int) -> bool:
         """End the wait for a decision's outcome; returns whether it was to count."""
@@ -238,8 +279,8 @@ class LiftCounter:
             del self._open[user]
         return True
 
-    def count(self, user: bytes, index: int, cell: int, deadline_ms: int, reward: float) -> None:
-        """Take the outcome of a decision, if it is one that was to count.
+    def count(self, user: bytes, index: int, cell: int, deadline_ms: int, reward: float) -> bool:
+        """Take the outcome of a decision, if it is one that was to count; returns whether it was.
 
         Args:
             user, index: see `decided`.
@@ -247,13 +288,17 @@ class LiftCounter:
             deadline_ms: log time when its wait for a reward is over; it counts from the next moment on.
             reward: in [0, 1].
         """
-        if not self.drop(user, index):
-            return
-        users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})
-        sums = users.setdefault(user + _cell_bytes(cell), [0] * SUMS)
-        rewarded = int(reward * self._levels)
-        sums[0] += rewarded
-        sums[1] += self._levels - rewarded
+        counts = self.drop(user, index)
+        if counts:
+            self._add(-(-deadline_ms // self._moment_ms) * self._moment_ms, user, cell, reward)
+        return counts
+
+    def _add(self, moment_ms: int, user: bytes, cell: int, value: float) -> None:
+        """Let a decision's value in [0, 1] count at a moment."""
+        sums = self._waiting.setdefault(moment_ms, {}).setdefault(user + _cell_bytes(cell), [0] * SUMS)
+        level = int(value * self._levels)
+        sums[0] += level
+        sums[1] += self._levels - level
 
     def _keys(self, user: bytes) -> Sequence[bytes]:
         """The keys under which sums of a user may wait."""
@@ -570,7 +615,7 @@ def answers_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Answer
 # How many users it takes, before any is counted.
 
 
-def users_needed(config: P2BConfig, control: Group, effect: float, rate: float) -> int:
+def users_needed(config: P2BConfig, control: Group, effect: float, rate: float, plan: TreePlan = lift_tree) -> int:
     """How many users, of all groups, let an interval exclude 0 with a chance of 80 % at least.
 
     A group of U users with m decisions each has N = m U decisions. The variance of its rate p is at most p (1 - p) / U
@@ -584,15 +629,16 @@ def users_needed(config: P2BConfig, control: Group, effect: float, rate: float) 
         control: the group that the shared model is compared with.
         effect: the difference of the rates, above 0.
         rate: p, about.
+        plan: the counter: of rewards, or of harm (`guardrail_tree`).
     """
-    a, b = _spread_of_users(config, control, rate)
+    a, b = _spread_of_users(config, control, rate, plan)
     wanted = (effect / (NORMAL_95 + _POWER_80)) ** 2
     return math.ceil((a + math.sqrt(a * a + 4 * b * wanted)) / (2 * wanted))
 
 
-def smallest_effect(config: P2BConfig, control: Group, users: int, rate: float) -> float:
+def smallest_effect(config: P2BConfig, control: Group, users: int, rate: float, plan: TreePlan = lift_tree) -> float:
     """The smallest difference of the rates that this many users show; see `users_needed`."""
-    a, b = _spread_of_users(config, control, rate)
+    a, b = _spread_of_users(config, control, rate, plan)
     return (NORMAL_95 + _POWER_80) * math.sqrt(a / users + b / users**2)
 
 
@@ -602,11 +648,11 @@ def share_of(settings: MeasurementConfig, group: Group) -> float:
     return shares.get(group, 1 - settings.baseline - settings.own)
 
 
-def _spread_of_users(config: P2BConfig, control: Group, rate: float) -> tuple[float, float]:
+def _spread_of_users(config: P2BConfig, control: Group, rate: float, plan: TreePlan) -> tuple[float, float]:
     counted = required_lift(config)
     settings, levels, _ = counted
     shares = [share_of(settings, group) for group in (Group.MODEL, control)]
-    noise = config.partitions.learner * variance_after(lift_tree(*counted), settings.releases) / levels**2
+    noise = config.partitions.learner * variance_after(plan(*counted), settings.releases) / levels**2
     noise *= (1 - rate) ** 2 + rate**2
     inverse, squares = (sum(share**-power for share in shares) for power in (1, 2))
     return rate * (1 - rate) * inverse, noise * squares / settings.decisions_per_user**2

@@ -46,7 +46,7 @@ from hushstream.systems.p2b.guarantee import (
     summed_of,
     window_tree_of,
 )
-from hushstream.systems.p2b.lift import SHOWN, controls_of, smallest_effect, users_needed
+from hushstream.systems.p2b.lift import SHOWN, controls_of, guardrail_tree, smallest_effect, users_needed
 from hushstream.systems.p2b.server.prior import vector_length
 from hushstream.systems.p2b.server.totals import remembered
 from hushstream.systems.p2b.slots import LEAST_SHAPED
@@ -82,6 +82,9 @@ LOW, MIDDLE, HIGH = range(3)
 
 LEAST_HOURS, MOST_SECONDS = 7 * 24, 30 * 86_400
 """A measurement whose releases last no longer, or are further apart, tells nothing of use."""
+
+_HARM_RATE = 0.01
+"""How often a guardrail's harm is supposed to come, as nobody states it."""
 
 LEAST_GAIN = 0.02
 """Share of own learning's reward: a smaller gain does not count."""
@@ -297,6 +300,9 @@ def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[st
             f"of each, rate {rate:.2%}); a difference of {tenth:.2g} takes {users:,} users ({users * most:,} "
             f"decisions, some {users / audience.users * audience.days:,.0f} days if they came as fast)"
         )
+        if (harm := config.measurement.guardrail) is not None:
+            smallest = smallest_effect(config, group, audience.users, _HARM_RATE, guardrail_tree)
+            yield f"Of its guardrail, {harm}, it tells a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
 
 
 def _useless(config: P2BConfig) -> Iterator[str]:

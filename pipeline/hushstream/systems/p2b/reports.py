@@ -114,6 +114,7 @@ class LiftReport:
         epsilon_micro: the most epsilon that one user has spent on it.
         delta_units: the most delta that one user has spent on it.
         private_as_stated: False if a release was made under a seeded key.
+        harms: what the guardrail counts, in harm instead of rewards; None where it counts nothing.
     """
 
     settings: MeasurementConfig
@@ -122,6 +123,7 @@ class LiftReport:
     epsilon_micro: int
     delta_units: int
     private_as_stated: bool
+    harms: Lift | None = None
 
     @property
     def exit_code(self) -> int:
@@ -137,7 +139,12 @@ class LiftReport:
             more = found.decisions_more
             needed = None if more is None else found.decisions + more
             return [Compared("what was shown", found.lift, found.interval, found.decisions, needed)]
-        return [_compared(found, control) for control in controls_of(self.settings)]
+        controls = controls_of(self.settings)
+        told = [_compared(found, control) for control in controls]
+        if self.harms is not None:
+            harm = self.settings.guardrail or ""
+            told += [_compared(self.harms, control)._replace(harm=harm) for control in controls]
+        return told
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; null if too little was counted."""
@@ -145,16 +152,9 @@ class LiftReport:
         rest = {"of": self.settings.of, "releases": self.releases, **paid, "private_as_stated": self.private_as_stated}
         if isinstance(found, AnswersLift):
             return {**asdict(found), "certain": found.certain, "decisions_more": found.decisions_more, **rest}
-        controls = controls_of(self.settings)
-        return {
-            "groups": {
-                group.label: {"shown": SHOWN[group], **found.plain(group)} for group in (Group.MODEL, *controls)
-            },
-            "shared_private_model_over": {
-                one.label: asdict(over) if (over := found.over(one)) else None for one in controls
-            },
-            **rest,
-        }
+        controls, harms = controls_of(self.settings), self.harms
+        guardrail = {"harm": self.settings.guardrail, **({} if harms is None else _groups_json(harms, controls))}
+        return {**_groups_json(found, controls), "guardrail": None if harms is None else guardrail, **rest}
 
     def as_text(self) -> str:
         """The figures, one a line."""
@@ -163,7 +163,11 @@ class LiftReport:
             lines += [*_answers_lines(self.found), _ANSWERS_BASIS]
         else:
             named = ", and whose request named a baseline" if self.settings.baseline else ""
-            lines += _groups_lines(self.found, controls_of(self.settings))
+            controls = controls_of(self.settings)
+            lines += _groups_lines(self.found, controls)
+            if self.harms is not None:
+                lines.append(f"The guardrail, {self.settings.guardrail}: harm instead of reward, so less is better.")
+                lines += _groups_lines(self.harms, controls)
             lines.append(_GROUPS_BASIS.format(named=named, most=self.settings.decisions_per_user))
         price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
         lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
@@ -177,6 +181,15 @@ def _compared(found: Lift, control: Group) -> Compared:
     interval = (over.difference - over.ci95, over.difference + over.ci95)
     needed = None if over.decisions_more is None else counted + over.decisions_more
     return Compared(SHOWN[control], over.difference, interval, counted, needed)
+
+
+def _groups_json(found: Lift, controls: Sequence[Group]) -> dict[str, Any]:
+    return {
+        "groups": {group.label: {"shown": SHOWN[group], **found.plain(group)} for group in (Group.MODEL, *controls)},
+        "shared_private_model_over": {
+            one.label: asdict(over) if (over := found.over(one)) else None for one in controls
+        },
+    }
 
 
 def _groups_lines(found: Lift, controls: Sequence[Group]) -> Iterator[str]:
@@ -269,6 +282,7 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
         )
     found = newest.values()
     counts = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in found]
+    harms = [(np.frombuffer(f["guardrail"], "<i8"), f["guardrail_variance"], f["levels"]) for f in found]
     make = lift_of if settings.of == "groups" else answers_of
     return LiftReport(
         settings,
@@ -277,6 +291,7 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
         max(fields["epsilon_micro"] for fields in found),
         max(delta_from_bytes(fields["delta_units"]) for fields in found),
         all(fields["private_as_stated"] for fields in found),
+        None if settings.guardrail is None else lift_of(harms, settings.decisions_per_user),
     )
 
 

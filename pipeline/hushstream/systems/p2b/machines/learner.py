@@ -53,11 +53,13 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
 from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.feedback_columns import HARM
 from hushstream.schemas.rows import Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
 from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut, unpack_agent
+from hushstream.systems.p2b.guardrail import Guardrail
 from hushstream.systems.p2b.lift import (
     Group,
     LiftCounter,
@@ -213,10 +215,20 @@ def _unpack_due(value: Iterable[dict[str, Any]], before: object) -> deque[tuple[
     return deque((item["due_ms"], item["user"]) for item in value)
 
 
-def _unpack_lift(role: LearnerMachine, values: Mapping[str, Any]) -> None:
-    role.lift = role.open_lift()
-    if role.lift is not None:
-        role.lift.load(values["lift"])
+def _counter(name: str, opened: Callable[[LearnerMachine], LiftCounter | None]) -> Several:
+    """The state of one of a learner's counters; empty if it has none."""
+
+    def dump(role: LearnerMachine) -> Mapping[str, bytes]:
+        counter: LiftCounter | None = getattr(role, name)
+        return {name: b"" if counter is None else counter.dump()}
+
+    def load(role: LearnerMachine, values: Mapping[str, Any]) -> None:
+        counter = opened(role)
+        setattr(role, name, counter)
+        if counter is not None:
+            counter.load(values[name])
+
+    return Several({name: "bytes"}, dump, load)
 
 
 def _pack_readers(models: Sequence[ModelReader]) -> list[dict[str, Any]]:
@@ -243,7 +255,8 @@ _OF_CODES = State(
     due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
     deadlines=after("_find_deadlines"),
     **MEMORIES,
-    lift=Several({"lift": "bytes"}, lambda role: {"lift": role.lift.dump() if role.lift else b""}, _unpack_lift),
+    lift=_counter("lift", lambda role: role.open_lift()),
+    guardrail=_counter("guardrail", lambda role: role.open_guardrail()),
     spending=CHARGES_IF_ANY,
 )
 """The state in a deployment of codes."""
@@ -303,6 +316,7 @@ class LearnerMachine(DecisionRole):
         self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
         """How often, in log time, all users are searched for expired states."""
         self.lift: LiftCounter | None = None
+        self.guardrail: Guardrail | None = None
         self.lift_ms = round(config.measurement.every_seconds * 1000)
         self.items = self._follow_items()
         self.parts = PartReader(0, system.digest) if system.form.parts > 1 else None
@@ -328,6 +342,8 @@ class LearnerMachine(DecisionRole):
         """See `BatchMachine.redraw_noise`: the lift's counts get the noise of this epoch."""
         if self.lift is not None:
             self.lift.redraw(self._lift_address())
+        if self.guardrail is not None:
+            self.guardrail.redraw(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         self._resident = resident
@@ -345,15 +361,23 @@ class LearnerMachine(DecisionRole):
                 "person's slots would count again, got another; bring its key file"
             )
         super().start(genesis)
-        self.lift = self.open_lift()
+        self.lift, self.guardrail = self.open_lift(), self.open_guardrail()
 
     def open_lift(self) -> LiftCounter | None:
         """The lift's counter under noise of this journal; None if no lift is released."""
         counted = counted_lift(self.system.config)
         if counted is None:
             return None
-        wait_ms, key = self.terms.attribution_window_ms, self.key.derive("lift")
-        return LiftCounter(counted, wait_ms, key, self._lift_address())
+        wait_ms = self.terms.attribution_window_ms
+        return LiftCounter(counted, wait_ms, self.key.derive("lift"), self._lift_address())
+
+    def open_guardrail(self) -> Guardrail | None:
+        """The counter of the lift's guardrail under noise of this journal; None if there is no guardrail."""
+        counted = counted_lift(self.system.config)
+        if counted is None or counted.settings.guardrail is None:
+            return None
+        wait_ms = round(counted.settings.guardrail_wait_seconds * 1000)
+        return Guardrail(counted, wait_ms, self.key.derive("guardrail"), self._lift_address())
 
     def _lift_address(self) -> NoiseAddress:
         nonce = self.releases.epoch.nonce(self.chain.genesis_nonce)
@@ -413,6 +437,9 @@ class LearnerMachine(DecisionRole):
         """Join feedback to its decisions, or keep it until the decision comes."""
         lessons: list[Lesson] = []
         for click in map(FeedbackRow, *rows):
+            if click.kind == HARM:
+                self._harmed(click, part, batch)
+                continue
             agent = self.agents.get(click.user)
             decision = None if agent is None else agent.open.get(click.event_id)
             if agent is not None and decision is not None:
@@ -430,6 +457,14 @@ class LearnerMachine(DecisionRole):
             else:
                 batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
         learn(self.terms.policy, lessons)
+
+    def _harmed(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
+        """Take a harm for the guardrail, and for nothing else."""
+        if self.guardrail is None:
+            batch.refuse_at(Reason.UNKNOWN_KIND, part, click.offset, click.row)
+            return
+        user = lift_user(self.agents.user_key(click.user))
+        batch.counts[self.guardrail.told(user, click.event_id, click.reward, click.time_ms)] += 1
 
     def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Keep a click until its context comes. One user's clicks cannot take the places of all others."""
@@ -452,7 +487,7 @@ class LearnerMachine(DecisionRole):
         elif click.rewarded:
             outcome, lesson = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             batch.counts[outcome] += 1
-            self._count_lift(agent, decision, outcome is JoinOutcome.REWARDED, click.reward)
+            self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
             return (lesson,)
         else:
             batch.counts[agent.shown(click.event_id, click.arm)] += 1
@@ -563,7 +598,9 @@ class LearnerMachine(DecisionRole):
         group = self.group_of(agent)
         track = COLD if group is Group.OWN else TRACKS[0]
         if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
-            lift.decided(lift_user(agent.key), agent.open[event_id].index)
+            user = lift_user(agent.key)
+            if lift.decided(user, agent.open[event_id].index) and self.guardrail is not None:
+                self.guardrail.hold(user, event_id, self.now_ms)
         return own_choice and group is Group.BASELINE
 
     def _objection(
@@ -627,7 +664,7 @@ class LearnerMachine(DecisionRole):
         if past is not None:
             self.past.put(event_id, past._replace(expired=True))
         seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
-        self._count_lift(agent, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+        self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
         return lessons
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
@@ -655,7 +692,9 @@ class LearnerMachine(DecisionRole):
 
     # The lift, and erasures.
 
-    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, agreed: bool | None, reward: float) -> None:
+    def _count_lift(
+        self, agent: EdgeAgent, event_id: str, decision: OpenDecision, agreed: bool | None, reward: float
+    ) -> None:
         """Count a decision whose outcome is known, of groups only if what was decided was shown.
 
         ``agreed`` says whether it was; None: nothing was shown.
@@ -666,9 +705,11 @@ class LearnerMachine(DecisionRole):
         if self.system.config.measurement.of == "answers" and agreed is not None:
             self.lift.count(user, index, 2 * decision.arm + (not agreed), decision.deadline_ms, reward)
         elif agreed:
-            self.lift.count(user, index, self.group_of(agent), decision.deadline_ms, reward)
-        else:
-            self.lift.drop(user, index)
+            group = self.group_of(agent)
+            if self.lift.count(user, index, group, decision.deadline_ms, reward) and self.guardrail is not None:
+                self.guardrail.shown(user, event_id, group)
+        elif self.lift.drop(user, index) and self.guardrail is not None:
+            self.guardrail.let_go(user, event_id)
 
     def _release_lift(self, batch: DecisionBatch) -> None:
         """Release the lift's running counts once more, if there is a lift and the budget allows it."""
@@ -691,6 +732,9 @@ class LearnerMachine(DecisionRole):
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": not (self.key.reproducible or self.system.guarantee().tainted),
         }
+        if self.guardrail is not None:
+            harm = self.guardrail.release(self.now_ms)
+            record |= {"guardrail": harm.sums.astype("<i8").tobytes(), "guardrail_variance": harm.variance}
         entry = self.system.ledger_entry(record["release_id"], charge.debit, record["private_as_stated"])
         sent = (("lift", "Lift", record), ("ledger-edge", "LedgerEntry", entry))
         return tuple(Output(topic, self.partition, codec.encode(name, fields)) for topic, name, fields in sent)
@@ -700,6 +744,8 @@ class LearnerMachine(DecisionRole):
         self.agents.delete_state(user)
         if self.lift is not None:
             self.lift.forget(lift_user(self.agents.user_key(user)))
+        if self.guardrail is not None:
+            self.guardrail.forget(lift_user(self.agents.user_key(user)))
         self.forget_events(user)
 
 
