@@ -79,7 +79,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.p2b.edge.codes.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("systems.p2b.edge.policies.SharedModels", "_retained", "_users"): "by name; their order means nothing",
     ("systems.p2b.lift.LiftCounter", "_open", "_waiting"): "by moment and user; their order means nothing",
-    ("systems.p2b.guardrail.Guardrail", "_held"): "by user; their order means nothing",
+    ("systems.p2b.machines.guardrail.Guardrail", "_held"): "by user; their order means nothing",
     ("systems.p2b.shuffler.Windows", "_opened_ms"): "of no meaning while the window is empty",
     (
         "systems.pdap.algorithm.aggregate.ModelUpdate",
@@ -116,7 +116,7 @@ CONTENTS: Contents = {
         sorted(models._users.items()),
     ),
     "hushstream.systems.p2b.lift.LiftCounter": lambda counter: counter.dump(),
-    "hushstream.systems.p2b.guardrail.Guardrail": lambda counter: counter.dump(),
+    "hushstream.systems.p2b.machines.guardrail.Guardrail": lambda counter: counter.dump(),
     "hushstream.systems.p2b.shuffler.Windows": lambda windows: windows._slots and windows._opened_ms,
     "hushstream.systems.pdap.counter.Counter": lambda counter: counter.dump(),
     "hushstream.systems.pdap.algorithm.partition.Partition": lambda partition: sorted(partition._arrived.items()),

@@ -13,8 +13,8 @@ from hushstream.schemas import context_columns, feedback_columns
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.codec import CodecError, encode
 from hushstream.schemas.context_columns import ContextColumns, gather_contexts
-from hushstream.schemas.feedback_columns import HARM, REWARD, SHOWN, FeedbackColumns, gather_feedback
-from hushstream.schemas.rows import Reason, Reject
+from hushstream.schemas.feedback_columns import FeedbackColumns, gather_feedback
+from hushstream.schemas.rows import HARM, REWARD, SHOWN, Reason, Reject
 
 D, K = 3, 10
 X = np.array([1.0, -2.0, 0.5], dtype="<f4")

@@ -51,7 +51,8 @@ from hushstream.learners.exploration import WHOLE
 from hushstream.ops.export import FILE_MODE
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.feedback_columns import HARM, REWARD, gather_feedback
+from hushstream.schemas.feedback_columns import gather_feedback
+from hushstream.schemas.rows import HARM, REWARD
 
 TABLE, MAPPING = "decisions.csv", "mapping.yaml"
 NOTICE = (

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
-from hushstream.schemas.feedback_columns import REWARD
+from hushstream.schemas.rows import REWARD
 
 Value = TypeVar("Value")
 

@@ -12,10 +12,17 @@ import numpy as np
 
 from hushstream.schemas import batches
 from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
-from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reason, Reject, all_plain, feedback_fault
-
-SHOWN, REWARD, HARM = 0, 1, 2
-"""The kinds of feedback, as in the columns of a batch record."""
+from hushstream.schemas.rows import (
+    HARM,
+    MAX_ID_BYTES,
+    REWARD,
+    SHOWN,
+    LogRecord,
+    Reason,
+    Reject,
+    all_plain,
+    feedback_fault,
+)
 
 _FEEDBACK = frozenset({"Feedback", "FeedbackBatch"})
 _KINDS = {"shown": SHOWN, "reward": REWARD, "harm": HARM}

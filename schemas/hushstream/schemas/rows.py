@@ -10,6 +10,9 @@ import re
 from enum import StrEnum
 from typing import NamedTuple, TypedDict
 
+SHOWN, REWARD, HARM = 0, 1, 2
+"""The kinds of feedback, as in the columns of a batch record."""
+
 
 class InputRange(TypedDict):
     """A range of one input log: low <= offset < high."""

@@ -14,7 +14,6 @@ from hushstream.feedback.join import JOIN_OUTCOMES, JoinOutcome
 from hushstream.privacy.amounts import epsilon_micro
 from hushstream.schemas import codec
 from hushstream.schemas.rows import Reason
-from hushstream.systems.p2b.guardrail import Guardrail
 from hushstream.systems.p2b.lift import (
     SUMS,
     Group,
@@ -26,6 +25,7 @@ from hushstream.systems.p2b.lift import (
     required_lift,
     smallest_effect,
 )
+from hushstream.systems.p2b.machines.guardrail import Guardrail
 from hushstream.systems.p2b.plan import plan
 from hushstream.systems.p2b.reports import LiftReport
 from hushstream.systems.p2b.system import LEARNER

@@ -57,8 +57,7 @@ from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision, Sh
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.feedback_columns import HARM
-from hushstream.schemas.rows import Reason
+from hushstream.schemas.rows import HARM, Reason
 from hushstream.schemas.topics import of_party, partition_of
 
 BatchT = TypeVar("BatchT", bound=Batch)

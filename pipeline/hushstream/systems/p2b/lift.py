@@ -23,10 +23,11 @@ M - int(r M) to its second: M in all, whichever cell, answer and reward it is. O
 all sums of all leaves by at most M m in L1 norm, and all releases together cost epsilon for *all* clicks of one user
 (`hushstream.counting.counter`, group of leaves). A user whose outcomes are others moves them by at most twice that.
 
-*Guardrail.* A harm is counted as rewards are, by a counter of its own (`hushstream.systems.p2b.guardrail`). Of a
-decision that counts in both, the harm h adds int(h M) and M - int(h M) to two sums of the other counter: again M m at
-most. The noise of the two is independent, so the same coupling shifts both, and their prices add up. They divide the
-measurement's epsilon (`MeasurementConfig.parts`), and both release under one charge.
+*Guardrail.* A harm is counted as rewards are, by a counter of its own
+(`hushstream.systems.p2b.machines.guardrail`). Of a decision that counts in both, the harm h adds int(h M) and
+M - int(h M) to two sums of the other counter: again M m at most. The noise of the two is independent, so the same
+coupling shifts both, and their prices add up. They divide the measurement's epsilon (`MeasurementConfig.parts`), and
+both release under one charge.
 
 The counter draws noise ahead of its leaves. So if a rollback cannot be ruled out, a new epoch of noise begins over the
 exact counts, at the price of all of them (`hushstream.engine.machine.Abilities.request_epoch`).

@@ -53,13 +53,11 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
 from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.feedback_columns import HARM
-from hushstream.schemas.rows import Reason
+from hushstream.schemas.rows import HARM, Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
 from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut, unpack_agent
-from hushstream.systems.p2b.guardrail import Guardrail
 from hushstream.systems.p2b.lift import (
     Group,
     LiftCounter,
@@ -69,6 +67,7 @@ from hushstream.systems.p2b.lift import (
     lift_user,
     required_lift,
 )
+from hushstream.systems.p2b.machines.guardrail import Guardrail
 from hushstream.systems.p2b.sealed import seal
 from hushstream.systems.p2b.shuffler import ItemRows
 
