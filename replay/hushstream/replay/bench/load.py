@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
-from hushstream.schemas.feedback_columns import REWARD
+from hushstream.schemas.rows import REWARD
 from hushstream.schemas.topics import partition_of
 
 REWARD_RATE = 0.2
