@@ -66,6 +66,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
     ("learners.sparse.OwnSteps", "_rows"): "room for further steps: those taken are compared",
     ("learners.sparse.SparseUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("systems.p2b.edge.agent.EdgeAgent", "_key"): "made of the zone's key and the user when it is first asked for",
     ("privacy.keys.Key", "_digest_key", "_key_id", "_set_up"): "made of the key when they are first asked for",
     ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
     ("systems.colin.counter.CounterMachine", "pending"): "the same rows in one piece",

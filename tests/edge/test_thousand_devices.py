@@ -149,7 +149,7 @@ class _Edge:
 
     def _lived(self, condition: str, user: int, now_ms: int, model: bytes | None = None) -> tuple[Device, list[int]]:
         """A user's device after all their visits, and the items that it chose."""
-        # The key must equal the one that `hushstream.systems.p2b.edge.users.Users.user_key` derives.
+        # The key must equal the one that `hushstream.systems.p2b.edge.agent.EdgeTerms.user_key` derives.
         key = self._user_keys.prf("derive", "user", f"{condition}-{user}")
         device, chosen = Device(self._agreement, key, bytes), list[int]()
         if model is not None:

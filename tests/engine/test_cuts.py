@@ -300,7 +300,7 @@ def assert_one_slot(rig, user, differing):
     for one, two in differing:
         (_, before), (_, after) = codec.decode(one), codec.decode(two)
         assert without(before, "content") == without(after, "content")
-        assert before["report_id"] == rig.machine.agents.user_key(user).digest("report-id", bytes(8))
+        assert before["report_id"] == rig.machine.terms.user_key(user).digest("report-id", bytes(8))
 
 
 def without(fields, name):

@@ -167,14 +167,14 @@ def played(rigs):
         relay.put("reports", output.value)
     relay.slot(1, Report(1, 1, 1), config_digest=bytes(16))
     relay.fold()
-    secrets = [EDGE, SHUFFLER, learner.machine.agents.user_key("ann").prf("probe")]
+    secrets = [EDGE, SHUFFLER, learner.machine.terms.user_key("ann").prf("probe")]
     return learner, relay, secrets
 
 
 def test_no_output_journal_or_snapshot_holds_key_material(played):
     learner, relay, _ = played
     material = {"edge": forms(EDGE), "shuffler": forms(SHUFFLER)}
-    user_key = learner.machine.agents.user_key("ann")._material
+    user_key = learner.machine.terms.user_key("ann")._material
     material["user"] = forms(user_key)
     for rig in (learner, relay):
         values = [rig.genesis, *rig.journal, rig.machine.snapshot(), *(output.value for output in rig.seen.outputs)]

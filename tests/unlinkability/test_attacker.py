@@ -76,7 +76,7 @@ def play(rigs: Any, attacker: Any, sealed: bool) -> Played:
         if heard:
             rig.reward(f"{user}:0", arm, float(heard == 1), user)
         content = pack(Report(rig.system.encoder.encode_one(x), arm, int(heard == 1)) if heard else None)
-        number_of[rig.machine.agents.user_key(user).digest("report-id", bytes(8))] = len(edges)
+        number_of[rig.machine.terms.user_key(user).digest("report-id", bytes(8))] = len(edges)
         edges.append(attacker.EdgeView(user, came_ms, came_ms, content))
         contents.append(content)
         rig.wait(pause)

@@ -260,7 +260,7 @@ def test_what_waits_is_the_same_after_a_restart_and_a_damaged_note_is_refused(ri
     counted_lift, address = required_lift(rig.system.config), rig.system.lift_address(bytes(32), 0)
     counter, twin = (Guardrail(counted_lift, 20_000, rig.key, address) for _ in range(2))
     for number in range(9):
-        user = lift_user(rig.machine.agents.user_key(f"user-{number % 4}"))
+        user = lift_user(rig.machine.terms.user_key(f"user-{number % 4}"))
         counter.hold(user, f"e\u00e9{number}", number)
         if number % 3:
             counter.shown(user, f"e\u00e9{number}", number % 3)

@@ -54,7 +54,7 @@ def rig(rigs):
 
 
 def group(rig, user):
-    return group_of(rig.machine.agents.user_key(user), rig.system.config.measurement)
+    return group_of(rig.machine.terms.user_key(user), rig.system.config.measurement)
 
 
 def play(rigs, rig, rounds=3, users=USERS, **fields):
@@ -175,7 +175,7 @@ def test_a_request_without_a_baseline_counts_only_where_no_group_is_shown_it(rig
 def test_groups_are_shares_of_users(rigs):
     settings = rigs.make_system(measurement={"baseline": 0.2, "own": 0.3}).config.measurement
     machine = rigs.LearnerRig().machine
-    found = np.bincount([group_of(machine.agents.user_key(f"u{number}"), settings) for number in range(4000)]) / 4000
+    found = np.bincount([group_of(machine.terms.user_key(f"u{number}"), settings) for number in range(4000)]) / 4000
     # Binomial(4000, .2 to .5): further than .05 off has a chance below 1e-9.
     assert np.abs(found - [0.5, 0.3, 0.2]).max() < 0.05
 
@@ -216,7 +216,7 @@ def test_an_arm_that_was_not_decided_counts_neither_with_a_reward_nor_without_no
     rig.fold()
     settle(rigs, rig)
     assert not waiting(rig).any()
-    assert not rig.machine.lift._open.get(lift_user(rig.machine.agents.user_key("user-0")))
+    assert not rig.machine.lift._open.get(lift_user(rig.machine.terms.user_key("user-0")))
 
 
 def test_a_showing_whose_event_is_no_longer_remembered_counts(rigs):

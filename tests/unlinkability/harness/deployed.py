@@ -160,7 +160,7 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
     system = prepare(folder, _config(name, sealed), keys=keys)
     machine = LearnerMachine(system.core, 0, keys.key("edge"))
     users = [_name(number) for number in range(USERS)]
-    user_of = {machine.agents.user_key(user).digest("report-id", bytes(8)): user for user in users}
+    user_of = {machine.terms.user_key(user).digest("report-id", bytes(8)): user for user in users}
 
     def sent() -> int:
         logs = broker.segments(prefix)

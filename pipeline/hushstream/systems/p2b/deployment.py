@@ -38,6 +38,7 @@ from hushstream.engine.values import ConfigurationError, require
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.onehot import OneHotModel
 from hushstream.learners.sparse import SparseModel
+from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress, noise_epsilon
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
@@ -677,8 +678,8 @@ class P2BSystem(Core[P2BConfig]):
         digest = hashlib.blake2b(self.digest + before.digest, digest_size=16, person=b"hush-following").digest()
         return replace(self, digest=digest, before=before)
 
-    def edge_terms(self) -> EdgeTerms:
-        """The terms that agents of this deployment follow, with a fresh policy."""
+    def edge_terms(self, zone_key: Key | None = None) -> EdgeTerms:
+        """The terms that agents of this deployment follow, with a fresh policy; users' keys come from a zone's."""
         config, renewed = self.config, self.config.slot.renew_every_seconds
         return EdgeTerms(
             policy=self.policy(),
@@ -691,6 +692,7 @@ class P2BSystem(Core[P2BConfig]):
             choice=self.form.choice,
             exploration=config.exploration.rule(),
             renew_ms=None if renewed is None else round(renewed * 1000),
+            zone_key=zone_key,
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:

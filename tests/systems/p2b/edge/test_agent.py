@@ -109,7 +109,7 @@ def test_a_restored_agent_goes_on_as_if_nothing_had_happened(make, rigs):
 def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
     """The same code: what the operator hosts and what a device runs cannot drift apart."""
     rig = rigs.LearnerRig()
-    alone = EdgeAgent(rig.system.edge_terms(), rig.machine.agents.user_key("ann"), "private")
+    alone = EdgeAgent(rig.system.edge_terms(), rig.machine.terms.user_key("ann"), "private")
     for number in range(3):
         arm = rig.decide(f"e{number}", "ann", rigs.point(number))
         choice = alone.decide(f"e{number}", rigs.point(number), rig.now_ms)

@@ -112,7 +112,7 @@ def test_a_slot_holds_one_of_the_users_own_resolved_interactions(rigs):
     assert all(isinstance(report, Report) for report in rig.seen.reports)
     arms = rig.seen.arms
     possible = {
-        rig.machine.agents.user_key(user).digest("report-id", bytes(8)): {
+        rig.machine.terms.user_key(user).digest("report-id", bytes(8)): {
             Report(rig.system.encoder.encode_one(rigs.point(r)), arms[f"{user}:{r}"], int(r == 1)) for r in range(3)
         }
         for user in USERS

@@ -54,6 +54,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -115,14 +116,23 @@ class Resolved(NamedTuple):
     """An interaction whose reward is known.
 
     Attributes:
+        slot: the slot that covers it.
         number: the index of its decision among all decisions of the user.
         deadline_ms: log time at which its wait for a reward ends.
-        interaction: the interaction.
+        context, arm, reward: see `Interaction`.
     """
 
+    slot: int
     number: int
     deadline_ms: int
-    interaction: Interaction
+    context: bytes
+    arm: int
+    reward: float
+
+    @property
+    def interaction(self) -> Interaction:
+        """The interaction."""
+        return Interaction(*self[3:])
 
 
 class Began(NamedTuple):
@@ -145,13 +155,16 @@ class SlotChoice(Protocol):
 
     nothing: Any
 
-    def decided(self, waits: Any, key: Key, log_time_ms: int, began: Began | None) -> Any:
-        """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``."""
+    def decided(self, waits: Any, agent: EdgeAgent, log_time_ms: int, began: Began | None) -> Any:
+        """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``.
 
-    def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
-        """Take in a resolved interaction of the decisions that a slot covers; return the new ``waits``."""
+        Coins come from the agent's key.
+        """
 
-    def taken(self, waits: Any, key: Key, log_time_ms: int, slot: int) -> tuple[Interaction | None, Any]:
+    def resolved(self, waits: Any, one: Resolved) -> Any:
+        """Take in a resolved interaction; return the new ``waits``."""
+
+    def taken(self, waits: Any, agent: EdgeAgent, log_time_ms: int, slot: int) -> tuple[Interaction | None, Any]:
         """Return what a slot holds at a log time (None: the slot is null), and what waits for other slots."""
 
     def dump(self, waits: Any) -> dict[str, Any]:
@@ -217,6 +230,7 @@ class EdgeTerms:
         quota_period_ms: length of a period of the quota, in log time.
         exploration: draws an arm from the scores; None: the highest score is taken.
         renew_ms: how much log time after a slot fell due the next one may begin; None: the next slot begins at once.
+        zone_key: the key that users' keys are derived from; None where each agent is given its own.
     """
 
     policy: SharedPolicy
@@ -229,6 +243,12 @@ class EdgeTerms:
     quota_period_ms: int = 86_400_000
     exploration: Exploration | None = None
     renew_ms: int | None = None
+    zone_key: Key | None = None
+
+    def user_key(self, user: str) -> Key:
+        """The key that a user's coins and report ids come from."""
+        assert self.zone_key is not None, "without a zone's key each agent has its own"
+        return self.zone_key.derive("user", user)
 
 
 T = TypeVar("T")
@@ -297,14 +317,16 @@ class WaitingCandidates(NamedTuple):
     """What waits for slots where each slot has two candidates.
 
     Attributes:
-        resolved: resolved interactions whose reward window has not ended, each behind the slot that covers it.
+        resolved: resolved interactions whose reward window has not ended.
         candidates: the candidates of each slot.
     """
 
-    resolved: tuple[tuple[int, Resolved], ...]
+    resolved: tuple[Resolved, ...]
     candidates: Mapping[int, Candidates[Interaction]]
 
 
+_RESOLVED = ("slot", "index", "deadline_ms", "context", "arm", "reward")
+"""The fields of a `Resolved` in a snapshot, in order."""
 _NOTHING_WAITS = WaitingCandidates((), {})
 _NO_CANDIDATES: Candidates[Interaction] = Candidates()
 
@@ -323,43 +345,41 @@ class TwoCandidates:
         """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
         self._chance = chance
 
-    def resolved(self, waits: WaitingCandidates, slot: int, one: Resolved) -> WaitingCandidates:
-        return WaitingCandidates((*waits.resolved, (slot, one)), waits.candidates)
+    def resolved(self, waits: WaitingCandidates, one: Resolved) -> WaitingCandidates:
+        return WaitingCandidates((*waits.resolved, one), waits.candidates)
 
-    def decided(self, waits: WaitingCandidates, key: Key, log_time_ms: int, began: Began | None) -> WaitingCandidates:
-        return self._settled(waits, key, log_time_ms)
+    def decided(
+        self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, began: Began | None
+    ) -> WaitingCandidates:
+        return self._settled(waits, agent, log_time_ms)
 
-    def _settled(self, waits: WaitingCandidates, key: Key, log_time_ms: int) -> WaitingCandidates:
+    def _settled(self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int) -> WaitingCandidates:
         """Make candidates of the interactions whose reward window has ended."""
         if not waits.resolved:
             return waits
-        ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
+        ended = [one for one in waits.resolved if one.deadline_ms <= log_time_ms]
         if not ended:
             return waits
         candidates = dict(waits.candidates)
-        for slot, one in sorted(ended, key=lambda item: item[1].number):
-            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.number)
-            pair = candidates.get(slot, _NO_CANDIDATES)
-            candidates[slot] = pair.observe(one.interaction, clicked, self._chance, word)
-        resolved = tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms)
+        for one in sorted(ended, key=attrgetter("number")):
+            pair, word = candidates.get(one.slot, _NO_CANDIDATES), _word(agent.key, "slot-candidate", one.number)
+            candidates[one.slot] = pair.observe(one.interaction, one.reward > 0, self._chance, word)
+        resolved = tuple(one for one in waits.resolved if one.deadline_ms > log_time_ms)
         return WaitingCandidates(resolved, candidates)
 
     def taken(
-        self, waits: WaitingCandidates, key: Key, log_time_ms: int, slot: int
+        self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, slot: int
     ) -> tuple[Interaction | None, WaitingCandidates]:
-        waits = self._settled(waits, key, log_time_ms)
+        waits = self._settled(waits, agent, log_time_ms)
         pair = waits.candidates.get(slot)
-        chosen = None if pair is None else pair.chosen(self._chance, _word(key, "slot-choice", slot))
-        resolved = tuple(item for item in waits.resolved if item[0] != slot)
+        chosen = None if pair is None else pair.chosen(self._chance, _word(agent.key, "slot-choice", slot))
+        resolved = tuple(one for one in waits.resolved if one.slot != slot)
         candidates = {other: one for other, one in waits.candidates.items() if other != slot}
         return chosen, WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
 
     def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
         return {
-            "resolved": [
-                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **one.interaction._asdict()}
-                for slot, one in waits.resolved
-            ],
+            "resolved": [dict(zip(_RESOLVED, one, strict=True)) for one in waits.resolved],
             "candidates": [
                 {
                     "slot": slot,
@@ -372,10 +392,7 @@ class TwoCandidates:
         }
 
     def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
-        resolved = tuple(
-            (item["slot"], Resolved(item["index"], item["deadline_ms"], Interaction.load(item)))
-            for item in dumped["resolved"]
-        )
+        resolved = tuple(Resolved(*(item[name] for name in _RESOLVED)) for item in dumped["resolved"])
         candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
         return WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
 
@@ -403,12 +420,12 @@ class EdgeAgent:
     """
 
     __slots__ = (
+        "_key",
         "_waits",
         "base_version",
         "decided",
         "due",
         "first",
-        "key",
         "open",
         "period",
         "renews_ms",
@@ -422,17 +439,17 @@ class EdgeAgent:
         "used",
     )
 
-    def __init__(self, terms: EdgeTerms, key: Key, track: str, spent: Allowance | None = None) -> None:
+    def __init__(self, terms: EdgeTerms, key: Key | str, track: str, spent: Allowance | None = None) -> None:
         """Begin the life of a new user, or continue that of a user whose state was deleted.
 
         Args:
             terms: the terms of the deployment.
-            key: the user's key; coins and report ids come from it.
+            key: the user's key, or the user whom `EdgeTerms.user_key` gives one.
             track: the track of the shared model that the user starts from ("cold" for none).
             spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
         """
         self.terms = terms
-        self.key = key
+        self._key = key
         self.track = track
         self.state: LearnerState | None = None
         self.steps = 0
@@ -451,7 +468,15 @@ class EdgeAgent:
         if in_slot and self.due < terms.lifetime_slots:
             first = self.decided - done if terms.renew_ms is None else self.first
             began = Began(self.due, first, terms.after_interactions)
-            self._waits = terms.choice.decided(self._waits, key, self.seen_ms, began)
+            self._waits = terms.choice.decided(self._waits, self, self.seen_ms, began)
+
+    @property
+    def key(self) -> Key:
+        """The user's key; coins and report ids come from it."""
+        # Made when it is needed: making it takes longer than the choice of an arm.
+        if isinstance(self._key, str):
+            self._key = self.terms.user_key(self._key)
+        return self._key
 
     def allowance(self) -> Allowance:
         """What must be kept when this state is deleted."""
@@ -654,7 +679,7 @@ class EdgeAgent:
         number = self.sent
         self.sent += 1
         terms, now_ms = self.terms, self.seen_ms if log_time_ms is None else log_time_ms
-        interaction, self._waits = terms.choice.taken(self._waits, self.key, now_ms, number)
+        interaction, self._waits = terms.choice.taken(self._waits, self, now_ms, number)
         return Slot(
             self.key.digest("report-id", number.to_bytes(8, "little")),
             self._content(interaction),
@@ -683,7 +708,9 @@ class EdgeAgent:
         }
 
     @classmethod
-    def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any], spent: Allowance | None = None) -> EdgeAgent:
+    def load(
+        cls, terms: EdgeTerms, key: Key | str, dumped: Mapping[str, Any], spent: Allowance | None = None
+    ) -> EdgeAgent:
         """Restore the agent that `dump` described.
 
         An agent restored from an older copy gives the numbers of slots that were sent before to slots with other
@@ -693,7 +720,7 @@ class EdgeAgent:
 
         Args:
             terms: the terms of the deployment.
-            key: the user's key, the same as when the state was dumped.
+            key: as in `__init__`, the same as when the state was dumped.
             dumped: from `dump`.
             spent: the newest `allowance` that is known of this user; None: an older copy is accepted.
 
@@ -739,8 +766,8 @@ class EdgeAgent:
         self.steps += 1
         slot = self._slot_of(decision.index)
         if self.sent <= slot < self.terms.lifetime_slots:
-            one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
-            self._waits = self.terms.choice.resolved(self._waits, slot, one)
+            one = Resolved(slot, decision.index, decision.deadline_ms, decision.context, arm, reward)
+            self._waits = self.terms.choice.resolved(self._waits, one)
         return Lesson(self.state, decision.context, arm, reward)
 
     def _count_decision(self, log_time_ms: int) -> bool:
@@ -753,7 +780,7 @@ class EdgeAgent:
             began = Began(self.due, index, slot_length)
             if terms.renew_ms is not None:
                 self.first = index
-        self._waits = terms.choice.decided(self._waits, self.key, log_time_ms, began)
+        self._waits = terms.choice.decided(self._waits, self, log_time_ms, began)
         self.decided = index + 1
         if terms.renew_ms is None:
             falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
@@ -850,18 +877,18 @@ class DrawnBefore:
 
     nothing = _NOTHING_DRAWN
 
-    def decided(self, waits: DrawnTargets, key: Key, log_time_ms: int, began: Began | None) -> DrawnTargets:
+    def decided(self, waits: DrawnTargets, agent: EdgeAgent, log_time_ms: int, began: Began | None) -> DrawnTargets:
         if began is None:
             return waits
-        target = began.first + uniform(key, "slot-target", began.slot, began.length)
+        target = began.first + uniform(agent.key, "slot-target", began.slot, began.length)
         return waits._replace(targets={**waits.targets, target: began.slot})
 
-    def resolved(self, waits: DrawnTargets, slot: int, one: Resolved) -> DrawnTargets:
+    def resolved(self, waits: DrawnTargets, one: Resolved) -> DrawnTargets:
         aimed = waits.targets.get(one.number)
         return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
 
     def taken(
-        self, waits: DrawnTargets, key: Key, log_time_ms: int, slot: int
+        self, waits: DrawnTargets, agent: EdgeAgent, log_time_ms: int, slot: int
     ) -> tuple[Interaction | None, DrawnTargets]:
         targets = {index: aimed for index, aimed in waits.targets.items() if aimed != slot} or _NO_TARGETS
         kept = {other: one for other, one in waits.kept.items() if other != slot} or _NOTHING_KEPT

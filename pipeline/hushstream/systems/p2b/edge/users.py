@@ -224,7 +224,7 @@ class Users:
 
         Args:
             terms: of every agent.
-            key: the edge key; users' keys and the store's keys come from it.
+            key: the edge key; the store's keys come from it.
             store: holds the spilled users.
             limit: about how many users are in memory; None keeps all there. Users with decisions that wait for feedback
                 stay in memory, and may be more.
@@ -279,7 +279,7 @@ class Users:
         key = self.name(user)
         value = self._spilled(key)
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, self.user_key(user), track, spent)
+        agent = EdgeAgent(self._terms, user, track, spent)
         # The agent holds the allowance from now on. One that waits for the store would hide a state put there later.
         self._owed.pop(key, None)
         self.adopt(user, agent)
@@ -305,14 +305,10 @@ class Users:
         key = self.name(user)
         value = self._spilled(key)
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, self.user_key(user), COLD, spent)
+        agent = EdgeAgent(self._terms, user, COLD, spent)
         slot = agent.take_slot()
         self._keep([StoredUser(key, NEVER_MS, pack_allowance(agent.allowance()))])
         return slot
-
-    def user_key(self, user: str) -> Key:
-        """The key that a user's coins and report ids come from, derived from the edge key."""
-        return self._key.derive("user", user)
 
     def name(self, user: str) -> bytes:
         """The key of a user in the store."""
@@ -437,7 +433,7 @@ class Users:
     def _load(self, user: str) -> EdgeAgent | None:
         value = self._spilled(self.name(user))
         fields = None if value is None else unpack_agent(value)
-        return None if fields is None else EdgeAgent.load(self._terms, self.user_key(user), fields)
+        return None if fields is None else EdgeAgent.load(self._terms, user, fields)
 
 
 _TIDY_AT_LEAST = 4096

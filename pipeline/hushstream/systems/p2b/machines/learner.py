@@ -192,7 +192,7 @@ class _UsersField:
             fields = unpack_agent(item["value"])
             if fields is None:
                 raise HushstreamError("snapshot: expected a user's state, got what stays of one")
-            users.adopt(item["user"], EdgeAgent.load(role.terms, users.user_key(item["user"]), fields))
+            users.adopt(item["user"], EdgeAgent.load(role.terms, item["user"], fields))
 
 
 def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
@@ -306,7 +306,7 @@ class LearnerMachine(DecisionRole):
         self.settle_ms = round(config.slot.settle_seconds * 1000)
         self.due: deque[tuple[int, str]] = deque()
         """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
-        self.terms = system.edge_terms()
+        self.terms = system.edge_terms(key)
         self.agents = self.make_users(None)
         self.deadlines = Deadlines()
         self.period_ms = round(config.slot.period_seconds * 1000)
@@ -462,7 +462,7 @@ class LearnerMachine(DecisionRole):
         if self.guardrail is None:
             batch.refuse_at(Reason.UNKNOWN_KIND, part, click.offset, click.row)
             return
-        user = lift_user(self.agents.user_key(click.user))
+        user = lift_user(self.terms.user_key(click.user))
         batch.counts[self.guardrail.told(user, click.event_id, click.reward, click.time_ms)] += 1
 
     def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
@@ -675,7 +675,7 @@ class LearnerMachine(DecisionRole):
         for user in users:
             agent = self.agents.get(user)
             slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
-            taken.append(TakenSlot(slot, period, self.agents.user_key(user)))
+            taken.append(TakenSlot(slot, period, self.terms.user_key(user)))
         batch.outputs.extend(slot_outputs(self.system, taken, phase))
         batch.sent += len(taken)
         batch.counts[Outcome.SLOT_SENT] += len(taken)
@@ -742,9 +742,9 @@ class LearnerMachine(DecisionRole):
         """Delete a user's state, and remove their name from the remembered events."""
         self.agents.delete_state(user)
         if self.lift is not None:
-            self.lift.forget(lift_user(self.agents.user_key(user)))
+            self.lift.forget(lift_user(self.terms.user_key(user)))
         if self.guardrail is not None:
-            self.guardrail.forget(lift_user(self.agents.user_key(user)))
+            self.guardrail.forget(lift_user(self.terms.user_key(user)))
         self.forget_events(user)
 
 
