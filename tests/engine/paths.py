@@ -64,7 +64,7 @@ CEILINGS: Mapping[str, Walk] = {
     "meanarm counter: slots -> release": Walk(17, 62, 51),
     "meanarm aggregator: release -> model": Walk(6, 18, 13),
     "p2b learner: context -> decision": Walk(16, 63, 37),
-    "p2b learner: feedback -> release": Walk(26, 201, 899),
+    "p2b learner: feedback -> release": Walk(26, 199, 901),
     "p2b shuffler: slots -> release": Walk(21, 76, 69),
     "p2b aggregator: release -> model": Walk(8, 27, 16),
     "pdap learner.vendor-0: context -> decision": Walk(16, 68, 42),

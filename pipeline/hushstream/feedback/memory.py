@@ -65,11 +65,6 @@ class FeedbackRow(NamedTuple):
     row: int
     time_ms: int
 
-    @property
-    def rewarded(self) -> bool:
-        """Whether it is a reward."""
-        return self.kind == REWARD
-
 
 class UserEarlyFeedback:
     """Feedback that came before its context, in order of arrival, with a limit for all and for each user."""
@@ -168,7 +163,7 @@ class ShownEarlyFeedback:
     def hold(self, click: FeedbackRow) -> EarlyOutcome:
         """Store feedback if there is a place for it."""
         place = self._by_event.get(click.event_id, {}).get(click.user)
-        if click.rewarded:
+        if click.kind == REWARD:
             return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
         if place is not None:
             return EarlyOutcome.REPEATED

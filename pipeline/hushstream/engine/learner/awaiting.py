@@ -19,7 +19,7 @@ from hushstream.engine.records import InputSlice
 from hushstream.engine.state.declared import Several, array
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import EarlyOutcome, FeedbackRow
-from hushstream.schemas.rows import Reason
+from hushstream.schemas.rows import REWARD, Reason
 
 EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
     EarlyOutcome.WAITS: Outcome.PARKED,
@@ -96,15 +96,15 @@ class OpenRows(dict[str, RowT]):
             reason = Refusal.EVENT_OF_ANOTHER_USER
         elif click.arm >= self._arms:
             reason = Reason.UNKNOWN_ARM
-        elif click.rewarded:
+        elif click.kind == REWARD:
             reason = bad_reward
         if reason is not None:
             batch.refuse_at(reason, part, click.offset, click.row)
         elif click.time_ms > row.decided_ms + self._settle_ms:
             batch.too_late(click)
-        elif (row.reward is not None) if click.rewarded else (row.shown or row.other_shown):
+        elif (row.reward is not None) if click.kind == REWARD else (row.shown or row.other_shown):
             batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-        elif click.rewarded:
+        elif click.kind == REWARD:
             self[click.event_id] = row._replace(reward=click.reward)
             batch.counts[JoinOutcome.REWARDED] += 1
         else:

@@ -38,7 +38,7 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
 from hushstream.schemas.context_columns import ForgetMark, PhaseEndMark
 from hushstream.schemas.feedback_columns import FeedbackColumns, gather_feedback
-from hushstream.schemas.rows import Reject
+from hushstream.schemas.rows import REWARD, Reject
 
 NEVER_MS = 1 << 63
 """Log time or offset of a record that does not exist; it is above all values in a log."""
@@ -294,7 +294,7 @@ class DecisionBatch(Batch):
 
     def too_late(self, click: FeedbackRow) -> None:
         """Count feedback whose decision no longer waits. Only a late reward is a loss; a late "shown" is not."""
-        self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
+        self.counts[JoinOutcome.LATE_REWARD if click.kind == REWARD else JoinOutcome.REPEATED_FEEDBACK] += 1
 
     # Answers.
 

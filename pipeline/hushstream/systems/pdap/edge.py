@@ -41,6 +41,7 @@ from hushstream.engine.state.declared import FIXED, State, own_part, record
 from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
+from hushstream.schemas.rows import REWARD
 from hushstream.systems.pdap.algorithm.aggregate import NAME_BYTES, TICKETS, Aggregate, Outcomes
 from hushstream.systems.pdap.algorithm.serving import OWN_REWARDS, SERVING, OwnRewards, Serving
 from hushstream.systems.pdap.cells import Grid
@@ -203,7 +204,7 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
 
     def bad_reward(self, click: FeedbackRow) -> str | None:
         """Why a reward is refused, if it is."""
-        good = not click.rewarded or self.system.requests.good_reward(click.reward)
+        good = click.kind != REWARD or self.system.requests.good_reward(click.reward)
         return None if good else PdapRefusal.REWARD_OFF_LEVELS
 
     def objection(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> Refusal | None:

@@ -53,7 +53,7 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
 from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.rows import HARM, Reason
+from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
 from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
@@ -483,7 +483,7 @@ class LearnerMachine(DecisionRole):
             batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
         elif click.time_ms > decision.deadline_ms:
             batch.too_late(click)
-        elif click.rewarded:
+        elif click.kind == REWARD:
             outcome, lesson = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             batch.counts[outcome] += 1
             self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
