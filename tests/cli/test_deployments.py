@@ -210,6 +210,9 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
     checked = cli("config", "check", folder, "--json").json
     assert {**first, **{name: checked[name] for name in ("budgets", "useless", "warnings", "notes")}} == checked
     assert first["digest"] in cli("config", "check", folder).out
+    assert first["guarantee"].startswith("User-level differential privacy")
+    for command in (("config", "check", folder), ("prepare", config(), folder)):
+        assert first["guarantee"] in cli(*command).out
 
 
 CLUB = """\

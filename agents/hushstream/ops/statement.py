@@ -517,7 +517,7 @@ def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]
     if life.zero_out is not None:
         asked = f"an observer assigns 50 % to this: what Ann gave held something{given}; and 50 % to the contrary"
         lines.append(("and under zero-out", f"{asked}. {_after(life.zero_out)}"))
-    lines.append(("public", f"{promise.person.public}: who knows all others names it for certain"))
+    lines.append(("public", f"{promise.person.public}: whoever knows all others can tell it for certain"))
     return lines
 
 

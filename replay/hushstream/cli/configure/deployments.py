@@ -103,7 +103,8 @@ def prepare_command(
     with working(f"preparing {folder}", json):
         system = prepare(folder, values, inputs, source)
     made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
-    show(made, json, f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
+    guarantee, line = system.guarantee().sentence(), ", ".join(f"{name} {value}" for name, value in made.items())
+    show({**made, "guarantee": guarantee}, json, f"{folder}: {line}", guarantee)
 
 
 def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -147,11 +148,12 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     promise = kind.guarantee(values, artefacts)
     told = {"useless": cannot, "warnings": warnings, "notes": [_COMPRESSION]}
     show(
-        {**resolved, "budgets": [one.as_json() for one in budgets], **told},
+        {**resolved, "guarantee": promise.sentence(), "budgets": [one.as_json() for one in budgets], **told},
         json,
         *(f"useless: {text}" for text in cannot),
         *(f"warning: {text}" for text in warnings),
         f"{path}: valid; " + ", ".join(f"{name} {value}" for name, value in resolved.items()),
+        promise.sentence(),
         *(one.as_text() for one in budgets),
         ledger_words(promise.unit, promise.unit_prices),
         _COMPRESSION,
