@@ -148,7 +148,7 @@ async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, bro
     offsets = sum(part.high - part.low for (topic, _), part in exported.parts.items() if topic in recomputed)
     read = [(done, total) for done, total, what in told if what == "reading the logs"]
     assert (read[0], read[-1]) == ((0, offsets), (offsets, offsets))
-    assert told[-1] == (told[-1][1], told[-1][1], "recomputing what was published")
+    assert told[-1] == (told[-1][1], told[-1][1], "recomputing journal records")
     assert live.totals[Status.UNCHECKABLE] == 0
 
     counts = deployment.system.partitions

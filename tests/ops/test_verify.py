@@ -91,7 +91,7 @@ def test_whoever_waits_is_told_of_each_journal_to_its_end_also_of_one_without_ke
     journals = {role.journal for role in deployment.system.roles}
     total = sum(len(records) for (topic, _), records in deployment.log.partitions() if topic in journals)
     done = [one[0] for one in told]
-    assert {one[1:] for one in told} == {(total, "recomputing what was published")}
+    assert {one[1:] for one in told} == {(total, "recomputing journal records")}
     assert (done[0], done[-1]) == (0, total)
     assert done == sorted(set(done))
 

@@ -249,7 +249,7 @@ def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leave
             assert back["learner"]["verified"]["uncheckable"] == 0
             progress = back["learner"]["progress"]
             assert progress["done"] == progress["total"] > 0
-            assert progress["what"] == "recomputing what was published"
+            assert progress["what"] == "recomputing journal records"
             after = _processes(tmp_path)
             assert len(before) == len(after) == 5
             assert len(before - after) == 1

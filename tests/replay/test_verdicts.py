@@ -302,7 +302,8 @@ def test_effects_are_what_the_world_has() -> None:
 def test_no_gain_is_claimed_where_there_is_none(world: str) -> None:
     """8 small logs in CI, 200 by the slow mark: of an honest 5 % more than 2 of 8 have a chance of .006. A verdict
     against the logging policy alone says "deploy" in most logs of "one for all"."""
-    assert advised(world, 8, 300)["deploy"] <= 2
+    found = advised(world, 8, 300)
+    assert found["deploy"] + found["more users first"] <= 2
 
 
 @pytest.mark.parametrize("world", ["ended", "turned"])
@@ -321,7 +322,8 @@ def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world: str) 
 
 def test_a_large_gain_is_found() -> None:
     """Power: 90 % are asked for, of which fewer than 2 of 4 have a chance of .004."""
-    assert advised("large", 4, 600)["deploy"] >= 2
+    found = advised("large", 4, 600)
+    assert found["deploy"] + found["more users first"] >= 2
 
 
 def test_the_intervals_of_the_later_half_and_of_the_change_hold_as_they_say():
@@ -341,8 +343,9 @@ def test_of_200_logs_of_each_world_at_most_5_percent_claim_a_gain_that_is_not_th
     """False gains were 0, 0 and 1 (an additive model gains nothing from pairs); the power 193 of "large" and 5 of
     "small", of which none may be advised against: at a true rate of 5 % 10 or fewer of 200 have a chance of .58."""
     found = {world: advised(world, 200, 300) for world in WORLDS}
+    claimed = {world: one["deploy"] + one["more users first"] for world, one in found.items()}
     for world in ("none", "one for all", "nonlinear"):
-        assert found[world]["deploy"] <= 10, world
-    assert found["large"]["deploy"] >= 180
+        assert claimed[world] <= 10, world
+    assert claimed["large"] >= 180
     assert found["small"]["do not deploy"] <= 10
-    assert found["small"]["deploy"] >= 1
+    assert claimed["small"] >= 1

@@ -183,7 +183,7 @@ def test_a_live_run_says_why_it_shows_no_rewards(live_result):
 
 def test_every_count_says_whether_it_tells_of_users(page):
     assert "Slot 1,400" in page.text
-    assert "Rewarded shown where a dataset is replayed 32,000" in page.text
+    assert "Rewards sent, also of 0 shown where a dataset is replayed 32,000" in page.text
 
 
 def test_measured_quantities_stand_with_their_units(make_result):
@@ -246,4 +246,4 @@ def test_the_beginning_stands_beside_the_mean(make_result, result):
     curve = replace(result.curve, at=(1, 2), lines={ours: (0.4, 0.45), other: (0.1, 0.4)}, half_widths={})
     text = words(make_result(curve=curve)).text
     assert "From beginning to end 400 % to 112 %" in text
-    assert f"{ours} over {other}, in the first 1 visits of a new user, and in the last 1" in text
+    assert f"{ours} as a share of {other}: at the first of 2 visits of a new user, and at the last" in text

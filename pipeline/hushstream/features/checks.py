@@ -231,11 +231,9 @@ class Unconfirmed(FeatureError):
 
     def __init__(self, settings: list[str]) -> None:
         self.settings = settings
-        named = ", ".join(settings[:_MOST_NAMED])
-        more = f" and {len(settings) - _MOST_NAMED} more" if len(settings) > _MOST_NAMED else ""
         super().__init__(
-            f"expected public settings, got some that were taken from rows: {named}{more}; put public values in their "
-            f"place or decide that they are public, and delete them from `{FROM_ROWS}`"
+            f"expected public settings, got some that were taken from rows: {', '.join(settings)}; put public values "
+            f"in their place or decide that they are public, and delete them from `{FROM_ROWS}`"
         )
 
 

@@ -125,7 +125,18 @@ def _made(modules: tuple[str, ...]) -> Mapping[str, Any]:
     app = typer.Typer(rich_markup_mode="markdown")
     for module in modules:
         import_module(module).register(app)
-    return get_group(app).commands
+    commands = get_group(app).commands
+    _show_flags_as_flags(commands)
+    return commands
+
+
+def _show_flags_as_flags(commands: Mapping[str, Any]) -> None:
+    """Drop the type that Typer's help names behind each flag, as if it took a value."""
+    for command in commands.values():
+        _show_flags_as_flags(getattr(command, "commands", {}))
+        for option in command.params:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
 
 
 _REPLAYS = ("hushstream.cli.research.replays",)

@@ -58,7 +58,7 @@ STATE = "state"
 """The folder of workers' state in a deployment's folder, with one folder for each role."""
 
 DeploymentFolder = Annotated[
-    Path, typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json.")
+    Path, typer.Option("--deployment", "-d", help="The deployment's folder, which `up` or `prepare` made.")
 ]
 
 

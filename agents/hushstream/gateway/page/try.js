@@ -61,6 +61,7 @@ function exampleOf(operation) {
   for (const one of body.requests || [body]) {
     if ("context" in one && shape.context) one.context = contextOf(shape.context);
     if ("item" in one && items.length) one.item = items[0].item;
+    if (operation.operationId.startsWith("decide") && items.length) one.baseline = items[0].item;
   }
   return body;
 }
@@ -84,7 +85,9 @@ function headers() {
 function choose() {
   const [method, path] = field("call").value.split(" ");
   const operation = description.paths[path][method];
-  field("about").textContent = `${operation.summary}. ${operation.description || ""}`;
+  // What is between backticks is code.
+  field("about").replaceChildren(...`${operation.summary}. ${operation.description || ""}`.split("`").map((text, place) =>
+    Object.assign(document.createElement(place % 2 ? "code" : "span"), { textContent: text })));
   field("body").disabled = method === "get";
   field("body").value = method === "get" ? "" : JSON.stringify(exampleOf(operation), null, 2);
 }

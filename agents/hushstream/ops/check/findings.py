@@ -188,7 +188,7 @@ def _sum(tallies: Iterable[Tally]) -> Mapping[Status, int]:
 def _in_words(tally: Tally) -> str:
     said = ", ".join(f"{tally.counts[status]} {status}" for status in Status if tally.counts[status]) or "empty"
     waiting = sum(tally.uncovered.values())
-    note = f"; {waiting} input records not covered yet" if waiting else ""
+    note = f"; {waiting} input records came after its last one" if waiting else ""
     keys = f"; key {' then '.join(tally.key_ids)}" if tally.key_ids else ""
     begun = f"; {tally.note}" if tally.note else ""
     return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}{keys}{begun}"

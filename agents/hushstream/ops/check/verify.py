@@ -81,7 +81,7 @@ def verify(
     unchecked = []
     walked: dict[str, Mapping[int, Walk]] = {}
     asked = roles_asked(system, roles)
-    steps = Steps(progress, _journal_records(asked, logs), "recomputing what was published")
+    steps = Steps(progress, _journal_records(asked, logs), "recomputing journal records")
     for place, role in enumerate(asked, start=1):
         if lacking := lacking_zones(role.key_zones, keys):
             unchecked.append(role.name)

@@ -93,7 +93,7 @@ from hushstream.systems.p2b.topics import EDGE_ZONE
 _GROUPS_BASIS = (
     "Counted are decisions of users who began when there was a model, whose wait for a reward is over{named}; of each "
     "user the first {most}. Each 95 % interval holds by itself, however alike the decisions of one user are, "
-    "and at one look: who looks ten times finds 0 excluded once in 19 % of cases without any difference."
+    "and at one look: who looks ten times finds 0 excluded at least once in 19 % of cases without any difference."
 )
 """Repeated looks: Armitage, McPherson, Rowe, "Repeated significance tests on accumulating data" (JRSS A 1969)."""
 _ANSWERS_BASIS = (
@@ -211,7 +211,7 @@ def _groups_lines(found: Lift, controls: Sequence[Group]) -> Iterator[str]:
 
 
 def _within(ci95: float, noise95: float) -> str:
-    return f"95 % within {ci95:.4f}, of which the noise alone {noise95:.4f}"
+    return f"+-{ci95:.4f} (95 % CI); the privacy noise alone gives +-{noise95:.4f}"
 
 
 def _how_many_more(more: int | None) -> str:
@@ -232,7 +232,7 @@ def _answers_lines(found: AnswersLift) -> Iterator[str]:
         return
     low, high = found.interval
     yield f"What was shown earned {found.earned:.4f} a decision."
-    within = f"95 % within {low:+.4f} to {high:+.4f}, of which the noise alone ±{found.noise95:.4f}"
+    within = f"95 % CI {low:+.4f} to {high:+.4f}; the privacy noise alone gives +-{found.noise95:.4f}"
     yield f"The answers over what was shown (SNIPS): {found.lift:+.4f} a decision, {within}."
     yield from _verdict(found)
 

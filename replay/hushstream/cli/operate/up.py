@@ -116,6 +116,7 @@ def down(config: Config, data: Data = None) -> None:
     from hushstream.replay.runners.up import down as stop
 
     stop((data or data_beside(config_file(config))).resolve())
+    typer.echo(f"stopped; `hushstream up {config}` goes on from here")
 
 
 def status(config: Config, data: Data = None, json: AsJson = False) -> None:

@@ -8,6 +8,8 @@ const share = (value) => value.toFixed(2);
 let busy = false, latest = null;
 
 function draw(state) {
+  at("rewards").hidden = !state.curve.length;
+  if (!state.curve.length) return;
   const svg = at("chart"), width = svg.clientWidth, height = svg.clientHeight;
   const left = 36, right = width - 12, top = 24, bottom = height - 36;
   const points = (group) => state.curve.filter((one) => one.groups[group].rate !== null)
@@ -34,13 +36,14 @@ function draw(state) {
     parts.push(`<line x1="${x(second)}" x2="${x(second)}" y1="${top}" y2="${bottom}" stroke="var(--bad)" stroke-dasharray="2 3"/>`);
     parts.push(`<text x="${x(second) + (side === "end" ? -5 : 5)}" y="${top - 8}" text-anchor="${side}" class="killed">killed</text>`);
   }
-  for (const [group, colour, dashes] of groups) {
+  for (const [place, [group, colour, dashes]] of groups.entries()) {
     const shown = points(group);
+    const beside = 3 * (place - 1); // bars of one moment stand beside one another
     for (const [t, rate, ci] of shown) {
-      parts.push(`<line x1="${x(t)}" x2="${x(t)}" y1="${y(rate - ci)}" y2="${y(rate + ci)}" stroke="${colour}" stroke-width="1.5"/>`);
-      parts.push(`<circle cx="${x(t)}" cy="${y(rate)}" r="3" fill="${colour}"/>`);
+      parts.push(`<line x1="${x(t) + beside}" x2="${x(t) + beside}" y1="${y(rate - ci)}" y2="${y(rate + ci)}" stroke="${colour}" stroke-width="1.5"/>`);
+      parts.push(`<circle cx="${x(t) + beside}" cy="${y(rate)}" r="3" fill="${colour}"/>`);
     }
-    const path = shown.map(([t, rate], place) => `${place ? "L" : "M"}${x(t).toFixed(1)} ${y(rate).toFixed(1)}`).join("");
+    const path = shown.map(([t, rate], place) => `${place ? "L" : "M"}${(x(t) + beside).toFixed(1)} ${y(rate).toFixed(1)}`).join("");
     parts.push(`<path d="${path}" fill="none" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dashes}" stroke-linejoin="round"/>`);
   }
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);

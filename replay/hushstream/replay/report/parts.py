@@ -191,12 +191,18 @@ def provenance(result: RunFields, figures: str = EXACT) -> tuple[tuple[str, str]
     made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
     return (
         ("Figures", figures),
-        ("Seed", "none" if result.seed is None else str(result.seed)),
+        ("Seed", _seed(result)),
         ("Guarantee", guarantee),
         ("Deployment", f"{result.deployment} ({result.privacy.deployment})"),
         ("Configuration digest", result.config_digest),
         ("Run", f"{_RUNNERS.get(result.runner, result.runner)}; {made_with}"),
     )
+
+
+def _seed(result: RunFields) -> str:
+    if result.seed is None:
+        return "none"
+    return str(result.seed) if result.privacy.reproducible else f"{result.seed} of users and choices; keys are random"
 
 
 def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
@@ -416,10 +422,13 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
 
+_COUNT_NAMES = {"rewarded": "Rewards sent, also of 0", "shown": "Items shown"}
+
+
 def _count_name(name: str) -> str:
     if name.startswith(RECORDS_PREFIX):
         return f"Records on topic {name.removeprefix(RECORDS_PREFIX)}"
-    return plain_name(name)
+    return _COUNT_NAMES.get(name) or plain_name(name)
 
 
 def speed_section(measured: Mapping[str, float]) -> Section:

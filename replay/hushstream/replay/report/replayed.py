@@ -378,7 +378,7 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
     )
     sections = (
         frame.Section("compared", "Compared", (*([compared] if result.rows.rows else []), frame.Words(result.outside))),
-        frame.Section("plots", drawing(result).title, (frame.Pictures((drawing(result),)),)),
+        frame.Section("plots", "Picture", (frame.Pictures((drawing(result),)),)),
         frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
     )
     shown = (result.rows.rows or result.outside, _drawn(result), result.facts)
@@ -416,7 +416,10 @@ def _beginning_and_end(curve: RunCurve) -> list[frame.Tile]:
     first, before, last = len(curve.at) // 10, len(curve.at) - 1 - max(1, len(curve.at) // 10), len(curve.at) - 1
     shares = [_share(curve, own, other, *ends) for ends in ((-1, first), (before, last))]
     since = curve.at[last] - curve.at[before]
-    note = f"{own} over {other}, in the first {curve.at[first]:,} {curve.across}, and in the last {since:,}"
+    beginning, end = f"in the first {curve.at[first]:,} {curve.across}", f"in the last {since:,}"
+    if curve.at[first] == since == 1:
+        beginning, end = f"at the first of {curve.at[last]:,} {curve.across}", "at the last"
+    note = f"{own} as a share of {other}: {beginning}, and {end}"
     return [frame.Tile("From beginning to end", " to ".join(shares), note)]
 
 

@@ -187,7 +187,10 @@ async def screen(data: Path) -> str:
     connection = Connection(found["bootstrap"], f"{system.config.deployment}.")
     logs = await copy_async(connection, system.partitions, frozenset(budget.budget_topics(system)))
     spent = budget.read(logs, system)
-    released = ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items()) or "none yet"
+    released = (
+        ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items())
+        or "none yet, before a first window is full"
+    )
     base = f"http://{HOST if found['host'] == ANY else found['host']}:{found['port']}"
     rows = {
         "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
