@@ -31,6 +31,7 @@ from hushstream.replay.experiments.findings import (
     Scale,
     document,
 )
+from hushstream.replay.experiments.rows import beside_alone
 from hushstream.replay.experiments.systems import DRAWN, foretold_worlds
 from hushstream.replay.report.sheet import Sheet
 from hushstream.replay.studies.p2b import experiments as p2b_curve
@@ -52,6 +53,16 @@ def _point(users=400, **options) -> Point:
 def findings_of():
     """The findings of a name, played once."""
     return cache(lambda name: played(find_experiment(name), quick=True))
+
+
+@pytest.mark.parametrize("less_is_better", [False, True])
+def test_what_a_policy_gains_over_learners_alone_is_paired_by_seed_and_positive_where_it_is_better(less_is_better):
+    """Worlds differ by far more than policies in one world."""
+    alone, better = np.array([0.1, 0.5, 0.9]), np.array([0.01, 0.02, 0.03])
+    row = beside_alone(less_is_better, alone, joined=alone - better if less_is_better else alone + better)
+    assert row["joined_over_alone"] == pytest.approx(0.02)
+    assert 0 > row["joined_over_alone_low"] > -0.01
+    assert row["joined_low"] < row["alone"] < row["joined_high"]
 
 
 def test_the_papers_figures_and_those_that_pages_cite_are_known_by_name():

@@ -542,7 +542,7 @@ def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
     if scale.compared:
         tasks = [one for one in tasks if (one.form, one.features) == ("three", False) and one.epsilon in (1.0, 10.0)]
     played = play_seeds(play, tasks, seeds, THREE_SLOTS, progress)
-    rows = _plain_rows(worlds, NAMES, seeds, scale.data_dir, THREE_SLOTS, progress)
+    rows = [] if scale.compared else _plain_rows(worlds, NAMES, seeds, scale.data_dir, THREE_SLOTS, progress)
     exact = {
         (world, name): [baseline(Baseline(world, form, seed, scale.data_dir))[0] for seed in seeds]
         for world in worlds

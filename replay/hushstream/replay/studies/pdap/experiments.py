@@ -457,10 +457,9 @@ _EXACT: Mapping[Form, tuple[str, ...]] = {"alone": ("alone",), "exact": ("withou
 
 def _parts(scale: Scale) -> tuple[Part, ...]:
     if scale.compared:
-        return tuple(
-            part(name, 20_000, (0.1, 1.0), arms=100, overlap=overlap)
-            for name, overlap in (("4 x 100, specialised", 0.02), ("4 x 100, alike", 1.0))
-        )
+        both = (("4 x 100, specialised", 0.02), ("4 x 100, alike", 1.0))
+        parts = [part(name, 20_000, (0.1, 1.0), arms=100, overlap=overlap) for name, overlap in both]
+        return tuple(replace(one, tasks=tuple(task for task in one.tasks if not task.release)) for one in parts)
     return (
         part("4 x 1,000", 200_000, SHARING_EPSILONS),
         part("4 x 1,000", 20_000, SHARING_EPSILONS),
