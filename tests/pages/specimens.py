@@ -171,7 +171,7 @@ def evaluation() -> str:
         for place, estimator in enumerate(("replay", "ips", "snips", "dr")):
             mean, effective = value + 0.002 * place, 12.0 if (policy, estimator) == ("popular", "replay") else 812.0
             within = Interval(mean - 0.006, mean + 0.006)
-            found = PolicyValue(estimator, mean, within, effective, 33_000, 9.5, ())
+            found = PolicyValue(estimator, mean, within, effective, ())
             estimates.append(PolicyEstimate(policy, found, 0.124))
     differences = {
         name: (gain, Interval(gain - 0.005, gain + 0.005)) for name, gain in ((LOGGING, 0.008), (OWN, 0.016))

@@ -7,8 +7,8 @@ from importlib.resources import files
 import pytest
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.replay.report.parts import EXACT, provenance_lines
-from hushstream.replay.report.replayed import RELEASED, document, drawing, write
+from hushstream.replay.report.parts import EXACT
+from hushstream.replay.report.replayed import RELEASED, document, drawing, provenance_lines, write
 from hushstream.replay.result import ReportNotWritten
 
 OWNED = ("results.json", "rows.csv", "rewards.csv", "rewards.png", "index.html")
@@ -55,7 +55,7 @@ def test_every_row_of_every_file_says_what_is_exact_in_it_and_what_is_not_privat
         assert {row[name] for row in rows} > {NOT_PRIVATE_LINE}
     assert NOT_PRIVATE in document(result)["figures"]
     assert EXACT in drawing(result).caption
-    assert any(line.startswith(f"Figures: {EXACT}") for line in provenance_lines(result, result.label))
+    assert any(line.startswith(f"Figures: {EXACT}") for line in provenance_lines(result))
 
 
 def test_a_live_run_says_that_nothing_of_it_is_exact(live_result):

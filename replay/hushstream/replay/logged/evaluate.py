@@ -133,8 +133,6 @@ class PolicyValue:
         value: the estimate.
         interval: 95 %, by empirical likelihood over users (`likelihood_interval`).
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
-        rows: rows of the log.
-        largest_weight: the largest importance weight; for replay 1.
         warnings: why the figure may mislead; empty where no reason was found.
     """
 
@@ -142,8 +140,6 @@ class PolicyValue:
     value: float
     interval: Interval
     effective_sample_size: float
-    rows: int
-    largest_weight: float
     warnings: tuple[str, ...]
 
 
@@ -179,14 +175,12 @@ def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_]) -> PolicyValue
     rewards = log.rewards[kept]
     if not rewards.size:
         nothing = ("no row was kept: this policy cannot be evaluated",)
-        return PolicyValue("replay", math.nan, Interval(-math.inf, math.inf), 0.0, len(log), 1.0, nothing)
+        return PolicyValue("replay", math.nan, Interval(-math.inf, math.inf), 0.0, nothing)
     return PolicyValue(
         estimator="replay",
         value=float(rewards.mean()),
         interval=likelihood_interval(rewards, np.ones_like(rewards), log.user_numbers[kept]),
         effective_sample_size=float(rewards.size),
-        rows=len(log),
-        largest_weight=1.0,
         warnings=tuple(_sample_warnings(rewards.size, len(log), int(np.count_nonzero(rewards)))),
     )
 
@@ -216,19 +210,25 @@ def importance_sampling(
     total = float(weights.sum())
     if total == 0.0:
         raise LogError(f"{log.name}: the policy shows nothing that was shown in any of the {len(log)} rows")
-    earned = weights * log.rewards
     base = weights if self_normalised else np.ones_like(weights)
-    effective = effective_rows(weights)
-    warnings = list(_sample_warnings(effective, len(log), int(np.count_nonzero(earned))))
-    warnings.extend(_weight_warnings(weights))
+    return _estimated(log, "snips" if self_normalised else "ips", weights * log.rewards, base, weights)
+
+
+def _estimated(
+    log: LoggedDataset,
+    estimator: str,
+    terms: npt.NDArray[np.float64],
+    base: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+) -> PolicyValue:
+    """The ratio of two sums over the rows, whose importance weights say how much of the log speaks of the policy."""
+    effective, rewarded = effective_rows(weights), int(np.count_nonzero(weights * log.rewards))
     return PolicyValue(
-        estimator="snips" if self_normalised else "ips",
-        value=float(earned.sum() / base.sum()),
-        interval=likelihood_interval(earned, base, log.user_numbers),
+        estimator=estimator,
+        value=float(terms.sum() / base.sum()),
+        interval=likelihood_interval(terms, base, log.user_numbers),
         effective_sample_size=effective,
-        rows=len(log),
-        largest_weight=float(weights.max()),
-        warnings=tuple(warnings),
+        warnings=(*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights)),
     )
 
 
@@ -258,21 +258,10 @@ def policy_values(
         LogError: the log has no propensities or no rows, or ``probabilities`` are invalid.
     """
     weights = _probabilities_shown(log, probabilities) / _propensities(log)
-    total = float(weights.sum())
-    found = [importance_sampling(log, probabilities, self_normalised=own) for own in (True, False) if total]
-    rewarded = int(np.count_nonzero(weights * log.rewards))
-    effective = effective_rows(weights)
+    own = (True, False) if weights.any() else ()
+    found = [importance_sampling(log, probabilities, self_normalised=one) for one in own]
     terms = doubly_robust_terms(log, probabilities, expected)
-    robust = PolicyValue(
-        estimator="dr",
-        value=float(terms.mean()),
-        interval=likelihood_interval(terms, np.ones_like(terms), log.user_numbers),
-        effective_sample_size=effective,
-        rows=len(log),
-        largest_weight=float(weights.max()),
-        warnings=(*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights)),
-    )
-    return [*found, robust]
+    return [*found, _estimated(log, "dr", terms, np.ones_like(terms), weights)]
 
 
 def effective_rows(weights: npt.NDArray[np.float64]) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from markupsafe import escape
@@ -106,7 +106,6 @@ STATUS_MEANINGS = {
     "uncheckable": "inputs of at least one record are no longer kept",
 }
 
-_RUNNERS = {"direct": "all parts in one process", "stream": "broker and workers as processes of their own"}
 _UNITS = {"seconds": "s", "bytes": "B"}
 
 
@@ -122,29 +121,6 @@ _MEASURES = {
 
 EXACT = "exact figures of the dataset that is replayed, without noise"
 """The label that every table, CSV file and picture with rewards, errors or exact sums carries (PRIVACY.md)."""
-
-
-class RunFields(Protocol):
-    """The fields that the results of all systems have."""
-
-    @property
-    def runner(self) -> str: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def deployment(self) -> str: ...
-    @property
-    def config_digest(self) -> str: ...
-    @property
-    def privacy(self) -> Guarantee: ...
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-    @property
-    def throughput(self) -> Mapping[str, float]: ...
-    @property
-    def verify(self) -> Mapping[str, RoleCheck] | None: ...
-    @property
-    def environment(self) -> Mapping[str, Any]: ...
 
 
 def number(value: float) -> str:
@@ -180,31 +156,6 @@ def plain_name(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def provenance(result: RunFields, figures: str = EXACT) -> tuple[tuple[str, str], ...]:
-    """The facts that say where figures come from, for the end of a page and the foot of every picture file.
-
-    Args:
-        result: the result with the figures.
-        figures: the label of the figures.
-    """
-    guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
-    made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
-    return (
-        ("Figures", figures),
-        ("Seed", _seed(result)),
-        ("Guarantee", guarantee),
-        ("Deployment", f"{result.deployment} ({result.privacy.deployment})"),
-        ("Configuration digest", result.config_digest),
-        ("Run", f"{_RUNNERS.get(result.runner, result.runner)}; {made_with}"),
-    )
-
-
-def _seed(result: RunFields) -> str:
-    if result.seed is None:
-        return "none"
-    return str(result.seed) if result.privacy.reproducible else f"{result.seed} of users and choices; keys are random"
-
-
 def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
     """A sentence with the worst finding of `verify` over all roles."""
     if not verify:
@@ -226,11 +177,6 @@ def overall_status(checks: Iterable[RoleCheck]) -> str:
     """The worst status of several checks."""
     found = {check.status for check in checks}
     return next(status for status in ("changed", "uncheckable", "float tie", "equal") if status in found)
-
-
-def provenance_lines(result: RunFields, figures: str = EXACT) -> list[str]:
-    """`provenance` as lines below a picture."""
-    return [f"{name}: {value}." for name, value in provenance(result, figures)]
 
 
 NORMAL_975 = 1.959963984540054
@@ -444,16 +390,6 @@ def speed_section(measured: Mapping[str, float]) -> Section:
         tuple((Cell(name), Cell(value)) for name, value in rows),
     )
     return Section("speed", "Speed", (table,))
-
-
-def closing(result: RunFields) -> tuple[Section, ...]:
-    """The parts at the end of every page of a run."""
-    return (
-        guarantee_section(result.privacy),
-        verify_section(result.verify),
-        counts_section(result.counts),
-        speed_section(result.throughput),
-    )
 
 
 _KIND = "Privacy statement"

@@ -32,15 +32,16 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.parts import (
     EXACT,
     RoleCheck,
-    closing,
     counts_json,
+    counts_section,
+    guarantee_section,
     guarantee_tile,
     number,
-    provenance,
-    provenance_lines,
     require_classed,
     slot_public,
+    speed_section,
     verify_json,
+    verify_section,
     verify_text,
     verify_tile,
     with_meanings,
@@ -301,6 +302,34 @@ def document(result: RunResult) -> dict[str, Any]:
     }
 
 
+_RUNNERS = {"direct": "all parts in one process", "stream": "broker and workers as processes of their own"}
+
+
+def provenance(result: RunResult) -> tuple[tuple[str, str], ...]:
+    """The facts that say where figures come from, for the end of a page and the foot of every picture file."""
+    guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
+    made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
+    return (
+        ("Figures", result.label),
+        ("Seed", _seed(result)),
+        ("Guarantee", guarantee),
+        ("Deployment", f"{result.deployment} ({result.privacy.deployment})"),
+        ("Configuration digest", result.config_digest),
+        ("Run", f"{_RUNNERS.get(result.runner, result.runner)}; {made_with}"),
+    )
+
+
+def _seed(result: RunResult) -> str:
+    if result.seed is None:
+        return "none"
+    return str(result.seed) if result.privacy.reproducible else f"{result.seed} of users and choices; keys are random"
+
+
+def provenance_lines(result: RunResult) -> list[str]:
+    """`provenance` as lines below a picture."""
+    return [f"{name}: {value}." for name, value in provenance(result)]
+
+
 def table(result: RunResult) -> RenderableType:
     """What a terminal shows at the end of a run."""
     title = Text(result.title)
@@ -313,7 +342,7 @@ def table(result: RunResult) -> RenderableType:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, text in (
-        *provenance(result, result.label),
+        *provenance(result),
         *(("beside it", one) for one in result.outside),
         *_facts(result),
         ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
@@ -381,6 +410,12 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
         frame.Section("plots", "Picture", (frame.Pictures((drawing(result),)),)),
         frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
     )
+    closing = (
+        guarantee_section(result.privacy),
+        verify_section(result.verify),
+        counts_section(result.counts),
+        speed_section(result.throughput),
+    )
     shown = (result.rows.rows or result.outside, _drawn(result), result.facts)
     parts = (one for one, there in zip(sections, shown, strict=True) if there)
     return frame.html(
@@ -394,8 +429,8 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
             figure="" if headline is None else headline.figure,
             outcome=(*(() if headline is None else (f"{headline}.",)), *result.remarks),
             tiles=(*_beginning_and_end(result.curve), guarantee_tile(result.privacy), *verify_tile(result.verify)),
-            sections=(*parts, *closing(result), *result.sections),
-            provenance=provenance(result, result.label),
+            sections=(*parts, *closing, *result.sections),
+            provenance=provenance(result),
             files=names,
         )
     )
@@ -474,7 +509,7 @@ def _draw(curve: RunCurve, guarantee: str, sheet: Sheet) -> None:
 
 
 def _picture(result: RunResult) -> bytes:
-    return png(drawing(result), [*provenance_lines(result, result.label), *result.warnings])
+    return png(drawing(result), [*provenance_lines(result), *result.warnings])
 
 
 # Folder.
