@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import shutil
+import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,17 +52,58 @@ def following(data: Path, config: Any, place: StreamPlace) -> NextGeneration:
     return NextGeneration(data, config, place, lambda line: None)
 
 
-async def closed(data: Path, place: StreamPlace) -> None:
-    """End at the step at which the broker is closed, and the next generation is prepared beside."""
-    assert place.data is not None
+async def prepared(data: Path, place: StreamPlace) -> None:
+    """End before the step at which the broker is closed: the next generation is prepared beside."""
     system, fresh = load(place.folder), data / "generation-2.new"
     prepare(fresh / "deployment", shop(feature="guest"))
     async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
         there = Connection(broker.bootstrap, "shop.")
         await apply_async(there, system)
         keep(fresh / "final", " ".join(await final_digests(there, system)))
-        await broker.close_for_ever()
     keep(fresh / "identity", '"0123456789abcdef"')
+
+
+async def close(place: StreamPlace) -> None:
+    async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
+        await broker.close_for_ever()
+
+
+async def closed(data: Path, place: StreamPlace) -> None:
+    await prepared(data, place)
+    await close(place)
+
+
+async def is_closed(place: StreamPlace) -> bool:
+    async with EmbeddedBroker(BrokerSettings(data=place.data)) as broker:
+        return broker.closed
+
+
+CHANGES = frozenset({"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate", "sqlite3.connect"})
+
+
+def killed_at(point: int, folder: Path, act: Callable[[], Any]) -> bool:
+    """Whether a process that acts is killed before its change of this number to the files below a folder."""
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 9), "it went on to its end, or was killed"
+        return code == 9
+    changes = itertools.count(1)
+
+    def watch(event: str, given: tuple[Any, ...]) -> None:
+        writes = event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if (writes or event in CHANGES) and str(given[0]).startswith(str(folder)) and next(changes) == point:
+            os._exit(9)
+
+    sys.addaudithook(watch)
+    code = 1
+    try:
+        act()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
 
 
 def refused(*_: Any) -> Any:
@@ -122,3 +168,49 @@ def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path: Pat
     with pytest.raises(HushstreamError, match="another folder went on as generation 2: this one is a copy"):
         asyncio.run(following(copied, changed, replace(place, data=copied / "broker")).make(refused, refused))
     assert KeySource(place.folder / KEYS).ring("edge").current == 0
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_before_any_change_of_a_file_from_the_closing_on_goes_on_from_there(tmp_path: Path) -> None:
+    """As long as the broker is open nothing has changed; from then on the next generation alone begins, whole."""
+    changed = shop(feature="guest")
+    asyncio.run(prepared(tmp_path / "as it was" / "shop", begun(tmp_path / "as it was" / "shop", shop())))
+
+    def end(home: Path) -> StreamPlace:
+        data = home / "shop"
+        return StreamPlace(data / "deployment", None, None, data=data / "broker", marks=home / "marks" / "shop")
+
+    def go_on(home: Path) -> None:
+        place = end(home)
+        if not asyncio.run(is_closed(place)):
+            asyncio.run(close(place))
+        asyncio.run(following(home / "shop", changed, place).make(refused, refused))
+
+    ended_open = ended_closed = 0
+    for point in itertools.count(1):
+        home = shutil.copytree(tmp_path / "as it was", tmp_path / str(point))
+        data, place = home / "shop", end(home)
+        if not killed_at(point, home, lambda home=home: go_on(home)):  # type: ignore[misc]
+            break
+        if current(data) == data and not asyncio.run(is_closed(place)):
+            ended_open += 1
+            assert not list(home.glob("marks/**/*.closed")), "the old file goes on"
+        else:
+            ended_closed += 1
+        if current(data) == data:
+            go_on(home)
+        check_begun(data, place, home / "marks" / "shop")
+        shutil.rmtree(home)
+    check_begun(data, place, home / "marks" / "shop")
+    # The files of a note are opened and renamed, for each of three roles and for the successor's name.
+    assert min(ended_open, ended_closed) > 3, (ended_open, ended_closed)
+
+
+def check_begun(data: Path, place: StreamPlace, marks: Path) -> None:
+    assert current(data) == data / "generation-2"
+    assert not (data / "generation-2.new").exists()
+    assert asyncio.run(is_closed(place))
+    assert json.loads((marks / "successor").read_text(encoding="utf-8")) == "0123456789abcdef"
+    assert {note.parent.name for note in marks.glob("*/*.closed")} == set(load(place.folder).role_names)
+    with pytest.raises(HushstreamError, match="got that of generation 1, which has ended"):
+        is_changed(data, shop())
