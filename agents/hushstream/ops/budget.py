@@ -366,7 +366,6 @@ class Budget:
         """
         if self.lost:
             return "\n".join([_INCOMPLETE, *map(str, (*self.problems, *self.lost))]) + "\n"
-        lifetime = self.guarantee.lifetime
         guarantee = self.guarantee
         lines = [*guarantee.marks, *(one.as_text() for one in self.facts)]
         lines.append(ledger_words(guarantee.unit, guarantee.unit_prices))
@@ -374,7 +373,7 @@ class Budget:
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
             *map(str, self.units),
-            f"One person in a whole life, {count_text(lifetime.units, 'unit')} on each device: {guarantee.phrase()}.",
+            f"One person in a whole life, {guarantee.units_in_life}: {guarantee.phrase()}.",
             f"Entries: {sum(self.by_mechanism.values())}, and {count_text(self.repeated, 'repeat')} at no cost.",
         ]
         if not self.private_as_stated:

@@ -58,7 +58,7 @@ def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played: A
     assert {account.spent.epsilon_micro for account in found.charges} == {500_000}
     assert [account.spent.epsilon_micro for account in found.deployments] == [1_000_000, 1_000_000]
     assert "votes of a user: 2 planned, 2 fit" in found.as_text()
-    assert ("One person in a whole life, 2 units on each device: user-level epsilon 2, delta ") in found.as_text()
+    assert ("One person in a whole life, 2 votes of one user: user-level epsilon 2, delta ") in found.as_text()
 
 
 def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reason(played: Any) -> None:

@@ -35,7 +35,7 @@ function hosted(state) {
         live: found.logged,
         why: found.logged
           ? `By ${found.model_version ? `model version ${found.model_version} and ` : ""}your own visits${chosen}.${found.model_version ? "" : ALONE}`
-          : "No learner answers now: this is the shop's own choice, and nothing is learned from it.",
+          : "No learner answers now: this is the application's own choice (its baseline), and nothing is learned from it.",
       };
     },
     async buy(event) {
