@@ -77,10 +77,8 @@ def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its
     assert "(0, 0)" not in text
     assert "1 of 1 charged, as planned" in text
     assert "covers 1 release, 1 made" in text
-    assert (
-        f"One person in a whole life, {deployment.system.guarantee().units_in_life}: {deployment.system.guarantee().phrase()}.\n"
-        in text
-    )
+    promise = deployment.system.guarantee()
+    assert f"One person in a whole life, {promise.units_in_life}: {promise.phrase()}.\n" in text
     assert "window/0/0 " not in text
 
 
