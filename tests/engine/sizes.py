@@ -66,7 +66,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "agents": (("agents/hushstream/agents",), Part(6_204, 4_900, 38, 30)),
     "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_602, 2_000, 16, 0)),
     "gateway": (("agents/hushstream/gateway",), Part(3_591, 2_800, 28, 0)),
-    "ops": (("agents/hushstream/ops",), Part(5_227, 3_000, 27, 0)),
+    "ops": (("agents/hushstream/ops",), Part(5_226, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_276, 2_400, 16, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_914, 2_600, 25, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(10_358, 7_000, 74, 0)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_440, 56_000, 462, 430)
-TESTS = Part(74_187, 48_000, 427, 330)
+PRODUCT_SUM = Part(77_439, 56_000, 462, 430)
+TESTS = Part(74_188, 48_000, 427, 330)
 DEPLOY = Part(3_882, 3_000, 26, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 21, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_330, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_900, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_911, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
