@@ -177,7 +177,9 @@ def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
 
 def test_the_guarantee_of_a_replay_from_a_seed_is_that_of_the_deployment():
     said = verdict(_gains((BETTER, BETTER, BETTER)), PROMISED.under_key(reproducible=True))[-1]
-    assert said.startswith(f"The guarantee: {PROMISED.phrase()}. Of a deployment with secret keys, that is: the noise")
+    assert said.startswith(
+        f"With secret keys the guarantee is: {PROMISED.phrase()}. The noise of this replay comes from a"
+    )
 
 
 @pytest.mark.parametrize("users", [1, 5])

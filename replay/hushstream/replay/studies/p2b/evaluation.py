@@ -484,9 +484,11 @@ def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
 
 def _promised(privacy: Guarantee) -> str:
     """The guarantee of the deployment; that of its replay, whose keys come from a seed, is none."""
-    text = f"The guarantee: {privacy.under_key(reproducible=False).phrase()}."
-    seeded = " Of a deployment with secret keys, that is: the noise of this replay comes from a seed."
-    return f"{text}{seeded}" if privacy.reproducible else text
+    phrase = privacy.under_key(reproducible=False).phrase()
+    if not privacy.reproducible:
+        return f"The guarantee: {phrase}."
+    seeded = "The noise of this replay comes from a seed; intervals do not cover it, so judge other seeds, too."
+    return f"With secret keys the guarantee is: {phrase}. {seeded}"
 
 
 def _missed(found: Gains) -> str:
@@ -739,7 +741,7 @@ def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
         raise HushstreamError(f"{path}: items.capacity: expected the log's {log.arms}, got {config.arms}")
 
 
-OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private", NONLINEAR})
+OF_EXACT_ROWS = (WARM_NONPRIVATE, "popular", "non-private", NONLINEAR)
 """Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
 
 _SPLIT = 2
