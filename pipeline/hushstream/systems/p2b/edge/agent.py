@@ -926,7 +926,7 @@ class Shown(NamedTuple):
 
 
 Shows: TypeAlias = Mapping[int, Shown]
-"""What a user was shown of capped items, by row."""
+"""What a user was shown of capped items, in the order of rows."""
 
 NOTHING_SHOWN: Shows = MappingProxyType({})
 """All users without capped shows have this one."""
@@ -948,7 +948,7 @@ def noted(shows: Shows, catalogue: Catalogue, row: int, at_ms: int) -> Shows:
     times = (*kept[row].times_ms, at_ms) if row in kept else (at_ms,)
     # Feedback comes in any order.
     kept[row] = Shown(int(catalogue.entries[row]), tuple(sorted(times)[-cap.shows :]))
-    return kept
+    return dict(sorted(kept.items()))
 
 
 def narrowed(
@@ -986,7 +986,7 @@ def _recent(catalogue: Catalogue, row: int, one: Shown, now_ms: int) -> int:
 
 def dump_shows(shows: Shows) -> list[dict[str, Any]]:
     """The shows as plain values."""
-    return [{"row": row, **one._asdict()} for row, one in sorted(shows.items())]
+    return [{"row": row, **one._asdict()} for row, one in shows.items()]
 
 
 def load_shows(dumped: Iterable[Mapping[str, Any]]) -> Shows:
