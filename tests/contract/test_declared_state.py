@@ -77,6 +77,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
     ("systems.p2b.edge.users.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
     ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
+    ("systems.p2b.edge.users.Users", "_looked_for"): "what the store has of one user",
     ("systems.p2b.edge.codes.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("systems.p2b.edge.policies.SharedModels", "_retained", "_users"): "by name; their order means nothing",
     ("systems.p2b.lift.LiftCounter", "_open", "_waiting"): "by moment and user; their order means nothing",

@@ -545,3 +545,20 @@ def test_very_many_expire_at_once_wherever_they_lie(rigs, tmp_path):
         if isinstance(store, UserDatabase):
             store.close()
     assert counts == [2500] * 3
+
+
+def test_who_is_new_is_looked_for_once_and_again_after_a_deletion(rigs):
+    class Counted(MemoryUserStore):
+        asked = 0
+
+        def get(self, key):
+            self.asked += 1
+            return super().get(key)
+
+    rig, store = rigs.LearnerRig(), Counted()
+    rig.machine.keep_users(store, 100)
+    for number in range(1, 4):
+        rig.decide(f"e{number}")
+        assert store.asked == number
+        assert rig.machine.agents.get("ann").decided == number
+        rig.machine.agents.delete_state("ann")

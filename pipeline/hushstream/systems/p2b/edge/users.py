@@ -123,6 +123,8 @@ def unpack_allowance(value: bytes) -> Allowance:
 _AT_ONCE = 1024
 """Number of spilled users that are read before their allowances are written."""
 
+_NOTHING_READ: tuple[bytes, bytes | None] = (b"", None)
+
 _PORTION_USERS = 64
 """Number of users that are packed at once: about a millisecond."""
 
@@ -247,6 +249,8 @@ class Users:
         self._cut: UsersCut | None = None
         self._named: tuple[str, bytes] = ("", self._key.digest("user-at-rest", b""))
         """The user whose key was computed last: a user who is not found is begun next, under the same key."""
+        self._looked_for = _NOTHING_READ
+        """The key that was looked for last, and what the store had: who is not found is begun next."""
 
     def __len__(self) -> int:
         """How many users are in memory."""
@@ -398,6 +402,7 @@ class Users:
         self._owed.update((user.key, user) for user in users)
 
     def _keep(self, users: Sequence[StoredUser]) -> bool:
+        self._looked_for = _NOTHING_READ
         self._owed.update((user.key, user) for user in users)
         if not self._owed:
             return True
@@ -408,7 +413,11 @@ class Users:
 
     def _spilled(self, key: bytes) -> bytes | None:
         owed = self._owed.get(key)
-        return self.store.get(key) if owed is None else owed.value
+        if owed is not None:
+            return owed.value
+        if key != self._looked_for[0]:
+            self._looked_for = key, self.store.get(key)
+        return self._looked_for[1]
 
     def _expired(self, stored: StoredUser) -> StoredUser:
         fields = unpack_agent(stored.value)
@@ -419,6 +428,7 @@ class Users:
         return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
 
     def _write(self, users: dict[str, EdgeAgent]) -> bool:
+        self._looked_for = _NOTHING_READ
         if self._cut is not None:
             for user, agent in users.items():
                 self._cut.meet(agent, user)
