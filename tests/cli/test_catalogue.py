@@ -257,8 +257,14 @@ def test_a_csv_table_is_imported_with_titles_and_features_and_refused_by_line_an
     assert cli("topics", "apply", *place).code == 0
     table = tmp_path / "stock.csv"
     for content, said in (
-        ("item,colour\nx,red\n", "line 1: expected item and, if any, title, kind, price, got other columns"),
+        (
+            "item,colour\nx,red\n",
+            "line 1: expected item and, if any, title, pinned, cap.shows, cap.within_seconds, kind, price, got other",
+        ),
         ("title\nx\n", "line 1: expected item"),
+        ("item,pinned\nx,perhaps\n", "line 2, column pinned: expected"),
+        ("item,cap.shows\nx,3\n", "cap: expected 1 to 100 shows"),
+        ("item,cap.shows,cap.within_seconds\nx,1.5,60\n", "cap: expected 1 to 100 shows"),
         (
             "item,price\nx,SECRET\n",
             "line 2, column price: expected a number such as 1234.5, without commas or a currency, got another",
@@ -279,4 +285,10 @@ def test_a_csv_table_is_imported_with_titles_and_features_and_refused_by_line_an
     assert cli("items", "export", *place).out.splitlines() == [
         '{"item": "x", "title": "A, first", "features": {"kind": "a", "price": 2.5}}',
         '{"item": "y", "title": "", "features": {"kind": "b"}}',
+    ]
+    table.write_text("item,pinned,cap.shows,cap.within_seconds\nx,yes,3,86400\ny,no,,\n", encoding="utf-8")
+    assert cli("items", "import", table, *place, "--json").json == PUT | {"version": 2, "changed": 2}
+    assert cli("items", "export", *place).out.splitlines() == [
+        '{"item": "x", "title": "", "features": {}, "pinned": true, "cap": {"shows": 3, "within_seconds": 86400}}',
+        '{"item": "y", "title": "", "features": {}}',
     ]

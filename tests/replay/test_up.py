@@ -128,10 +128,10 @@ class Shop:
         with urllib.request.urlopen(request, timeout=patience(20)) as answer:
             return json.load(answer)
 
-    def offer(self, *items: str) -> Any:
+    def offer(self, *items: str, **rules: Any) -> Any:
         """What the owner of the shop does, with the token of `up`."""
         token = (self.data / "operators").read_text(encoding="utf-8").split()[1]
-        return self.ask("catalogue", {"items": [{"item": one} for one in items]}, Authorization=f"Bearer {token}")
+        return self.ask("catalogue", {"items": [{"item": one, **rules} for one in items]}, Authorization=f"Bearer {token}")
 
     def asked_as_in_the_readme(self) -> str:
         """What the README's application prints."""
@@ -231,6 +231,7 @@ def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_k
     try:
         shop.up()
         shop.offer(*ITEMS)
+        shop.offer("mug", cap={"shows": 50, "within_seconds": 60})
         shop.visits("a")
         shop.command("down", str(shop.file))
         shop.file.write_text(measured, encoding="utf-8")
@@ -257,6 +258,9 @@ def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_k
                 shop.file.write_text(changed, encoding="utf-8")
         shop.up()
         assert shop.decide(0)["item"] in ITEMS, "items are offered as before"
+        with urllib.request.urlopen(f"http://127.0.0.1:{shop.port}/v1/catalogue", timeout=patience(20)) as answer:
+            caps = {one["item"]: one["cap"] for one in json.load(answer)["items"]}
+        assert caps == {"boots": None, "tent": None, "mug": {"shows": 50, "within_seconds": 60}}
         for users in ("a", "late", "new"):
             shop.visits(users)
         shop.command("down", str(shop.file))

@@ -115,7 +115,7 @@ def import_items(
         str,
         typer.Argument(
             help="One JSON object a line, as `export` writes (- reads stdin); or a table, NAME.csv: its columns are "
-            "item and, if any, title and declared features."
+            "item and, if any, title, pinned, cap.shows, cap.within_seconds and declared features."
         ),
     ],
     party: Party = "",
@@ -175,10 +175,12 @@ def _items_of(lines: Iterable[str]) -> Iterator[Item]:
 def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[Item]:
     """Read the items of a CSV table; an empty cell means no value."""
     from hushstream.client import Item
+    from hushstream.engine.catalogue import Cap
     from hushstream.replay.logged.values import READERS, WrongValue
 
     declared = {} if features is None else features.features
-    kinds = {**dict.fromkeys(("item", "title"), "category"), **{name: one.kind for name, one in declared.items()}}
+    rules = {"pinned": "boolean", **dict.fromkeys((f"cap.{name}" for name in Cap._fields), "number")}
+    kinds = dict.fromkeys(("item", "title"), "category") | rules | {name: one.kind for name, one in declared.items()}
     rows = DictReader(lines)
     if not kinds.keys() >= set(rows.fieldnames or ()) >= {"item"}:
         raise HushstreamError(f"line 1: expected item and, if any, {', '.join(list(kinds)[1:])}, got other columns")
@@ -193,8 +195,14 @@ def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[I
                 values[name] = READERS[kinds[name]](cell)
             except WrongValue as error:
                 raise HushstreamError(f"line {rows.line_num}, column {name}: expected {error}, got another") from None
-        item, title = values.pop("item"), values.pop("title", None)
-        yield Item(item or "", title or "", {name: value for name, value in values.items() if value is not None})
+        given = {name: value for name, value in values.items() if value is not None}
+        item, title = given.pop("item", ""), given.pop("title", "")
+        limits = [given.pop(f"cap.{name}", None) for name in Cap._fields]
+        pinned = "pinned" not in declared and given.pop("pinned", False)
+        cap = (
+            None if limits == [None, None] else Cap(*(int(one) if one and one.is_integer() else one for one in limits))
+        )
+        yield Item(item, title, given, pinned=pinned, cap=cap)
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

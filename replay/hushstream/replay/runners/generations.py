@@ -219,7 +219,10 @@ class NextGeneration:
             await apply_async(self._connection(broker), system)
             if offered:
                 async with connect(broker.bootstrap, folder) as client:
-                    await client.items.put(Item(one.item, one.title, values_of(one.features)) for one in offered)
+                    await client.items.put(
+                        Item(one.item, one.title, values_of(one.features), pinned=one.pinned, cap=one.cap)
+                        for one in offered
+                    )
         keep(self._fresh / IDENTITY, f'"{os.urandom(8).hex()}"')
         keep(self._fresh / _FINAL, " ".join((found.ledger, found.marks)))
         return system
