@@ -131,7 +131,8 @@ class Shop:
     def offer(self, *items: str, **rules: Any) -> Any:
         """What the owner of the shop does, with the token of `up`."""
         token = (self.data / "operators").read_text(encoding="utf-8").split()[1]
-        return self.ask("catalogue", {"items": [{"item": one, **rules} for one in items]}, Authorization=f"Bearer {token}")
+        offered = [{"item": one, **rules} for one in items]
+        return self.ask("catalogue", {"items": offered}, Authorization=f"Bearer {token}")
 
     def asked_as_in_the_readme(self) -> str:
         """What the README's application prints."""
