@@ -315,6 +315,7 @@ _WHOLE = "declared once for models that come whole as well, in whose recordings 
 UNCHANGED: Mapping[tuple[str, str], str] = {
     ("a collector's state", "ended"): "set where the budget cannot pay for a round, and tested where that is",
     ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
+    ("a learner's state", "guardrail"): "the same counter is played where features are declared",
     ("a P-DAP learner's state", "epoch"): "it releases nothing under noise",
     ("a P-DAP learner's state with a catalogue", "epoch"): "it releases nothing under noise",
     ("a domain's state", "diverged"): _DIVERGED,
@@ -324,7 +325,7 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
     **{
         (f"a learner's state with {models}", field): _WHOLE
         for models in ("models in parts", "a catalogue and models in parts")
-        for field in ("epoch", "lift", "spending")
+        for field in ("epoch", "lift", "guardrail", "spending")
     },
 }
 """Fields, by the name of the state, that no recording changes, with the reason; beside those of `PHASES`."""
