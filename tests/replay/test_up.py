@@ -196,7 +196,7 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         (tmp_path / "yesterday").rename(shop.data)
         assert "a release was sent with record" in shop.up(code=1)
         shop.file.write_text(written.replace("capacity: 6", "capacity: 5"), encoding="utf-8")
-        assert "nobody is charged more than the first one promised" in shop.up(code=1)
+        assert "nobody is charged more than the first one guaranteed" in shop.up(code=1)
         shop.file.write_text(written, encoding="utf-8")
         shutil.rmtree(shop.data)
         today.rename(shop.data)
