@@ -319,7 +319,7 @@ def test_an_audit_prints_the_bound_beside_the_claim_of_a_configuration(cli, refu
     assert 0.2 < found.json["audits"][0]["epsilon_lower_bound"] <= found.json["claimed"]["epsilon"] == 1.0
     text = cli(*arguments)
     assert "within the claim" in text.out
-    assert "All 2 pass." in text.out
+    assert "All 2 pass: " in text.out
     sampled = config(add="privacy: {epsilon: 0.5}\nrelease: {sampling: 0.5}\n")
     found = cli("audit", "--config", sampled, "--runs", "200", "--json")
     assert (found.json["sampling"], found.json["sums"], found.json["epsilon"]) == (0.5, "fresh", 0.5)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -107,7 +109,17 @@ def test_the_page_is_what_its_result_gives(made):
 def test_every_system_with_a_paper_has_a_line_with_figures(made):
     rows = {row["system"]: row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"]}
     assert set(rows) == {name for name, study in studies().items() if study.paper is not None}
-    assert all({"claimed_epsilon", "true_epsilon", "paper", "sound", "alone"} <= row.keys() for row in rows.values())
+    for name, row in rows.items():
+        study = import_module(f"hushstream.replay.studies.{name}.study")
+        words = asdict(study.CLAIM)
+        assert row.items() >= words.items(), "run hushstream experiment papers again"
+        assert {"reimplemented", "ours", "local_only", "true_delta", "ours_replace_one_epsilon"} <= row.keys()
+
+
+def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
+    row = next(row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"] if row["true_delta"] == 1)
+    assert "true_epsilon" not in row
+    assert "none: δ 1" in made.page({"rows": [row]})
 
 
 _BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")
@@ -155,5 +167,5 @@ def test_no_page_has_a_bold_figure_without_a_difference(made) -> None:
     } == {}
     found = json.loads(made.RESULT.read_text(encoding="utf-8"))
     for row in found["rows"]:
-        row |= {f"{name}_low": -abs(row[name]) for name in ("over_paper", "over_alone")}
+        row |= {f"{name}_low": -abs(row[name]) for name in ("over_reimplemented", "over_local_only")}
     assert "**" not in made.page(found)

@@ -256,7 +256,7 @@ def experiment(
 
     Args:
         name: name of the experiment; `hushstream experiment` lists them.
-        quick: whether to run a small version, which takes seconds.
+        quick: whether to run a small version, which takes up to two minutes.
         data_dir: a local folder instead of downloads.
         system: only this system's rows, in `joining`.
         progress: as in `run`.

@@ -150,7 +150,7 @@ def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds: int) ->
 @pytest.mark.parametrize(
     ("config", "records", "crossing", "lead", "verdict"),
     [
-        (tmc(8.0), 447, 15.6, None, "may not pay where nodes differ"),
+        (tmc(8.0), 447, 15.6, None, "may or may not beat nodes alone"),
         (tmc(8.0), 447, 15.6, 0.05, "may or may not beat nodes alone"),
         (tmc(8.0), 447, 15.6, 0.2, "will beat nodes alone"),
         (replace(tmc(8.0), prediction=PredictionConfig("released")), 447, 15.6, 0.2, "may or may not beat nodes alone"),

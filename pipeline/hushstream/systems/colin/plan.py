@@ -118,6 +118,11 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
 
     ends = ranged(lambda factor: at(DAYS[-1], factor), FACTORS)
     beats, verdict = _verdict(ends, config.learner.clean_share < 1)
+    if (matrix := _matrix_bytes(config, audience.users)) > MOST_BYTES:
+        beats, verdict = (
+            False,
+            f"It cannot run: the aggregator's matrix takes {matrix / 1e6:,.0f} MB, at most 2,147 fit.",
+        )
     last = rewards(DAYS[-1])
     ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
 
@@ -206,18 +211,24 @@ def _prices(config: CollaborativeConfig, nodes: int, rewards: int) -> Prices:
     return release_guarantee(fewer, config.features, nodes, config.budget).life_prices
 
 
+MOST_BYTES = 1 << 31
+"""An aggregator refuses a larger matrix."""
+
+
+def _matrix_bytes(config: CollaborativeConfig, users: int) -> int:
+    return 8 * (users * config.features.dimension) ** 2
+
+
 def _sizes(config: CollaborativeConfig, audience: Audience) -> Mapping[str, str]:
     parts, users, wide = config.partitions, audience.users, config.features.dimension
     steps = config.learner.clean_share * audience.visited(365.0) / config.release.rows
-    matrix = 8 * (users * wide) ** 2
     return {
         "partitions": f"learner {parts.learner}: at most so many workers share the work; one aggregator",
         "learner, memory": f"{users * _LEARNER_KB[0] / 1000:,.0f} to {users * _LEARNER_KB[1] / 1000:,.0f} MB "
         "(20 to 60 rewards a user)",
         "counter, memory": f"{users * _COUNTER_KB[0] / 1000:,.0f} to {users * _COUNTER_KB[1] / 1000:,.0f} MB "
         "(10 to 25 features)",
-        "aggregator, memory": f"{matrix / 1e6:,.0f} MB: one matrix over the features of all users"
-        + ("; it refuses more than 2 GiB" if matrix > 1 << 31 else ""),
+        "aggregator, memory": f"{_matrix_bytes(config, users) / 1e6:,.0f} MB: one matrix over all users' features",
         "learner, state on disk": f"{users * _STATE_KB[0] / 1000:,.1f} to {users * _STATE_KB[1] / 1000:,.1f} MB",
         "broker, kept for ever": f"{steps * users * wide * _MODEL_BYTES / 1e6:,.0f} MB of models in a year of "
         f"{count_text(steps, 'step', ',.0f')}, for each copy",

@@ -108,7 +108,7 @@ class SharingGain:
     def verdict(self) -> str:
         """The forecast as the end of a sentence about sharing."""
         if self.beats_alone is None:
-            return "may not pay where nodes differ" if self.lead is None else "may or may not beat nodes alone"
+            return "may or may not beat nodes alone"
         return "will beat nodes alone" if self.beats_alone else "will not beat nodes alone"
 
     @property
@@ -253,7 +253,7 @@ def _verdict(end: SharingGain | None) -> tuple[bool | None, str]:
     if end.beats_alone or end.crossing is None:
         return end.beats_alone, f"{sharing}; {end.gain:.2f} of the information in others' records is left after a year."
     if end.expected >= WORST * end.crossing:
-        return None, f"{sharing}: {end.premise}"
+        return None, f"{sharing}. {end.premise}"
     if end.expected >= end.crossing:
         return None, f"{sharing}: the records exceed the crossing by less than its error."
     return end.beats_alone, f"{sharing} within a year: keep apart, or take a larger epsilon."

@@ -121,7 +121,7 @@ def audit(
     ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", help="Attack only these rows of --all.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="--all in seconds: the fewest runs that find half noise.")
+        bool, typer.Option("--quick", help="--all with the fewest runs that find half noise: minutes.")
     ] = False,
     thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
     config: Annotated[Path | None, typer.Option(help="Attack the releases of this deployment.yaml or folder.")] = None,
@@ -140,8 +140,8 @@ def audit(
 ) -> None:
     """Attack a mechanism's noise; print the proven bound on epsilon.
 
-    It exits with 1 where the proven bound is above the claim. Without --config, --all or --only it lists what can be
-    attacked.
+    It exits with 1 where the proven bound is above the claim; claims of papers, in rows named so, must break. Without
+    --config, --all or --only it lists what can be attacked.
     """
     if counts is not None and calibrate is None:
         raise HushstreamError("audit: expected --counts with --calibrate, got it alone")

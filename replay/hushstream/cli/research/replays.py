@@ -179,10 +179,12 @@ def replay(
 def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment; without it, all are listed.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, JSON, PNG and the page.")] = Path("report"),
-    quick: Annotated[bool, typer.Option(help="Run a small version, which takes seconds.")] = False,
+    quick: Annotated[bool, typer.Option(help="Run a small version, which takes up to two minutes.")] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
-    system: Annotated[str | None, typer.Option(help="Only this system's rows of `joining` or `papers`.")] = None,
+    system: Annotated[
+        str | None, typer.Option(help="Only this system's rows of `forecast`, `joining` or `papers`.")
+    ] = None,
 ) -> None:
     """Make a table or figure of a paper, with its targets."""
     from hushstream.replay.experiments import catalogue, findings

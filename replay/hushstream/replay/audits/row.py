@@ -185,7 +185,11 @@ def row_json(row: Row) -> dict[str, Any]:
 
 def _caption(rows: Sequence[Row]) -> str:
     failed = [row.name for row in rows if not row.passed]
-    caption = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} pass."
+    caption = (
+        f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}."
+        if failed
+        else f"All {len(rows)} pass: no leak of the size in Finds is found."
+    )
     broken = [row.name for row in rows if row.claim_broken]
     if broken:
         caption += f" The claims of {' and '.join(broken)}, calibrated as in their papers, are broken, as they must be."

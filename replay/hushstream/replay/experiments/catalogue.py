@@ -8,7 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from hushstream.replay.experiments.figures import SETTING, drawing, render, sources
-from hushstream.replay.experiments.findings import EXPERIMENTS, MEASURED, Experiment, Findings, Scale, document
+from hushstream.replay.experiments.findings import (
+    EXPERIMENTS,
+    MEASURED,
+    NO_TARGET,
+    Experiment,
+    Findings,
+    Scale,
+    document,
+    shown,
+)
 from hushstream.replay.experiments.rows import BenchRow
 from hushstream.replay.experiments.systems import FORECAST, JOINING, PAPERS
 from hushstream.replay.report.frame import Bullets, Cell, Page, Pictures, Section, Table, html
@@ -86,6 +95,9 @@ def view(experiment: Experiment, found: Findings) -> View:
     )
 
 
+MOST_ROWS = 40
+"""A page shows no table that is longer; its CSV holds all rows."""
+
 _REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("not evaluated", "")}
 
 
@@ -99,9 +111,7 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
             marks=with_meanings(found.marks),
             figure=f"{sum(reached)} of {len(reached)}" if reached else "",
             outcome=(
-                f"{sum(reached)} of {len(reached)} targets are reached."
-                if reached
-                else "No target is evaluated at this size.",
+                f"{sum(reached)} of {len(reached)} targets are reached." if reached else NO_TARGET,
                 f"After {experiment.source}.",
             ),
             sections=(
@@ -110,6 +120,7 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
                     "Pictures",
                     (Pictures(tuple(drawing(one, experiment, found) for one in experiment.curves)),),
                 ),
+                *([_rows(found)] if 0 < len(found.rows) <= MOST_ROWS else []),
                 *([_targets(found.targets)] if found.targets else []),
                 *([_settings(found.settings)] if found.settings else []),
             ),
@@ -118,6 +129,13 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
             files=names,
         )
     )
+
+
+def _rows(found: Findings) -> Section:
+    names, cells = shown(found.rows)
+    rows = tuple(tuple(map(Cell, row)) for row in cells)
+    columns = tuple(name.replace("_", " ") for name in names)
+    return Section("rows", "Figures", (Table("Means over seeds, ± half of the 95 % interval.", columns, rows),))
 
 
 def _targets(targets: Sequence[BenchRow]) -> Section:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Provenance, promise
 from hushstream.replay.experiments.rows import Row
-from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, GREY, PURPLE, RED, SKY, Drawing, Sheet, png
+from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, PURPLE, RED, SKY, Drawing, Sheet, png
 
 LEAST_SEEDS = 3
 """The fewest seeds for a band: a 95 % interval over two seeds is wider than any picture."""
@@ -83,7 +83,7 @@ def draw(curve: Curve, rows: Sequence[Row], sheet: Sheet) -> None:
     wanted = [row for row in rows if all(row.get(name) == value for name, value in curve.where.items())]
     named = {name: _line(wanted, curve, name) for name in _names(wanted, curve)}
     if not curve.across:
-        _draw_bars(curve, named, sheet)
+        _draw_dots(curve, named, sheet)
         return
     placed = [row for lines in named.values() for row in lines if _is_number(row.get(curve.across))]
     keys = list(dict.fromkeys(_key(row, curve.panels) for row in wanted if row in placed))
@@ -95,7 +95,7 @@ def draw(curve: Curve, rows: Sequence[Row], sheet: Sheet) -> None:
         axes.set_title(", ".join(key))
         axes.set_xlabel(curve.across.replace("_", " "))
         _scales(axes, curve, placed)
-    sheet.label_left(panels, ", ".join(curve.values[:1] if len(curve.values) == 1 else ()).replace("_", " "))
+    sheet.label_left(panels, curve.values_label)
     sheet.legend(*panels)
 
 
@@ -178,16 +178,19 @@ def _scales(axes: Axes, curve: Curve, rows: Sequence[Row]) -> None:
         axes.set_xticks(places, [f"{int(one):,}" if one.is_integer() else f"{one:g}" for one in places])
 
 
-def _draw_bars(curve: Curve, named: Mapping[tuple[str, ...], Sequence[Row]], sheet: Sheet) -> None:
-    """Draw a bar for each row: a panel for each value of the panel columns, the bars named by the line columns."""
-    lines = ((name, row) for name, rows in named.items() for row in rows)
-    bars = [(_key(row, curve.panels), _label(curve, name, [row]), row[name[0]]) for name, row in lines]
-    keys = list(dict.fromkeys(key for key, _, _ in bars))
-    panels = sheet.named_rows(*([label for key, label, _ in bars if key == one] for one in keys))
+def _draw_dots(curve: Curve, named: Mapping[tuple[str, ...], Sequence[Row]], sheet: Sheet) -> None:
+    """Draw a dot and its interval for each row: a panel for each value of the panel columns, named by the lines."""
+    dots = [(_key(row, curve.panels), name, row) for name, rows in named.items() for row in rows]
+    keys = list(dict.fromkeys(key for key, _, _ in dots))
+    panels = sheet.named_rows(*([_label(curve, name, [row]) for key, name, row in dots if key == one] for one in keys))
     for axes, one in zip(panels, keys, strict=True):
-        values = [value for key, _, value in bars if key == one]
-        colours = [BLUE if value >= 0 else RED for value in values]
-        axes.bar_label(axes.barh(range(len(values)), values, color=colours, height=0.6), fmt="%.3g", padding=4)
-        axes.axvline(0.0, color=GREY, linewidth=0.9)
-        axes.margins(x=0.15)
-        axes.set(title=", ".join(one), xlabel=", ".join(curve.values).replace("_", " "))
+        for place, (name, row) in enumerate((name, row) for key, name, row in dots if key == one):
+            value, pen = row[name[0]], _PENS[list(named).index(name) if len(curve.values) > 1 else 0]
+            axes.plot(value, place, pen[2], color=pen[0], markersize=6)
+            ends = [value]
+            if f"{name[0]}_low" in row and row.get("seeds", LEAST_SEEDS) >= LEAST_SEEDS:
+                ends = [row[f"{name[0]}_{end}"] for end in ("low", "high")]
+                axes.plot(ends, [place, place], color=pen[0], linewidth=2.2)
+            axes.annotate(f"{value:.3g}", (ends[-1], place), (7, 0), textcoords="offset points", va="center")
+        axes.margins(x=0.2)
+        axes.set(title=", ".join(one), xlabel=curve.values_label)

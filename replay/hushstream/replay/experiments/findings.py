@@ -34,12 +34,13 @@ class Curve:
     Attributes:
         title: the title above it.
         values: the columns that are drawn, each with its band from ``NAME_low`` to ``NAME_high``.
-        across: the column of the horizontal axis; empty for one bar a row.
-        by: the columns that tell lines, or bars, apart.
+        across: the column of the horizontal axis; empty for one dot a row, with its interval.
+        by: the columns that tell lines, or dots, apart.
         panels: the columns that tell panels apart.
         where: the values of the rows that are drawn.
         log: the logarithmic axes: ``x``, ``y`` or both.
         suffix: the end of its file's name, where an experiment has several.
+        label: what the axis of values shows, with its unit and which way is better; empty for the column's name.
     """
 
     title: str
@@ -50,6 +51,12 @@ class Curve:
     where: Mapping[str, Any] = field(default_factory=dict)
     log: str = ""
     suffix: str = ""
+    label: str = ""
+
+    @property
+    def values_label(self) -> str:
+        """The label of the axis of values; empty where several columns without a common label are drawn."""
+        return self.label or (self.values[0].replace("_", " ") if len(self.values) == 1 else "")
 
 
 class ExperimentError(HushstreamError):
@@ -61,7 +68,7 @@ class Scale:
     """The size of an experiment, and the place of its data.
 
     Attributes:
-        quick: play a small version that takes seconds; targets that need a larger size are not evaluated.
+        quick: play a small version; targets that need a larger size are not evaluated.
         data_dir: a local folder of datasets in place of the cache.
         system: only this system, in experiments that have rows of several.
     """
@@ -205,6 +212,9 @@ MEASURED = "measured on public datasets and simulations; no noise was added to t
 """The label of the figures of every experiment."""
 
 
+NO_TARGET = "No target is evaluated at this size."
+
+
 def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
     """Plain values; NaN becomes null."""
     return {
@@ -235,7 +245,8 @@ def table(experiment: Experiment, found: Findings) -> Group:
         *found.settings,
         *dict.fromkeys(f"{known.label}: {promise(known.guarantee)}." for known in found.deployments),
     ]
-    return Group(_rows_table(experiment, found.rows), targets_table(found.targets), Text("\n".join(facts)))
+    targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
+    return Group(_rows_table(experiment, found.rows), targets, Text("\n".join(facts)))
 
 
 _HIDDEN = frozenset(
@@ -249,6 +260,17 @@ _HIDDEN = frozenset(
         "unsampled_share",
         "mode",
         "seeds",
+        "first_seed",
+        "source",
+        "setting",
+        "claimed_as",
+        "fails",
+        "protects",
+        "protects_here",
+        "printed_in_paper",
+        "local_only_is",
+        "ours_zero_out_delta",
+        "ours_replace_one_delta",
     }
 )
 
@@ -256,14 +278,19 @@ _LINE = ("users", "T", "calibration", "algorithm")
 """The columns that identify a line of a figure over time."""
 
 
+def shown(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The columns that are shown of rows, and their cells; of a line over time only the last row."""
+    found = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _HIDDEN]
+    names = [name for name in found if not name.endswith(("_low", "_high"))]
+    return names, [[_cell(row, name) for name in names] for row in _ends(rows)]
+
+
 def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
-    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _HIDDEN]
-    shown = [name for name in names if not name.endswith(("_low", "_high"))]
-    made = Table(*(Column(name, overflow="fold") for name in shown), title=f"{experiment.title}\n({MEASURED})")
-    last = _ends(rows)
-    for row in last:
-        made.add_row(*(_cell(row, name) for name in shown))
-    if len(last) < len(rows):
+    names, cells = shown(rows)
+    made = Table(*(Column(name, overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})")
+    for row in cells:
+        made.add_row(*row)
+    if len(cells) < len(rows):
         made.caption = f"at the end; {len(rows):,} rows over time are in {experiment.name}.csv"
     return made
 

@@ -791,9 +791,7 @@ def collect(played: Mapping[Task, Played], tasks: Sequence[Task], figure: Callab
 
 def trust_words(calibration: Calibration, algorithm: str) -> str:
     """The words for the trust model of a row."""
-    if calibration.paired:
-        return "nobody"
-    return "server" if DP_ALGORITHMS[algorithm][1] == "server" else "nobody"
+    return "server" if not calibration.paired and DP_ALGORITHMS[algorithm][1] == "server" else "each user's learner"
 
 
 _ANSWER_SECONDS = 60.0
@@ -1053,7 +1051,7 @@ def _result(
         },
         reached=f"{100 * share:.0f} % of the regret of a policy that picks at random",
         headline=ratio("regret over that of a random policy", found),
-        payoff=payoff(world, played.regret, learner.alpha),
+        payoff=payoff(world, played.regret, learner.alpha, release.noise_at),
         rows=RunRows(
             "Regret: the best item's mean reward minus that of the shown item, over all interactions.",
             (Column("policy"), Column("cumulative_regret", ".1f"), Column("of_random", ".0%")),
@@ -1122,12 +1120,13 @@ def _missed(world: CollaborativeWorld, turn: int, arms: NDArray[np.int64]) -> Fl
     return missed
 
 
-def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["lemma"]) -> Payoff:
+def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["lemma"], noise_at: NoiseAt) -> Payoff:
     """The regret of a run compared with that of users alone; the sample is the users.
 
     Args:
         world: the world that was played.
         regret: (users, rounds), of the run.
+        noise_at: where its noise is added.
         alpha: alpha of the run's learner; ``lemma`` is for noised sums, so for these exact ones it means `ALPHA`.
     """
     ours = regret.mean(axis=1)
@@ -1139,7 +1138,7 @@ def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["l
         reference=float(others.mean()),
         gap=paired_gap(ours, others),
         units="users",
-        otherwise="keep users apart, or use a larger epsilon or noise at the learner",
+        otherwise="keep users apart, or use a larger epsilon" + " or noise at the learner" * (noise_at == "server"),
         less_is_better=True,
         digits=4,
     )

@@ -19,13 +19,14 @@ from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.replay.catalogue import make_world, simulated
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure, privacy_columns
+from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure
 from hushstream.replay.experiments.rows import Progress as Told
-from hushstream.replay.experiments.systems import foretold_worlds, line, sound_epsilon
+from hushstream.replay.experiments.systems import Paper, foretold_worlds, sound_epsilon
 from hushstream.replay.studies.colin import audits
 from hushstream.replay.studies.colin.audits import audit_config
 from hushstream.replay.studies.colin.experiments import (
     EXPERIMENTS,
+    RIDGE_PER_NOISE,
     foretold,
     plain_task,
     private_task,
@@ -70,35 +71,44 @@ def _plays(made: Any) -> bool:
     return hasattr(made, "relation")
 
 
-ALGORITHM, CLAIMED, SOUND = "DP-CoLin", 2.0, "local-reward"
+ALGORITHM, OURS = "DP-CoLin", "local-reward"
+CLAIM = Paper(
+    system="colin",
+    source="Wang et al. 2020 (collaborative bandits), DP-CoLin",
+    claimed_epsilon=2.0,
+    claimed_as="δ 0, replace-one; in its Table 1",
+    fails="Laplace noise on coordinates is calibrated to an L2 distance, not L1",
+    protects="one reward",
+    protects_here="one reward",
+    printed_in_paper="1,328 ± 24 (Table 1)",
+    measure="cumulative regret",
+    better="less is better",
+    local_only_is="each user's own exact LinUCB",
+)
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
     """The row in the table of papers: DP-CoLin with the paper's noise, and noised rewards at the same true cost."""
-    events, seeds = (1_000, (10,)) if scale.quick else (10_000, tuple(range(30, 40)))
+    events, seeds = (1_000, range(10, 11)) if scale.quick else (10_000, range(30, 40))
     worlds = [WorldSetting("colin", (("dimension", 5), ("variant", "uniform")), events, seed) for seed in seeds]
-    printed = [private_task(world, ALGORITHM, find_calibration(PAPER), CLAIMED) for world in worlds]
-    true = privacy_columns(worst_guarantee(printed))
-    price = sound_epsilon(CLAIMED, true)
-    ours = [private_task(world, ALGORITHM, find_calibration(SOUND), price) for world in worlds]
+    claimed = CLAIM.claimed_epsilon
+    printed = [private_task(world, ALGORITHM, find_calibration(PAPER), claimed) for world in worlds]
+    true = worst_guarantee(printed)
+    ours = [private_task(world, ALGORITHM, find_calibration(OURS), sound_epsilon(claimed, true)) for world in worlds]
     alone = [plain_task(world, "alone") for world in worlds]
     played = play_tasks([*printed, *ours, *alone], progress)
-    reached, sound, apart = (
+    theirs, reached, apart = (
         [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone)
     )
-    return line(
-        system="colin",
-        source="Wang et al. 2020 (collaborative bandits), DP-CoLin",
-        setting=f"uniform world, 10 users, d = 5, {events:,} interactions",
-        measure="cumulative regret",
-        less_is_better=True,
-        claimed=CLAIMED,
-        true=true,
+    return CLAIM.row(
+        f"uniform world, 10 users, d = 5, {events:,} interactions; ridge 1 + c s for noise s, c = "
+        f"{RIDGE_PER_NOISE[PAPER]:g} for the paper's noise, {RIDGE_PER_NOISE[OURS]:g} for ours",
+        true,
+        worst_guarantee(ours),
+        reimplemented=theirs,
         reached=reached,
-        sound=privacy_columns(worst_guarantee(ours)),
-        sound_reached=sound,
-        alone=apart,
-        alone_is="users alone, each with an exact LinUCB",
+        local_only=apart,
+        first_seed=seeds[0],
     )
 
 

@@ -83,7 +83,7 @@ DELTA = 1e-6
 HORIZON = 32
 NODES = 64
 RATE = STEP
-PAPER = "Li et al. 2015 (Distributed Private Online Learning for Social Big Data Computing)"
+SOURCE = "Li et al. 2015 (Distributed Private Online Learning for Social Big Data Computing)"
 
 
 def sharing_config(
@@ -535,7 +535,7 @@ EXPERIMENTS = (
     Experiment(
         NAME,
         TITLE,
-        PAPER,
+        SOURCE,
         run,
         (
             Curve(
