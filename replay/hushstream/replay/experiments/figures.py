@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import cycle
@@ -13,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Provenance, promise
 from hushstream.replay.experiments.rows import Row
-from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, PURPLE, RED, SKY, Drawing, Sheet, png
+from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, GREY, PURPLE, RED, SKY, Drawing, Sheet, png
 
 LEAST_SEEDS = 3
 """The fewest seeds for a band: a 95 % interval over two seeds is wider than any picture."""
@@ -81,8 +82,10 @@ def _spans(seeds: Sequence[int]) -> str:
 def draw(curve: Curve, rows: Sequence[Row], sheet: Sheet) -> None:
     """Draw a curve: a panel for each value of its panel columns, and a line for each value of its line columns."""
     wanted = [row for row in rows if all(row.get(name) == value for name, value in curve.where.items())]
+    foretold = [row for row in wanted if curve.diagonal and _is_number(row.get(curve.across))]
+    wanted = foretold or wanted
     named = {name: _line(wanted, curve, name) for name in _names(wanted, curve)}
-    if not curve.across:
+    if not curve.across or (curve.diagonal and not foretold):
         _draw_dots(curve, named, sheet)
         return
     placed = [row for lines in named.values() for row in lines if _is_number(row.get(curve.across))]
@@ -116,7 +119,7 @@ def _key(row: Row, columns: Sequence[str]) -> tuple[str, ...]:
 
 def _text(column: str, value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return "no noise" if (column, value) == ("epsilon_asked", "none") else value
     name = column.replace("_", " ")
     if isinstance(value, bool):
         return name if value else f"no {name}"
@@ -148,6 +151,9 @@ def _draw_line(
 ) -> None:
     """Draw a line and its band, which is an interval over seeds; with fewer than `LEAST_SEEDS` there is no band."""
     colour, dashes, marker = pen
+    if curve.diagonal:
+        _draw_foretold(axes, curve, rows, value, label, pen)
+        return
     for row in rows:
         if not _is_number(row.get(curve.across)):
             axes.axhline(row[value], color=colour, linestyle=":", label=label)
@@ -162,35 +168,62 @@ def _draw_line(
     axes.plot(places, [row[value] for row in placed], dashes, color=colour, marker=marker, markevery=every, label=label)
 
 
+def _draw_foretold(
+    axes: Axes, curve: Curve, rows: Sequence[Row], value: str, label: str, pen: tuple[str, str, str]
+) -> None:
+    """Draw each value over its forecast, with the forecast's range, and the line on which both are equal."""
+    for row in rows:
+        ends = [row[f"{curve.across}_{end}"] for end in ("least", "most")]
+        axes.plot(ends, [row[value]] * 2, color=pen[0], alpha=0.35)
+    if rows:
+        axes.plot([row[curve.across] for row in rows], [row[value] for row in rows], pen[2], color=pen[0], label=label)
+        axes.axline((0, 0), slope=1, color=GREY, linestyle=":")
+
+
 def _scales(axes: Axes, curve: Curve, rows: Sequence[Row]) -> None:
     """Set the logarithmic axes, and ticks at the places of the rows where these are few."""
     if "x" in curve.log:
         axes.set_xscale("log")
     if "y" in curve.log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         # Powers of ten are written in full, as mathematical text is off.
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     places = sorted({float(row[curve.across]) for row in rows})
-    if len(places) <= _MOST_TICKS:
+    if len(places) <= _MOST_TICKS and not curve.diagonal:
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(places, [f"{int(one):,}" if one.is_integer() else f"{one:g}" for one in places])
+        kept = _apart(places, "x" in curve.log)
+        axes.set_xticks(kept, [f"{int(one):,}" if one.is_integer() else f"{one:.3g}" for one in kept])
+
+
+def _apart(places: Sequence[float], logarithmic: bool) -> list[float]:
+    """The places whose numbers do not overlap: a twelfth of the axis apart, from the first on."""
+    at = [math.log(one) if logarithmic else one for one in places]
+    kept: list[int] = []
+    for number, one in enumerate(at):
+        if not kept or one - at[kept[-1]] >= (at[-1] - at[0]) / 12:
+            kept.append(number)
+    return [places[number] for number in kept]
 
 
 def _draw_dots(curve: Curve, named: Mapping[tuple[str, ...], Sequence[Row]], sheet: Sheet) -> None:
-    """Draw a dot and its interval for each row: a panel for each value of the panel columns, named by the lines."""
+    """Draw a dot and its interval for each row: a panel for each value of the panel columns, dots of a name level."""
     dots = [(_key(row, curve.panels), name, row) for name, rows in named.items() for row in rows]
     keys = list(dict.fromkeys(key for key, _, _ in dots))
-    panels = sheet.named_rows(*([_label(curve, name, [row]) for key, name, row in dots if key == one] for one in keys))
+    texts = {one: [_label(curve, name, [row]) for key, name, row in dots if key == one] for one in keys}
+    panels = sheet.named_rows(*(list(dict.fromkeys(texts[one])) for one in keys))
     for axes, one in zip(panels, keys, strict=True):
-        for place, (name, row) in enumerate((name, row) for key, name, row in dots if key == one):
-            value, pen = row[name[0]], _PENS[list(named).index(name) if len(curve.values) > 1 else 0]
+        levels = list(dict.fromkeys(texts[one]))
+        for text, (name, row) in zip(texts[one], ((name, row) for key, name, row in dots if key == one), strict=True):
+            place, value = levels.index(text), row[name[0]]
+            pen = _PENS[list(named).index(name) if len(curve.values) > 1 else 0]
             axes.plot(value, place, pen[2], color=pen[0], markersize=6)
             ends = [value]
             if f"{name[0]}_low" in row and row.get("seeds", LEAST_SEEDS) >= LEAST_SEEDS:
                 ends = [row[f"{name[0]}_{end}"] for end in ("low", "high")]
                 axes.plot(ends, [place, place], color=pen[0], linewidth=2.2)
-            axes.annotate(f"{value:.3g}", (ends[-1], place), (7, 0), textcoords="offset points", va="center")
+            if texts[one].count(text) == 1:
+                axes.annotate(f"{value:.3g}", (ends[-1], place), (7, 0), textcoords="offset points", va="center")
         axes.margins(x=0.2)
         axes.set(title=", ".join(one), xlabel=curve.values_label)

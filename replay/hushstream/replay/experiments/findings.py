@@ -40,6 +40,8 @@ class Curve:
         where: the values of the rows that are drawn.
         log: the logarithmic axes: ``x``, ``y`` or both.
         suffix: the end of its file's name, where an experiment has several.
+        diagonal: whether ``across`` foretells the value, with a range from ``ACROSS_least`` to ``ACROSS_most``: points
+            and their ranges beside the line of equality. Rows without a forecast are left out, unless none has one.
         label: what the axis of values shows, with its unit and which way is better; empty for the column's name.
     """
 
@@ -52,6 +54,7 @@ class Curve:
     log: str = ""
     suffix: str = ""
     label: str = ""
+    diagonal: bool = False
 
     @property
     def values_label(self) -> str:

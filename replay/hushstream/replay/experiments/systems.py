@@ -169,10 +169,13 @@ FORECAST = Experiment(
     partial(_gathered, "forecast"),
     (
         Curve(
-            title="Gain by forecast against gain by simulation",
-            values=("gain", "forecast", "forecast_least", "forecast_most"),
-            across="gain",
+            title="Gain in drawn worlds over the plan's forecast and its range, by the plan's word",
+            values=("gain",),
+            across="forecast",
+            by=("word",),
             panels=("system", "part"),
+            label="gain that came out",
+            diagonal=True,
         ),
     ),
 )

@@ -64,8 +64,8 @@ CLAIM = Paper(
     claimed_epsilon=EPSILON,
     claimed_as="δ e^-5, zero-out; its default",
     fails="ids of items and test errors leave in clear; rows are noised one by one",
-    protects="all ratings of a client",
-    protects_here="all ratings of a user",
+    protects="a user's ratings",
+    protects_here="a user's ratings",
     printed_in_paper="0.3746 with a graph network (Table II)",
     measure="RMSE, ratings from 0 to 1",
     better="less is better",
@@ -81,7 +81,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     slots = Task(world, "three", sound_epsilon(EPSILON, true), 0, data_dir=data)
     alone = Baseline(world, "alone", 0, data)
     return CLAIM.row(
-        f"{world}; the planner for {rounds} rounds on a matrix factorisation, ours three rounds",
+        f"{world}; planner: {rounds} rounds on a matrix factorisation; ours: three",
         true,
         guarantee_of(slots),
         reimplemented=[one.rmse for one in play_seeds(play_paper, [planner], seeds, NAME, progress)[planner]],

@@ -529,6 +529,7 @@ EXPERIMENTS = (
                 panels=("algorithm",),
                 where={"part": MAIN},
                 log="xy",
+                label="cumulative regret (less is better)",
             ),
         ),
     ),

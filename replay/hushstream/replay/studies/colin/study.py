@@ -101,8 +101,8 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone)
     )
     return CLAIM.row(
-        f"uniform world, 10 users, d = 5, {events:,} interactions; ridge 1 + c s for noise s, c = "
-        f"{RIDGE_PER_NOISE[PAPER]:g} for the paper's noise, {RIDGE_PER_NOISE[OURS]:g} for ours",
+        f"uniform world, 10 users, d = 5, {events:,} interactions; ridge a unit of noise "
+        f"{RIDGE_PER_NOISE[PAPER]:g} (paper's), {RIDGE_PER_NOISE[OURS]:g} (ours)",
         true,
         worst_guarantee(ours),
         reimplemented=theirs,

@@ -486,7 +486,15 @@ EXPERIMENTS = (
         EPSILONS_TITLE,
         "the demo's shop",
         run_epsilons,
-        (Curve(title="Gain over own learning by epsilon", values=("gain",), across="epsilon_asked", log="x"),),
+        (
+            Curve(
+                title="Gain over own learning by epsilon",
+                values=("gain",),
+                across="epsilon_asked",
+                log="x",
+                label="gain, mean reward a decision",
+            ),
+        ),
     ),
     Experiment(
         FIG3,

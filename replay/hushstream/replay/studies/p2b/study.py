@@ -58,7 +58,7 @@ CLAIM = Paper(
     claimed_as="δ exp(-Ω(l (1 - p)²)); p = 1/2 in its experiments",
     fails="the threshold counts codes, not tuples: a tuple that is unique and sampled is released",
     protects="one user's context",
-    protects_here="one report: context, item and reward",
+    protects_here="one report",
     printed_in_paper="",
     measure="mean reward of new users",
     better="more is better",
