@@ -25,7 +25,7 @@ _HEAD = """\
 # Five papers, one table
 
 None of the five mechanisms satisfies its claimed epsilon by our analysis (`hushstream audit` attacks each). Our
-DP-corrected variant is significantly better than the published one, reimplemented, in {over_reimplemented} of {all}
+DP-corrected variant is significantly better than the published one, reimplemented as we read it, in {over_reimplemented} of {all}
 systems, and than a local-only baseline in {over_local_only}.
 
 ## What is claimed, and what holds
@@ -33,10 +33,9 @@ systems, and than a local-only baseline in {over_local_only}.
 {claims}
 ## What is reached
 
-`hushstream experiment papers` runs it, `--system colin` one row; this page is made of [its result](papers.json).
+`hushstream experiment papers` runs it, `--system colin` one row ([result](papers.json)).
 
 {figures}
-* Reimplemented: the paper's algorithm as we read it.
 * Cost: the epsilon by our analysis, or the claimed one where that is none or above 64; from ε {weak} on
   next to nothing.
 * Over: improvement, paired by seed; bold is significant. ± is half of the 95 % interval of the mean over seeds.
