@@ -25,8 +25,8 @@ _HEAD = """\
 # Five papers, one table
 
 None of the five mechanisms satisfies its claimed epsilon by our analysis (`hushstream audit` attacks each). Our
-DP-corrected variant is significantly better than the published one, reimplemented as we read it, in {over_reimplemented} of
-{all} systems, and than a local-only baseline in {over_local_only}.
+DP-corrected variant is significantly better than the published one, reimplemented as we read it, in
+{over_reimplemented} of {all} systems, and than a local-only baseline in {over_local_only}.
 
 ## What is claimed, and what holds
 
