@@ -171,10 +171,11 @@ def _draw_line(
 def _draw_foretold(
     axes: Axes, curve: Curve, rows: Sequence[Row], value: str, label: str, pen: tuple[str, str, str]
 ) -> None:
-    """Draw each value over its forecast, with the forecast's range, and the line on which both are equal."""
+    """Draw each value over its forecast, with the forecast's range if it has one, and the line of equality."""
     for row in rows:
-        ends = [row[f"{curve.across}_{end}"] for end in ("least", "most")]
-        axes.plot(ends, [row[value]] * 2, color=pen[0], alpha=0.35)
+        ends = [row.get(f"{curve.across}_{end}") for end in ("least", "most")]
+        if all(map(_is_number, ends)):
+            axes.plot(ends, [row[value]] * 2, color=pen[0], alpha=0.35)
     if rows:
         axes.plot([row[curve.across] for row in rows], [row[value] for row in rows], pen[2], color=pen[0], label=label)
         axes.axline((0, 0), slope=1, color=GREY, linestyle=":")
