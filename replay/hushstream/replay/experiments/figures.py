@@ -173,8 +173,9 @@ def _draw_foretold(
 ) -> None:
     """Draw each value over its forecast, with the forecast's range if it has one, and the line of equality."""
     for row in rows:
-        ends = [row.get(f"{curve.across}_{end}") for end in ("least", "most")]
-        if all(map(_is_number, ends)):
+        found = (row.get(f"{curve.across}_{end}") for end in ("least", "most"))
+        ends = [float(one) for one in found if isinstance(one, int | float)]
+        if len(ends) > 1:
             axes.plot(ends, [row[value]] * 2, color=pen[0], alpha=0.35)
     if rows:
         axes.plot([row[curve.across] for row in rows], [row[value] for row in rows], pen[2], color=pen[0], label=label)
