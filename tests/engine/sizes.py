@@ -69,12 +69,12 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "ops": (("agents/hushstream/ops",), Part(5_226, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_276, 2_400, 16, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_924, 2_600, 25, 0)),
-    "rest of replay": (("replay/hushstream/replay",), Part(10_462, 7_000, 74, 0)),
+    "rest of replay": (("replay/hushstream/replay",), Part(10_463, 7_000, 74, 0)),
     "studies": ((STUDIES,), Part(11_408, 6_000, 40, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_636, 56_000, 462, 430)
+PRODUCT_SUM = Part(77_637, 56_000, 462, 430)
 TESTS = Part(74_249, 48_000, 427, 330)
 DEPLOY = Part(3_972, 3_000, 26, 0)
 
