@@ -389,7 +389,7 @@ def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> No
     assert len(digests) == len(said), "records of one are no records of another"
     assert not alone.lifetime.counted
     assert "nobody counts how many" in alone.sentence()
-    assert any("the promise to a person covers one event" in one for one in alone.not_protected)
+    assert any("the guarantee for a person covers one event" in one for one in alone.not_protected)
     with pytest.raises(ConfigurationError, match=r"slot\.after_interactions: expected 1"):
         parse_config({**values, "users": {"events": True}})
     with pytest.raises(ConfigurationError, match=r"items\.from_requests"):
