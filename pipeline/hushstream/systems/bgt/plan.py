@@ -278,7 +278,7 @@ def _verdict(days: list[int | None], least: float) -> tuple[bool | None, str]:
         )
     where = f"where users agree about items, and these differ by {least:.2f} or more (of a scale from 0 to 1)"
     if days[2] is None:
-        return None, f"It may or may not beat each device alone; it is expected to {where}."
+        return None, f"It may or may not beat each device alone; it is expected to beat them {where}."
     return True, f"It will beat own learning (each device alone) {where}."
 
 

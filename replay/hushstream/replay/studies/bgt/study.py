@@ -69,7 +69,7 @@ CLAIM = Paper(
     printed_in_paper="0.3746 with a graph network (Table II)",
     measure="RMSE, ratings from 0 to 1",
     better="less is better",
-    local_only_is="each user's mean rating",
+    local_only_is="each device's own learner",
 )
 
 

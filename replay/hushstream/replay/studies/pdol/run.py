@@ -321,6 +321,8 @@ def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: in
         larger = replace(config, sharing=replace(config.sharing, epsilon=epsilon), model=model)
         low = _gap(stream, predicted_labels(stream, larger, seed) == stream.rows.labels, alone).low
         if low is not None and low > 0:
-            return f"keep apart, or use an epsilon of at least {epsilon:g}, at which sharing pays on these records"
-    most = f", as sharing pays at no epsilon up to {tried[-1]:g} on these records" if tried else ""
+            return (
+                f"keep apart, or try epsilon {epsilon:g}: the least at which one draw of noise paid; play other seeds"
+            )
+    most = f", as one draw of noise pays at no epsilon up to {tried[-1]:g} on these records" if tried else ""
     return f"keep apart{most}"
