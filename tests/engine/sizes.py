@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "schemas": (("schemas",), Part(1_051, 1_000, 9, 0)),
-    "privacy": (("pipeline/hushstream/privacy",), Part(2_940, 2_600, 22, 0)),
+    "privacy": (("pipeline/hushstream/privacy",), Part(2_941, 2_600, 22, 0)),
     "counting": (("pipeline/hushstream/counting",), Part(1_540, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_639, 56_000, 462, 430)
-TESTS = Part(74_249, 48_000, 427, 330)
+PRODUCT_SUM = Part(77_640, 56_000, 462, 430)
+TESTS = Part(74_250, 48_000, 427, 330)
 DEPLOY = Part(3_977, 3_000, 26, 0)
 
 

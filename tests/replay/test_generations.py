@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_whoever_is_killed_before_any_change_of_a_file_from_the_closing_on_goes_
     for point in itertools.count(1):
         home = shutil.copytree(tmp_path / "as it was", tmp_path / str(point))
         data, place = home / "shop", end(home)
-        if not killed_at(point, home, lambda home=home: go_on(home)):  # type: ignore[misc]
+        if not killed_at(point, home, partial(go_on, home)):
             break
         if current(data) == data and not asyncio.run(is_closed(place)):
             ended_open += 1

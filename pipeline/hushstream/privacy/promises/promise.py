@@ -1,4 +1,4 @@
-"""A guarantee is an object (rule 1): it says what is promised, about what, to whom, and what is not promised.
+"""A guarantee is an object (rule 1): it says what is guaranteed, about what, to whom, and what is not.
 
 Every mechanism returns one, each system composes its own, and all printed statements about privacy come from it. All
 amounts are integers that were rounded up. `hushstream.privacy.mechanisms.guarantee` makes them for releases of slots.
@@ -111,7 +111,7 @@ class Cap(NamedTuple):
 
     Attributes:
         setting: its path in the configuration.
-        most: largest number of units with which a person is still promised something.
+        most: largest number of units with which a person is still guaranteed something.
     """
 
     setting: str
@@ -131,8 +131,8 @@ class Lifetime:
         devices: number of unlinked devices of one person.
         cost: price of all of them together, against none.
         exchange: price of all of them together, against others in their place.
-        cap: the setting of this number, and the largest number with which a person is still promised something; None if
-            there is no such setting or number.
+        cap: the setting of this number, and the largest number with which a person is still guaranteed something; None
+            if there is no such setting or number.
         counted: whether the number is enforced for each person; False if it is an assumption: then a person with more
             units is guaranteed nothing.
     """

@@ -141,7 +141,7 @@ def noun(unit: str) -> str:
 
 
 def beyond(unit: str, unit_prices: Prices) -> str:
-    """What is promised if little is guaranteed for a whole life; empty if that is little, too."""
+    """What is guaranteed if little is guaranteed for a whole life; empty if that is little, too."""
     return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
 
 
@@ -220,19 +220,20 @@ def even_odds(cost: Cost) -> float:
 def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> list[str]:
     """What is guaranteed under each relation, if it is weak under one; one clause if it is equally weak under both."""
     alone = beyond(unit, unit_prices)
-    uncounted = f", and nobody counts the {noun(unit)}s of a person" if subject.assumed else ""
+    uncounted = f"nobody counts the {noun(unit)}s of a person" if subject.assumed else ""
+    beside = f", and {uncounted}" if uncounted else ""
     both = ((person.which, "replace-one"), (person.zero_out, "zero-out"))
     relations = [(cost, relation) for cost, relation in both if cost is not None]
     weaknesses = {weakness(cost) for cost, _ in relations}
     if weaknesses == {NOTHING}:
-        return [f"for one person as a whole nothing is guaranteed{alone}{uncounted}"]
+        return [f"for one person as a whole nothing is guaranteed{alone}{beside}"]
     about = f"for {subject.assumed} of one person" if subject.assumed else "for one person as a whole"
     if weaknesses == {LITTLE}:
-        return [f"{about} next to nothing is guaranteed{alone} ({bounds(person)}){uncounted}"]
+        return [f"{about} next to nothing is guaranteed{alone} ({bounds(person)}){beside}"]
     level = (
         f"{about}, if there are no more, differential privacy" if subject.assumed else "user-level differential privacy"
     )
-    return [_clause(cost, relation, level) for cost, relation in relations] + ([uncounted[6:]] if uncounted else [])
+    return [_clause(cost, relation, level) for cost, relation in relations] + [uncounted] * bool(uncounted)
 
 
 def _clause(cost: Cost, relation: str, level: str) -> str:
@@ -243,7 +244,7 @@ def _clause(cost: Cost, relation: str, level: str) -> str:
 
 
 def _unit_clause(unit: str, prices: Prices) -> str:
-    """What is promised for one unit under each relation."""
+    """What is guaranteed for one unit under each relation."""
     if prices.weak is not None:
         return f"for {unit} {prices.weak} is guaranteed, too"
     return f"{unit} is protected: {bounds(prices)}"
