@@ -152,6 +152,11 @@ class RoleWorker:
         """Whether the worker still prepares, and has not begun to join its group."""
         return self._app is None
 
+    @property
+    def asked(self) -> bool:
+        """Whether a clean end was requested."""
+        return self._asked
+
     def request_stop(self) -> None:
         """Begin a clean end: drain, snapshot, commit, leave the group."""
         self._asked = True
@@ -479,8 +484,11 @@ async def _run_until_signal(
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     collecting = asyncio.create_task(collect_in_steps())
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+        await running
+    except asyncio.CancelledError:
+        # An end that nobody asked for is none that a supervisor may take for a clean one.
+        if not worker.asked:
+            raise _as_worker_error(None) from None
     finally:
         collecting.cancel()
 
