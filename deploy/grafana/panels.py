@@ -70,7 +70,7 @@ def _mean_recovery(histogram: str) -> Query:
 
 def _published(prefix: str, metric_class: MetricClass) -> Panel:
     return Panel(
-        "Age of published states",
+        "How old is the newest published state?",
         metric_class,
         "s",
         "Age of the oldest partition's newest published state: so much is replayed if a disk is lost; "
@@ -82,7 +82,7 @@ def _published(prefix: str, metric_class: MetricClass) -> Panel:
 
 def _free_disk(prefix: str, metric_class: MetricClass) -> Panel:
     return Panel(
-        "Free disk for state",
+        "How much disk is free for state?",
         metric_class,
         "percentunit",
         "Free share of the state folder's disk, for the worker with the least; learners' on the zone's dashboard.",
@@ -95,40 +95,41 @@ def _free_disk(prefix: str, metric_class: MetricClass) -> Panel:
 
 
 _DECISIONS = Panel(
-    "Decisions",
+    "How many decisions are made?",
     "slot-public",
     "reqps",
     "Contexts answered a second; clicks do not matter.",
     (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
 )
 _SLOTS = Panel(
-    "Slots",
+    "How many reports are sent and counted?",
     "slot-public",
     "reqps",
-    "Fixed-size reports a second: sent by learners, accepted by shufflers, counted by nodes; whatever they hold.",
+    "Fixed-size reports (slots) a second: sent by learners, accepted by shufflers, counted by nodes. Both lines should "
+    "agree after the wait of `feedback.settle_seconds`.",
     (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
 )
 _LAG = Panel(
-    "Lag",
+    "How much input waits? (lag)",
     "slot-public",
     "short",
-    "Records of an input that are not folded yet; a learner's are on the zone's dashboard.",
+    "Records of an input that wait; 0 or a short peak is well. Learners' are on the zone's dashboard.",
     (Query(f"hushstream:lag:sum{{{HERE}}}", "{{role}} {{topic}}"),),
     limit=10_000,
     alert="LagHigh",
 )
 _WINDOWS = Panel(
-    "Windows closed",
+    "How many windows were released?",
     "slot-public",
     "short",
     "Windows that were closed and released, by all running shufflers.",
     (Query(f'sum by (deployment) (hushstream_windows_sealed_total{{role="shuffler", {HERE}}})', "windows"),),
 )
 _VERSIONS = Panel(
-    "Model version",
+    "Do workers use the newest model?",
     "released",
     "short",
-    "Version published by the aggregator, and the oldest in use by a learner, node or rater.",
+    "Newest version published, and the oldest that a learner, node or rater uses: well if both lines are one.",
     (
         Query(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
@@ -139,7 +140,7 @@ _VERSIONS = Panel(
 
 _AUDITED = (
     Panel(
-        "Published bytes that differ",
+        "Do published bytes follow from the logs?",
         "slot-public",
         "short",
         "Records that auditors found not to follow from the logs, by the role that published them; none without "
@@ -153,7 +154,7 @@ _AUDITED = (
         alert="PublishedBytesDiffer",
     ),
     Panel(
-        "Auditors behind",
+        "How long ago had auditors checked all?",
         "slot-public",
         "s",
         "Time since an auditor last had checked all present records.",
@@ -166,20 +167,20 @@ _AUDITED = (
 
 OVERVIEW = Board(
     "hushstream-overview",
-    "hushstream: overview",
+    "hushstream: does it run?",
     "public",
-    "Does every part run and make progress? Released and slot-public metrics only.",
+    "Does every part run and make progress? Numbers are red where an alert fires; each line says its alert's limit.",
     (
         Panel(
-            "Workers that answer",
+            "How many workers answer?",
             "slot-public",
             "short",
-            "Workers that answer scrapes, by role.",
+            "Processes that answer Prometheus, by role: workers, gateways, auditors.",
             (Query(f'sum by (role) (up{{job="hushstream", {HERE}}})', "{{role}}"),),
             "stat",
         ),
         Panel(
-            "Running partitions",
+            "Are all partitions run?",
             "slot-public",
             "percentunit",
             "Share of the role's partitions that a worker runs; nobody processes the others.",
@@ -190,7 +191,7 @@ OVERVIEW = Board(
             above=False,
         ),
         Panel(
-            "Alerts",
+            "Is an alert firing?",
             "slot-public",
             "short",
             "Alerts of this Prometheus that fire now; the runbook explains each.",
@@ -199,7 +200,7 @@ OVERVIEW = Board(
             limit=1.0,
         ),
         Panel(
-            "Stopped",
+            "Has anything stopped?",
             "slot-public",
             "short",
             "Partitions that were stopped, and workers that have ended; alerts and logs name the reason.",
@@ -212,7 +213,7 @@ OVERVIEW = Board(
             alert="PartitionStopped",
         ),
         Panel(
-            "Foreign records",
+            "Does anybody else write to our topics?",
             "slot-public",
             "short",
             "Records on journals, marks, states and models that belong to no chain; readers skip them.",
@@ -224,7 +225,7 @@ OVERVIEW = Board(
         _published("hushstream_", "slot-public"),
         *_AUDITED,
         Panel(
-            "Partitions by worker",
+            "Which worker runs how many partitions?",
             "slot-public",
             "short",
             "Home partitions that each worker runs.",
@@ -232,7 +233,7 @@ OVERVIEW = Board(
             "stat",
         ),
         Panel(
-            "Workers in their groups",
+            "Is every worker in its group?",
             "slot-public",
             "short",
             "Whether all workers of a role are in their group, or joining it.",
@@ -243,26 +244,16 @@ OVERVIEW = Board(
         ),
         _free_disk("hushstream_", "slot-public"),
         Panel(
-            "Gateways that answer",
-            "slot-public",
-            "short",
-            "Gateways that answer scrapes.",
-            (Query(f'sum by (deployment) (up{{role=~"gateway([.].+)?", {HERE}}})', "{{deployment}}"),),
-            "stat",
-        ),
-        Panel(
-            "Requests to gateways",
+            "What do applications ask of gateways?",
             "slot-public",
             "reqps",
             "Requests a second by call, counted as they arrive; a batch counts as one, and feedback does not count.",
             (Query(f"sum by (call) (rate(hushstream_gateway_requests_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         _DECISIONS,
-        _SLOTS,
-        _WINDOWS,
         _VERSIONS,
         Panel(
-            "Age of the model",
+            "How old is the model in use?",
             "released",
             "s",
             "Time since the newest model in use was published.",
@@ -281,17 +272,16 @@ OVERVIEW = Board(
 
 PRIVACY = Board(
     "hushstream-privacy",
-    "hushstream: privacy",
+    "hushstream: what was released, and charged for it",
     "public",
     "What was released, and what it has cost. What one unit is, and what the figures do not cover, is printed by "
     "`hushstream guarantee`.",
     (
         Panel(
-            "Budget",
+            "Was anybody charged more than planned?",
             "released",
             "short",
-            "As planned: no unit has paid more than its limit. A unit that pays once has paid its whole limit: that is "
-            "no shortage.",
+            "As planned: no unit was charged more than its limit.",
             (
                 Query(
                     f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} > bool "
@@ -305,7 +295,7 @@ PRIVACY = Board(
             words={0: "as planned", 1: "OVERSPENT"},
         ),
         Panel(
-            "Exhausted budgets",
+            "Is a budget used up?",
             "released",
             "short",
             "Scopes whose budget pays for no further release.",
@@ -315,24 +305,24 @@ PRIVACY = Board(
             alert="BudgetSpent",
         ),
         Panel(
-            "Spent by one unit",
+            "What was one unit charged at most?",
             "released",
             "short",
-            "The most that one unit (a slot, a reward) has paid, and may pay, in epsilon. One charge fills a slot's "
-            "limit by design.",
+            "The most that one unit (a report, a reward) was charged, and its limit, in epsilon (zero-out for p2b's "
+            "reports). One charge fills a report's limit: that is no shortage.",
             (
                 Query(
                     f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}}) / 1e6",
-                    "{{scope_class}} spent",
+                    "{{scope_class}}: charged",
                 ),
                 Query(
                     f"max by (role, scope_class) (hushstream_budget_limit_micro_epsilon{{{HERE}}}) / 1e6",
-                    "{{scope_class}} limit",
+                    "{{scope_class}}: limit",
                 ),
             ),
         ),
         Panel(
-            "Releases on one charge",
+            "How much is used of a counter's one charge?",
             "released",
             "percentunit",
             "If one charge pays for a fixed number of releases (windows through a counter): the share that was made.",
@@ -342,7 +332,7 @@ PRIVACY = Board(
         ),
         _WINDOWS,
         Panel(
-            "Fill of windows",
+            "Are windows full when they close?",
             "slot-public",
             "percentunit",
             "Mean number of slots in the windows of the last day, as a share of the number that closes a window.",
@@ -352,7 +342,7 @@ PRIVACY = Board(
             above=False,
         ),
         Panel(
-            "Releases",
+            "How often is something released?",
             "slot-public",
             "reqps",
             "Records released a second, by topic: window-sums or releases, and the ledger's entries beside them.",
@@ -363,54 +353,70 @@ PRIVACY = Board(
     ),
 )
 
+_OVER = {"own": "own learning only", "baseline": "the application's own choice"}
+"""What the shared private model is compared with, by the label ``group``."""
+
+
+def _gain(group: str) -> Panel:
+    of = f'group="{group}", {HERE}'
+    uplift, half = f"hushstream:lift:uplift{{{of}}}", f"hushstream:lift:half_width{{{of}}}"
+    return Panel(
+        f"How much more than {_OVER[group]}?",
+        "released",
+        "short",
+        f"Mean reward a decision from the shared private model, less that of {_OVER[group]}, with its 95 % interval. "
+        "It pays once the low line is above 0; while 0 lies between low and high it is too early to say.",
+        (
+            Query(f"{uplift} + {half}", "high (95 %)"),
+            Query(uplift, "gain a decision"),
+            Query(f"{uplift} - {half}", "low (95 %)"),
+        ),
+        signed=True,
+    )
+
+
 BENEFIT = Board(
     "hushstream-benefit",
-    "hushstream: benefit",
+    "hushstream: does it pay?",
     "public",
-    "Does it pay? What the shared private model earns over what is shown or known without it (p2b); what a slot paid.",
+    "What users earn with the shared private model beside two groups without it (p2b with a measurement), and what one "
+    "person was charged. All figures are released with noise.",
     (
+        _gain("own"),
+        _gain("baseline"),
         Panel(
-            "Spent by one slot",
-            "released",
-            "short",
-            "What one slot has paid, in epsilon.",
-            (Query(f'max(hushstream_budget_spent_micro_epsilon{{scope_class="slot", {HERE}}}) / 1e6', "epsilon"),),
-            "stat",
-        ),
-        Panel(
-            "The shared private model over what is shown or known without it",
-            "released",
-            "short",
-            "What users with the shared private model earn a decision more than users shown the application's choice "
-            "(baseline), or with own learning without it (own), and 95 % intervals: of users who began with a model.",
-            (
-                Query(f"hushstream:lift:uplift{{{HERE}}} - hushstream:lift:half_width{{{HERE}}}", "low, {{group}}"),
-                Query(f"hushstream:lift:uplift{{{HERE}}}", "over {{group}}"),
-                Query(f"hushstream:lift:uplift{{{HERE}}} + hushstream:lift:half_width{{{HERE}}}", "high, {{group}}"),
-            ),
-            signed=True,
-        ),
-        Panel(
-            "Rewards of all groups",
+            "What does each group earn a decision?",
             "released",
             "percentunit",
-            "Reward of a decision, with noise: the shared model, own learning without it, the own choice (baseline).",
+            "Mean reward of a decision: model (the shared private model), own (own learning only), baseline (the "
+            "application's own choice).",
             (Query(f"hushstream:lift_reward:ratio{{{HERE}}}", "{{group}}"),),
         ),
-        _SLOTS,
-        _VERSIONS,
+        Panel(
+            "What was one person charged for it?",
+            "released",
+            "short",
+            "Epsilon (zero-out) of a report, and of the A/B measurement: a person pays each once; add them up.",
+            (
+                Query(
+                    f'max by (scope_class) (hushstream_budget_spent_micro_epsilon{{scope_class=~"slot|lift", {HERE}}})'
+                    " / 1e6",
+                    "{{scope_class}}: epsilon",
+                ),
+            ),
+        ),
     ),
 )
 
 PERFORMANCE = Board(
     "hushstream-performance",
-    "hushstream: performance",
+    "hushstream: is it fast enough?",
     "public",
     "Lag, latency and throughput, except those that follow from clicks.",
     (
         _LAG,
         Panel(
-            "Batch latency",
+            "How long does a batch take?",
             "slot-public",
             "s",
             "From taking a batch to the acknowledgement of its outputs; the learner's is on the zone's dashboard.",
@@ -422,14 +428,14 @@ PERFORMANCE = Board(
         _DECISIONS,
         _SLOTS,
         Panel(
-            "Records released",
+            "How much does each role publish?",
             "slot-public",
             "reqps",
             "Acknowledged records, by role and topic.",
             (Query(f"hushstream:releases:rate5m{{{HERE}}}", "{{role}} {{topic}}"),),
         ),
         Panel(
-            "Journal appends",
+            "How often is a journal written?",
             "slot-public",
             "reqps",
             "Journal records a second; the learner's are on the zone's dashboard.",
@@ -441,14 +447,14 @@ PERFORMANCE = Board(
             ),
         ),
         Panel(
-            "Recovery",
+            "How long does a recovery take?",
             "slot-public",
             "s",
             "Mean time to bring a partition to the end of its journal; the learner's is on the zone's dashboard.",
             (_mean_recovery("hushstream_recovery_seconds"),),
         ),
         Panel(
-            "Journal reloads",
+            "Was a journal read again?",
             "slot-public",
             "short",
             "Reloads in 15 minutes: a failed append, or another writer.",
@@ -457,7 +463,7 @@ PERFORMANCE = Board(
             alert="JournalReloads",
         ),
         Panel(
-            "Share checked by auditors",
+            "What share do auditors check?",
             "slot-public",
             "percentunit",
             "Share of the published records that auditors check (`--sample`).",
@@ -468,27 +474,25 @@ PERFORMANCE = Board(
 
 ZONE = Board(
     "hushstream-zone",
-    "hushstream: one zone",
+    "hushstream: what one zone may see",
     "zone",
-    "Zone-private: these figures follow from content. Only for the operator of the zone, on its own Prometheus.",
+    "Are learners fed, fast and well? Zone-private: these figures follow from content. Only for the operator of the "
+    "zone, on its own Prometheus.",
     (
         Panel(
-            "Dead letters",
+            "Which records are refused?",
             "zone-private",
             "short",
             "Records refused in 15 minutes, by reason; `hushstream dead-letters list` shows them.",
             (
-                Query(
-                    f"hushstream:dead_letters:increase15m{{{HERE}}} > 0 or "
-                    f"topk by (role) (1, hushstream:dead_letters:increase15m{{{HERE}}})",
-                    "{{role}} {{reason}}",
-                ),
+                Query(f"sum by (role) (hushstream:dead_letters:increase15m{{{HERE}}})", "{{role}}: all"),
+                Query(f"hushstream:dead_letters:increase15m{{{HERE}}} > 0", "{{role}}: {{reason}}"),
             ),
             limit=10,
             alert="DeadLettersRising",
         ),
         Panel(
-            "Decisions with feedback",
+            "Do rewards come back?",
             "zone-private",
             "percentunit",
             "Rewards that came, of whatever height, as a share of the decisions of 5 minutes: without them nothing is "
@@ -502,7 +506,7 @@ ZONE = Board(
             ),
         ),
         Panel(
-            "Exploration",
+            "How many decisions explore?",
             "zone-private",
             "percentunit",
             "Share of the decisions of 5 minutes whose item had a stated chance below one half. All of them before a "
@@ -510,30 +514,30 @@ ZONE = Board(
             (Query(f"hushstream:exploration:ratio5m{{{HERE}}}", "{{role}}"),),
         ),
         Panel(
-            "Not yet checked by auditors",
+            "How much is not checked yet?",
             "zone-private",
             "short",
             "Records of journals and outputs that an auditor has not checked yet.",
             (Query(f"sum by (role, topic) (hushstream_audit_lag_records{{{HERE}}})", "{{role}} {{topic}}"),),
         ),
         Panel(
-            "Events by outcome",
+            "What becomes of decisions?",
             "zone-private",
             "reqps",
-            "Outcomes of events.",
-            (Query(f"sum by (role, outcome) (rate(hushstream_events_total{{{HERE}}}[5m]))", "{{role}} {{outcome}}"),),
+            "Events a second by outcome, of learners, nodes and raters: decided, rewarded, never shown, refused.",
+            (Query(f"sum by (outcome) (rate(hushstream_events_total{{{FOLLOWS}, {HERE}}}[5m]))", "{{outcome}}"),),
         ),
         Panel(
-            "Lag of learners",
+            "How much input waits for learners? (lag)",
             "zone-private",
             "short",
-            "Records of learners' inputs that are not folded yet.",
+            "Records of learners' inputs that wait to be processed; 0 or a short peak is well.",
             (Query(f"sum by (role) (hushstream_edge_consumer_lag_records{{{HERE}}})", "{{role}}"),),
             limit=10_000,
             alert="LearnerLagHigh",
         ),
         Panel(
-            "Batch latency of the learner",
+            "How long does a learner take?",
             "zone-private",
             "s",
             "From taking a batch to the acknowledgement of its outputs.",
@@ -545,14 +549,14 @@ ZONE = Board(
             alert="DecisionsSlow",
         ),
         Panel(
-            "Journal appends of the learner",
+            "How often does a learner write its journal?",
             "zone-private",
             "reqps",
             "Batches journaled a second.",
             (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
         ),
         Panel(
-            "Recovery of the learner",
+            "How long does a learner's recovery take?",
             "zone-private",
             "s",
             "Mean time to bring a partition to the end of its journal, since the workers began.",
@@ -565,12 +569,12 @@ ZONE = Board(
 
 GATEWAY = Board(
     "hushstream-gateway",
-    "hushstream: gateways",
+    "hushstream: are applications answered?",
     "zone",
     "Zone-private: feedback takes its share of a gateway, and so moves how decisions are answered.",
     (
         Panel(
-            "Baseline share",
+            "How many answers has no learner given?",
             "zone-private",
             "percentunit",
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
@@ -580,7 +584,7 @@ GATEWAY = Board(
             alert="GatewayOnBaseline",
         ),
         Panel(
-            "Requests in progress",
+            "How many requests are in progress?",
             "zone-private",
             "short",
             "Requests of all callers; `in_flight` is the limit of a gateway.",
@@ -588,14 +592,14 @@ GATEWAY = Board(
             "stat",
         ),
         Panel(
-            "Requests",
+            "How many requests come?",
             "zone-private",
             "reqps",
             "Requests a second by call, with any result; a batch counts as one.",
             (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
         ),
         Panel(
-            "Latency by step",
+            "How long do answers take?",
             "zone-private",
             "s",
             "Time to read a request's body, and to answer it.",
@@ -607,14 +611,14 @@ GATEWAY = Board(
             alert="GatewaySlow",
         ),
         Panel(
-            "Refusals by code",
+            "Which requests end with a problem?",
             "zone-private",
             "reqps",
             "Requests a second that a gateway ended with a problem, by its code.",
             (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
         ),
         Panel(
-            "Turned away (429)",
+            "How many are turned away (429)?",
             "zone-private",
             "reqps",
             "Requests a second that were refused for now: too many of one caller, or too many in progress.",
@@ -626,14 +630,14 @@ GATEWAY = Board(
             ),
         ),
         Panel(
-            "Answers without a learner",
+            "How often is the baseline given at once?",
             "zone-private",
             "reqps",
             "Baselines a second that were answered at once, by call; each of a batch counts.",
             (Query(f"sum by (call) (rate(hushstream_edge_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         Panel(
-            "Answers",
+            "How many answers are given?",
             "zone-private",
             "reqps",
             "Answers a second by call; each of a batch counts.",

@@ -593,7 +593,7 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
     said_of_it = cli("guarantee", folder).out
     assert ("For one person as a whole nothing is guaranteed" in said_of_it) == ("units_per_person: 9}" not in values)
-    assert ("nobody counts how many rewards" in said_of_it) == ("pdap" in values and "9}" in values)
+    assert ("nobody counts all rewards" in said_of_it) == ("pdap" in values and "9}" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"
@@ -622,7 +622,7 @@ def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
         "Reward-level differential privacy, for all that this deployment releases: epsilon 1, "
     )
     assert "; 9 rewards of one person together: epsilon 9, delta " in told["sentence"]
-    assert "9 rewards of one user, by assumption: nobody counts them" in cli("guarantee", path).out
+    assert "Assumed of one person: 9 rewards of one user" in cli("guarantee", path).out
 
 
 def _without_room(*arguments):

@@ -306,12 +306,12 @@ def _blocks(gateways: Any, page: str = "deploy/docs/gateway.md") -> list[Any]:
     return [block for block in blocks.all_blocks() if block.page == page]
 
 
-async def _answers(gateway: str, commands: list[str]) -> list[Any]:
-    """What commands print, which is JSON upon JSON."""
+async def _answers(gateway: str, commands: list[str], folder: Path) -> list[Any]:
+    """What commands in a folder print, which is JSON upon JSON."""
     answers: list[Any] = []
     for code in commands:
         process = await asyncio.create_subprocess_exec(
-            "sh", "-e", "-c", code, env={**os.environ, "GATEWAY": gateway}, stdout=asyncio.subprocess.PIPE
+            "sh", "-e", "-c", code, env={**os.environ, "GATEWAY": gateway}, stdout=asyncio.subprocess.PIPE, cwd=folder
         )
         output, _ = await process.communicate()
         assert process.returncode == 0, code
@@ -336,7 +336,7 @@ async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_pa
     ):
         await client.items.add_all([Item("boots", "Winter boots"), Item("socks"), Item("sandals")])
         async with place.gateway() as caller:
-            answers = await _answers(caller.base, commands)
+            answers = await _answers(caller.base, commands, tmp_path)
     first, shown, reward, batch, items, schema = answers
     assert (first["event_id"], first["logged"]) == ("visit-1", True)
     assert shown == reward == {"logged": True}
@@ -350,12 +350,12 @@ async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_pa
 async def test_the_commands_for_any_language_run_as_they_stand(gateways: Any, tmp_path: Any) -> None:
     labels, ratings, careful = (block.code for block in _blocks(gateways, "deploy/docs/reference/curl.md"))
     async with gateways.placed("pdol", tmp_path / "records") as place, place.worker(), place.gateway() as caller:
-        predicted, told, schema, problem = await _answers(caller.base, [labels, careful])
+        predicted, told, schema, problem = await _answers(caller.base, [labels, careful], tmp_path)
     assert (predicted["event_id"], predicted["logged"], told) == ("mail-1", True, {"logged": True})
     assert schema["nodes"] == 2
     assert problem["code"] == "invalid-request"
     async with gateways.placed("bgt", tmp_path / "ratings") as place, place.worker(), place.gateway() as caller:
-        told, rated = await _answers(caller.base, [ratings])
+        told, rated = await _answers(caller.base, [ratings], tmp_path)
     assert told == {"logged": True}
     assert (rated["event_id"], len(rated["values"]), rated["logged"]) == ("evening-1", 3, True)
 

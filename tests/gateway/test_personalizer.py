@@ -388,7 +388,7 @@ def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> No
     digests = {configuration_digest(parse_config({**values, **one}), b"") for one in said}
     assert len(digests) == len(said), "records of one are no records of another"
     assert not alone.lifetime.counted
-    assert "nobody counts how many" in alone.sentence()
+    assert "nobody counts all" in alone.sentence()
     assert any("the guarantee for a person covers one event" in one for one in alone.not_protected)
     with pytest.raises(ConfigurationError, match=r"slot\.after_interactions: expected 1"):
         parse_config({**values, "users": {"events": True}})

@@ -428,13 +428,13 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         (
             uncounted(promise(life=6.0), 4),
             "Next to nothing is guaranteed under replace-one (epsilon 12); for 4 rewards of one person, if there are "
-            f"no more, differential privacy under zero-out: epsilon 6; nobody counts the rewards of a person, "
+            f"no more, differential privacy under zero-out: epsilon 6; nobody counts all rewards of one person, "
             f"{RELEASED}; {UNIT}.",
         ),
         (
             uncounted(promise(life=12.0), 4),
             "For 4 rewards of one person next to nothing is guaranteed beyond single rewards (epsilon 24 (replace-one) "
-            f"and epsilon 12 (zero-out)), and nobody counts the rewards of a person, {RELEASED}; {UNIT}.",
+            f"and epsilon 12 (zero-out)), and nobody counts all rewards of one person, {RELEASED}; {UNIT}.",
         ),
         (
             promise(reproducible=True),

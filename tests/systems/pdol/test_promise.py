@@ -64,7 +64,7 @@ def test_a_person_is_promised_nothing_that_no_place_counts() -> None:
     for config in (*many, one, replace(tmc(), nodes=1)):
         promise = epoch_guarantee(config)
         assert promise.lifetime.counted is (config not in many)
-        said = "nobody counts how many records one person gives" in promise.sentence()
+        said = "nobody counts all records of one person" in promise.sentence()
         assert said is (config in many)
         assert promise.sentence().startswith("Record-level" if said else "User-level"), "a promise names who counts"
         assert ("a person has one user name" in " ".join(promise.conditions)) is not said

@@ -150,7 +150,7 @@ def linear_sums_guarantee(
     for name, value, most in (("units", units, 1 << 24), ("places", places, 1 << 20), ("levels", levels, 1 << 16)):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise BadGuarantee(f"{name}: expected a whole number from 1 to {most:,}, got {value!r}")
-    what = "linear-sums: two sums per arm and cell"
+    what = "slot-sums: two sums per arm and cell"
     norm = "joint L1 distance of the two sums of all cells, in units times reward levels"
     return _sums_guarantee(
         what, norm, epsilon, levels * units, places, sampling, lifetime_slots, devices, deployment, tree_levels

@@ -124,7 +124,7 @@ class LocalReward:
             raise BadGuarantee(f"rewards, devices: expected whole numbers above 0, got {rewards!r}, {devices!r}")
         one, life = self._cost(1), self._cost(rewards * devices)
         return Guarantee(
-            mechanism=f"local-reward: {self._words()} on each reward (in {count_text(self.levels, 'step')}), drawn"
+            mechanism=f"noisy-reward: {self._words()} on each reward (in {count_text(self.levels, 'step')}), drawn"
             f" once in the {zone} zone",
             relation="replace-one: neighbours differ in one reward of one user, any two values",
             unit="one reward",

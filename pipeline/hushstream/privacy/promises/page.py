@@ -134,7 +134,7 @@ def _person(promise: Guarantee) -> Group:
         *_prices(promise.together, promise.person, promise.unnoised),
         Line(
             "counted",
-            "Counted of one person",
+            "Counted of one person" if lifetime.counted else "Assumed of one person",
             counted,
             {
                 "units": lifetime.units,
@@ -149,7 +149,8 @@ def _person(promise: Guarantee) -> Group:
         lines.append(Line("releases", "Of that, without the lift", told(life, promise.person), prices_json(life)))
     if promise.warning is not None:
         lines.append(Line("warning", "Warning", promise.warning, promise.warning))
-    return Group("person", "One person, in a whole life", tuple(lines))
+    title = "One person, in a whole life" if lifetime.counted else "One person, if they give no more than assumed"
+    return Group("person", title, tuple(lines))
 
 
 def _unit(promise: Guarantee) -> tuple[Line, ...]:

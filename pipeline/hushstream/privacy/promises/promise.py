@@ -316,7 +316,7 @@ class Guarantee:
         units, devices = self.lifetime.units, self.lifetime.devices
         text = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
         text = text if devices == 1 else f"{text} on each of {devices} unlinked devices"
-        return text if self.lifetime.counted else f"{text}, by assumption: nobody counts them"
+        return text if self.lifetime.counted else f"{text} (nobody checks it)"
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release uses."""

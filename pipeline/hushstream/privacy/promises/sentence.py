@@ -122,7 +122,7 @@ def price_text(cost: Cost) -> str:
 
 def told(prices: Prices, subject: Subject) -> str:
     """Both costs with the relations that they are under, the larger one first."""
-    which = f"{subject.which}: {price_text(prices.which)}{', but nobody counts them' if subject.assumed else ''}"
+    which = f"{subject.which}: {price_text(prices.which)}{', if they give no more' if subject.assumed else ''}"
     if prices.zero_out is None:
         return f"{which}; {subject.public}"
     return f"{which}; {subject.zero_out}: {price_text(prices.zero_out)}"
@@ -173,7 +173,7 @@ def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Pric
         return f"user-level differential privacy{of}, {released}: {bounds(person)}; {subject.public}"
     together = "" if person == unit_prices else f"; {subject.assumed} of one person together: {bounds(person)}"
     level = f"{noun(unit)}-level differential privacy, {released}: {bounds(unit_prices)}{together}"
-    return f"{level}; nobody counts how many {noun(unit)}s one person gives; {subject.public}"
+    return f"{level}; nobody counts all {noun(unit)}s of one person; {subject.public}"
 
 
 def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
@@ -220,7 +220,7 @@ def even_odds(cost: Cost) -> float:
 def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> list[str]:
     """What is guaranteed under each relation, if it is weak under one; one clause if it is equally weak under both."""
     alone = beyond(unit, unit_prices)
-    uncounted = f"nobody counts the {noun(unit)}s of a person" if subject.assumed else ""
+    uncounted = f"nobody counts all {noun(unit)}s of one person" if subject.assumed else ""
     beside = f", and {uncounted}" if uncounted else ""
     both = ((person.which, "replace-one"), (person.zero_out, "zero-out"))
     relations = [(cost, relation) for cost, relation in both if cost is not None]

@@ -138,7 +138,8 @@ class SharingGain:
         where = (
             "never"
             if self.crossing is None
-            else f"at the earliest from {count_text(self.crossing, 'record', ',.0f')} a counter on"
+            else f"from {count_text(self.crossing, 'record', ',.0f')} a counter on "
+            f"(range: {self.crossing / WORST:,.0f} to {self.crossing * WORST:,.0f})"
         )
         apart = (
             f"{100 * self.private_features:.0f} % of a record is in features that no other node has: nothing is"

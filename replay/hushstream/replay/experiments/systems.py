@@ -237,6 +237,7 @@ class Paper:
         reimplemented: Sequence[float],
         reached: Sequence[float],
         local_only: Sequence[float],
+        tuned: Sequence[float] = (),
         first_seed: int = 0,
     ) -> Row:
         """Make its row.
@@ -248,11 +249,12 @@ class Paper:
             reimplemented: results of the paper's mechanism, one value a seed.
             reached: results of our variant.
             local_only: results of the local baseline.
+            tuned: results of the paper's mechanism with our ridge, where the two differ.
             first_seed: the seeds count up from this.
         """
         figures: Row = {}
         mine, sign = np.array(reached), -1 if self.better == "less is better" else 1
-        rivals = {"reimplemented": reimplemented, "local_only": local_only}
+        rivals = {"reimplemented": reimplemented, "local_only": local_only} | ({"tuned": tuned} if tuned else {})
         over = {f"over_{name}": sign * (mine - values) for name, values in rivals.items()}
         for name, values in (rivals | {"ours": reached} | over).items():
             figures |= columns(name, values)

@@ -260,7 +260,7 @@ def test_the_guarantee_is_that_of_slot_sums_with_its_own_sensitivity_and_truncat
         assert linear.lifetime.cost.epsilon_micro == plain.lifetime.cost.epsilon_micro
         assert linear.sensitivity == 2 * UNITS
         assert 23 * plain.delta_units <= linear.delta_units <= 24 * plain.delta_units
-        assert linear.mechanism.startswith("linear-sums: two sums per arm and cell")
+        assert linear.mechanism.startswith("slot-sums: two sums per arm and cell")
         assert linear.delta_units < 2**80 * 1e-14
     for wrong in ({"units": 0}, {"places": 0}, {"units": True}, {"levels": 0}):
         with pytest.raises(BadGuarantee):
