@@ -102,7 +102,7 @@ _DECISIONS = Panel(
     (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
 )
 _SLOTS = Panel(
-    "How many reports are sent and counted?",
+    "How many reports come?",
     "slot-public",
     "reqps",
     "Fixed-size reports (slots) a second: sent by learners, accepted by shufflers, counted by nodes. Both lines should "
@@ -154,7 +154,7 @@ _AUDITED = (
         alert="PublishedBytesDiffer",
     ),
     Panel(
-        "How long ago had auditors checked all?",
+        "How far are auditors behind?",
         "slot-public",
         "s",
         "Time since an auditor last had checked all present records.",
@@ -322,7 +322,7 @@ PRIVACY = Board(
             ),
         ),
         Panel(
-            "How much is used of a counter's one charge?",
+            "Is a counter's one charge used up?",
             "released",
             "percentunit",
             "If one charge pays for a fixed number of releases (windows through a counter): the share that was made.",
@@ -353,7 +353,7 @@ PRIVACY = Board(
     ),
 )
 
-_OVER = {"own": "own learning only", "baseline": "the application's own choice"}
+_OVER = {"own": "own learning", "baseline": "the own choice"}
 """What the shared private model is compared with, by the label ``group``."""
 
 
@@ -361,10 +361,10 @@ def _gain(group: str) -> Panel:
     of = f'group="{group}", {HERE}'
     uplift, half = f"hushstream:lift:uplift{{{of}}}", f"hushstream:lift:half_width{{{of}}}"
     return Panel(
-        f"How much more than {_OVER[group]}?",
+        f"What is the gain over {_OVER[group]}?",
         "released",
         "short",
-        f"Mean reward a decision from the shared private model, less that of {_OVER[group]}, with its 95 % interval. "
+        f"Mean reward a decision from the shared private model, less that of {_OVER[group]} alone, with its 95 % interval. "
         "It pays once the low line is above 0; while 0 lies between low and high it is too early to say.",
         (
             Query(f"{uplift} + {half}", "high (95 %)"),
@@ -472,6 +472,8 @@ PERFORMANCE = Board(
     ),
 )
 
+_OUTCOMES = 'outcome=~"decided|rewarded|late_reward|never_shown|rejected"'
+
 ZONE = Board(
     "hushstream-zone",
     "hushstream: what one zone may see",
@@ -525,7 +527,12 @@ ZONE = Board(
             "zone-private",
             "reqps",
             "Events a second by outcome, of learners, nodes and raters: decided, rewarded, never shown, refused.",
-            (Query(f"sum by (outcome) (rate(hushstream_events_total{{{FOLLOWS}, {HERE}}}[5m]))", "{{outcome}}"),),
+            (
+                Query(
+                    f"sum by (outcome) (rate(hushstream_events_total{{{_OUTCOMES}, {FOLLOWS}, {HERE}}}[5m]))",
+                    "{{outcome}}",
+                ),
+            ),
         ),
         Panel(
             "How much input waits for learners? (lag)",
@@ -549,14 +556,14 @@ ZONE = Board(
             alert="DecisionsSlow",
         ),
         Panel(
-            "How often does a learner write its journal?",
+            "How often is its journal written?",
             "zone-private",
             "reqps",
             "Batches journaled a second.",
             (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
         ),
         Panel(
-            "How long does a learner's recovery take?",
+            "How long does its recovery take?",
             "zone-private",
             "s",
             "Mean time to bring a partition to the end of its journal, since the workers began.",
@@ -574,7 +581,7 @@ GATEWAY = Board(
     "Zone-private: feedback takes its share of a gateway, and so moves how decisions are answered.",
     (
         Panel(
-            "How many answers has no learner given?",
+            "What share has no learner given?",
             "zone-private",
             "percentunit",
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
@@ -630,7 +637,7 @@ GATEWAY = Board(
             ),
         ),
         Panel(
-            "How often is the baseline given at once?",
+            "How often is the baseline given?",
             "zone-private",
             "reqps",
             "Baselines a second that were answered at once, by call; each of a batch counts.",

@@ -37,7 +37,7 @@ RATE_WINDOW_SECONDS = 300.0
 COLUMNS, DOTS_PER_INCH = 2, 72
 COLOURS = 128
 """How many colours a picture has, to keep it small; the few red pixels of a limit must have one of them."""
-WIDTH_INCHES, HEIGHT_INCHES = 4.7, 3.0
+WIDTH_INCHES, HEIGHT_INCHES = 4.9, 2.6
 HEADING, WORDS, SMALL = 12, 10, 9
 """Sizes of type: two columns are read at 390 dots, too, where they are three fifths as large."""
 MOST_NAMED = 8
@@ -107,7 +107,11 @@ def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
     axis.text(0, 1.02, panel.metric_class, fontsize=SMALL, color=FAINT, **place)
     for spine in axis.spines.values():
         spine.set_color(EDGE)
-    if panel.kind == "stat":
+    if not found:
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.text(0.5, 0.5, "no figure yet", color=FAINT, fontsize=HEADING, ha="center", transform=axis.transAxes)
+    elif panel.kind == "stat":
         _draw_stat(axis, panel, found)
     else:
         _draw_lines(axis, panel, found)
@@ -127,7 +131,7 @@ def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) ->
         axis.text(
             across,
             0.3,
-            name.replace(" ", "\n"),
+            name.replace(" ", "\n").replace("-", "-\n"),
             color=FAINT,
             fontsize=WORDS,
             ha="center",
@@ -156,7 +160,7 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
     axis.tick_params(labelsize=SMALL, colors=FAINT, length=0)
     axis.grid(color=EDGE, linewidth=0.8)
     axis.margins(x=0)
-    axis.xaxis.set_major_locator(MultipleLocator(60))
+    axis.xaxis.set_major_locator(MultipleLocator(120))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda at, _: datetime.fromtimestamp(at, UTC).strftime("%H:%M")))
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: UNITS[panel.unit].format(round(value, 9))))

@@ -99,8 +99,8 @@ def test_the_axis_of_a_lift_shows_what_is_below_0_and_no_other_is_cut_off():
     panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
     free = [panel["title"] for panel in panels if "min" not in panel["fieldConfig"]["defaults"]]
     assert free == [
-        "How much more than own learning only? (released)",
-        "How much more than the application's own choice? (released)",
+        "What is the gain over own learning? (released)",
+        "What is the gain over the own choice? (released)",
     ]
 
 
