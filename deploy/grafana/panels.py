@@ -364,7 +364,7 @@ def _gain(group: str) -> Panel:
         f"What is the gain over {_OVER[group]}?",
         "released",
         "short",
-        f"Mean reward a decision from the shared private model, less that of {_OVER[group]} alone, with its 95 % interval. "
+        f"Mean reward a decision from the shared private model, less that of {_OVER[group]}, and its 95 % interval. "
         "It pays once the low line is above 0; while 0 lies between low and high it is too early to say.",
         (
             Query(f"{uplift} + {half}", "high (95 %)"),
