@@ -58,7 +58,7 @@ def above_renyi(accountant: Any, case: Any) -> float:
     return case.cost.epsilon_micro / MICRO / theirs - 1
 
 
-def test_settings_of_every_kind_are_found(accountant: Any) -> None:
+def test_settings_of_every_kind_are_found(accountant):
     found = accountant.settings.all_settings()
     by = found.by_kind
     assert {"shop", "circle", "club"} <= {config.deployment for config in found.whole}
@@ -75,7 +75,7 @@ def test_settings_of_every_kind_are_found(accountant: Any) -> None:
     assert sum(len(settings) for settings in by.values()) > 200
 
 
-def test_every_law_and_every_filter_is_composed(accountant: Any, cases: Any) -> None:
+def test_every_law_and_every_filter_is_composed(accountant, cases):
     oracle = accountant.oracle
     laws = (oracle.Laplace, oracle.Gaussian, oracle.KNorm, oracle.Coin, oracle.Crowd, oracle.Shown, oracle.Both)
     assert {type(case.law) for case in cases} == set(laws)
@@ -84,17 +84,17 @@ def test_every_law_and_every_filter_is_composed(accountant: Any, cases: Any) -> 
     assert len(cases) > 150
 
 
-def test_no_claim_is_below_what_a_privacy_loss_distribution_gives(accountant: Any, cases: Any) -> None:
+def test_no_claim_is_below_what_a_privacy_loss_distribution_gives(accountant, cases):
     assert not [case for case in cases if is_below(accountant, case)]
 
 
-def test_no_claim_is_above_it_by_more_than_its_slack(accountant: Any, cases: Any) -> None:
+def test_no_claim_is_above_it_by_more_than_its_slack(accountant, cases):
     held = [case for case in cases if case.slack is not None]
     assert len(held) > 80
     assert not [case for case in held if is_slack(accountant, case)]
 
 
-def test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give(accountant: Any, cases: Any) -> None:
+def test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give(accountant, cases):
     held = [case for case in cases if case.above_renyi is not None]
     assert len(held) > 30
     far = {case.name: round(above_renyi(accountant, case), 4) for case in held
@@ -102,7 +102,7 @@ def test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give(
     assert not far
 
 
-def test_a_group_of_nodes_is_as_many_as_the_factorisation_says(accountant: Any) -> None:
+def test_a_group_of_nodes_is_as_many_as_the_factorisation_says(accountant):
     """What is taken of large counters by their number of levels is so of small ones."""
     for release in accountant.settings.all_settings().by_kind["ContinualConfig"]:
         if release.mechanism in ("negative-digit", "binary", "honaker") and release.leaves <= 256:
@@ -128,13 +128,13 @@ def halved(oracle: Any, law: Any) -> Any:
     return replace(law, kept=(1 + law.kept) / 2)
 
 
-def test_half_the_noise_is_seen_in_every_case_that_has_a_slack(accountant: Any, cases: Any) -> None:
+def test_half_the_noise_is_seen_in_every_case_that_has_a_slack(accountant, cases):
     held = [case for case in cases if case.slack is not None]
     missed = [case for case in held if not is_below(accountant, replace(case, law=halved(accountant.oracle, case.law)))]
     assert not missed
 
 
-def test_a_claim_that_is_a_third_too_high_is_seen(accountant: Any, cases: Any) -> None:
+def test_a_claim_that_is_a_third_too_high_is_seen(accountant, cases):
     for case in cases:
         if case.slack is not None and case.slack < 1 / 3:
             cost = Cost(ceil(case.cost.epsilon_micro * 4 / 3), case.cost.delta_units)

@@ -36,9 +36,7 @@ def accepted(accountant: Any, system: str, first: int = 0) -> list[Any]:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_figure_of_a_guarantee_is_that_of_an_independent_formula(
-    accountant: Any, system: str, first: int
-) -> None:
+def test_every_figure_of_a_guarantee_is_that_of_an_independent_formula(accountant, system, first):
     found = accepted(accountant, system, first)
     wrong = [
         (drawn.system, drawn.number, figure, drawn.values)
@@ -52,13 +50,13 @@ def test_every_figure_of_a_guarantee_is_that_of_an_independent_formula(
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_sample_takes_every_choice_that_a_price_depends_on(accountant: Any, system: str) -> None:
+def test_the_sample_takes_every_choice_that_a_price_depends_on(accountant, system):
     wanted = accountant.configurations.CHOICES[system]
     taken = {name: {drawn.chosen[name] for drawn, _ in accepted(accountant, system)} for name in wanted}
     assert taken == {name: set(values) for name, values in wanted.items()}
 
 
-def test_budgets_of_the_sample_are_exhausted_unused_and_refused(accountant: Any) -> None:
+def test_budgets_of_the_sample_are_exhausted_unused_and_refused(accountant):
     """A filter that admits all or nothing compares no limit."""
     fits, refused, rounds = set(), 0, set()
     for system in ("colin", "pdol", "bgt"):
@@ -74,7 +72,7 @@ def test_budgets_of_the_sample_are_exhausted_unused_and_refused(accountant: Any)
     assert any(fit > 3 and fit % 3 for fit in rounds), "and one that ends within a later one"
 
 
-def test_the_formulas_call_nothing_of_the_product() -> None:
+def test_the_formulas_call_nothing_of_the_product():
     tree = ast.parse((HARNESS / "formulas.py").read_text("utf-8"))
     imported = [
         name
@@ -88,7 +86,7 @@ def test_the_formulas_call_nothing_of_the_product() -> None:
 
 @pytest.mark.parametrize("rho", [1e-4, 0.0284, 0.2109, 1.67, 12.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9])
-def test_the_formula_for_epsilon_of_a_rho_is_that_of_dp_accounting(accountant: Any, rho: float, delta: float) -> None:
+def test_the_formula_for_epsilon_of_a_rho_is_that_of_dp_accounting(accountant, rho, delta):
     formulas = accountant.formulas
     orders = range(2, 3_000)
     theirs, _ = rdp_privacy_accountant.compute_epsilon(orders, [rho * order for order in orders], delta)
@@ -96,7 +94,7 @@ def test_the_formula_for_epsilon_of_a_rho_is_that_of_dp_accounting(accountant: A
     assert ours / formulas.MICRO == pytest.approx(theirs, rel=1e-6, abs=2e-6)
 
 
-def test_the_figures_of_the_published_table_of_rhos_come_out(accountant: Any) -> None:
+def test_the_figures_of_the_published_table_of_rhos_come_out(accountant):
     """Epsilon 10, 3 and 1 at half of delta 1e-5."""
     formulas = accountant.formulas
     half = math.ceil(formulas.decimal(1e-5) * formulas.UNITS) // 2
@@ -105,7 +103,7 @@ def test_the_figures_of_the_published_table_of_rhos_come_out(accountant: Any) ->
 
 
 @pytest.mark.parametrize(("horizon", "base"), [(1, 2), (10, 2), (100, 7), (1024, 13), (4, 4)])
-def test_the_formula_for_levels_reaches_every_leaf_and_needs_each(accountant: Any, horizon: int, base: int) -> None:
+def test_the_formula_for_levels_reaches_every_leaf_and_needs_each(accountant, horizon, base):
     """By writing all numbers that so many digits make."""
     levels = accountant.formulas.tree_levels(base, horizon)
     reach = []

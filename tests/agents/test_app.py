@@ -64,26 +64,26 @@ SAFE = {
 
 
 @pytest.mark.parametrize("name", sorted(SAFE))
-def test_each_safe_setting_holds(app: Any, name: str) -> None:
+def test_each_safe_setting_holds(app, name):
     assert getattr(app.conf, name) == SAFE[name]
 
 
-def test_exactly_once_is_never_used(app: Any) -> None:
+def test_exactly_once_is_never_used(app):
     assert app.conf.processing_guarantee.value == "at_least_once"
     assert not app.in_transaction
 
 
-def test_concurrency_stays_one_as_a_kill_would_lose_events_otherwise(app: Any) -> None:
+def test_concurrency_stays_one_as_a_kill_would_lose_events_otherwise(app):
     (agent,) = app.agents.values()
     assert (agent.name, agent.concurrency, agent.isolated_partitions) == ("learner", 1, False)
 
 
-def test_state_is_never_kept_in_faust(app: Any) -> None:
+def test_state_is_never_kept_in_faust(app):
     assert str(app.conf.store) == "memory:"
     assert len(app.tables) == 0
 
 
-def test_an_event_is_all_that_a_fetch_brought_of_a_partition_and_stands_at_its_end() -> None:
+def test_an_event_is_all_that_a_fetch_brought_of_a_partition_and_stands_at_its_end():
     records = [SimpleNamespace(offset=n, timestamp=1000 + n, timestamp_type=1) for n in (4, 5, 7)]
     fetched = {TopicPartition("contexts", 0): records, TopicPartition("clicks", 0): []}
     ((place, event),) = WholeFetches().iterate(fetched)
@@ -91,15 +91,13 @@ def test_an_event_is_all_that_a_fetch_brought_of_a_partition_and_stands_at_its_e
     assert (event.offset, event.timestamp, event.value) == (7, 1007, records)
 
 
-async def test_the_producer_is_idempotent_and_waits_for_all_replicas(
-    app: Any, settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_producer_is_idempotent_and_waits_for_all_replicas(app, settings, monkeypatch):
     made = await producer_options(app, settings, monkeypatch)
     assert (made["acks"], made["enable_idempotence"]) == ("all", True)
     assert not list(app.boot_strategy.kafka_producer()), "Faust's own cannot be idempotent"
 
 
-async def test_inputs_of_one_partition_stay_together_and_fetches_wait_20_ms(app: Any) -> None:
+async def test_inputs_of_one_partition_stay_together_and_fetches_wait_20_ms(app):
     consumer = app.consumer.thread._create_worker_consumer(app.transport)
     try:
         assert [one.name for one in consumer._partition_assignment_strategy] == ["range"]
@@ -111,13 +109,13 @@ async def test_inputs_of_one_partition_stay_together_and_fetches_wait_20_ms(app:
         consumer._closed = True  # never started: there is nothing to stop
 
 
-def test_only_the_inputs_are_subscribed_and_faust_commits_none_of_them(app: Any) -> None:
+def test_only_the_inputs_are_subscribed_and_faust_commits_none_of_them(app):
     (agent,) = app.agents.values()
     assert set(agent.channel.topics) == {"contexts", "clicks"}
     assert not agent.channel.acks
 
 
-async def test_security_reaches_every_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_security_reaches_every_client(tmp_path, monkeypatch):
     security = Security(protocol="SASL_PLAINTEXT", username="learner", password="canary")
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path, security=security)
     app = make_app(settings, ("contexts",), Intake())
@@ -145,18 +143,18 @@ async def producer_options(app: Any, settings: WorkerSettings, monkeypatch: pyte
     return made
 
 
-def test_the_pinned_versions_are_the_ones_that_were_read() -> None:
+def test_the_pinned_versions_are_the_ones_that_were_read():
     names = ("faust-streaming", "aiokafka", "mode-streaming")
     assert [version(name) for name in names] == ["0.15.3", "0.14.0", "0.7.1"]
 
 
-def test_no_more_than_three_private_names_are_used_and_each_has_its_reason() -> None:
+def test_no_more_than_three_private_names_are_used_and_each_has_its_reason():
     assert len(PRIVATE_NAMES) <= 3
     assert all(PRIVATE_NAMES.values())
 
 
 @pytest.mark.parametrize("name", sorted(PRIVATE_NAMES))
-def test_what_a_private_name_stands_for_is_what_was_read(name: str) -> None:
+def test_what_a_private_name_stands_for_is_what_was_read(name):
     assert read_source(name) == READ_SOURCE[name], (
         f"{name} has changed: read it again, check what stands in its place, then record it here"
     )
@@ -197,7 +195,7 @@ def made(values: dict[str, Any], public: bool = False) -> System:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
+def test_a_role_uses_what_its_machines_read_and_journal(shape):
     system = made(SHAPES[shape], public="public" in shape)
     for role in system.roles:
         topics, make = role_topics(role, system), role_work(role.name, system, KeySource(seed=SEED)).make_machine
@@ -225,18 +223,18 @@ EVIDENCE = {
 
 
 @pytest.mark.parametrize("shape", EVIDENCE)
-def test_what_says_that_a_role_has_released_is_written_by_nobody_else(shape: str) -> None:
+def test_what_says_that_a_role_has_released_is_written_by_nobody_else(shape):
     system = made(SHAPES[shape], public="public" in shape)
     found = {role.name: role_topics(role, system).evidence for role in system.roles}
     assert found == {**EVIDENCE[shape], "aggregator": ()}
 
 
-def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has() -> None:
+def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has():
     known = r"expected a role of deployment small \(learner, shuffler, aggregator\), got 'counter'"
     with pytest.raises(HushstreamError, match=known):
         role_work("counter", made(P2B), KeySource(seed=SEED))
 
 
-def test_a_shuffler_with_another_sealing_key_is_refused_before_anything_is_connected() -> None:
+def test_a_shuffler_with_another_sealing_key_is_refused_before_anything_is_connected():
     with pytest.raises(BadSeal, match="expected the sealing key of public half"):
         role_work("shuffler", made(SHAPES["p2b, sealed"]), KeySource(seed=SEED + 1))

@@ -134,7 +134,7 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def test_folds_go_on_while_a_snapshot_is_written_and_it_holds_none_of_them(machines: Any, tmp_path: Path) -> None:
+async def test_folds_go_on_while_a_snapshot_is_written_and_it_holds_none_of_them(machines, tmp_path):
     async with running(machines, tmp_path) as run:
         run.arrive()
         await until(run.store.begun.is_set)
@@ -155,9 +155,7 @@ async def test_folds_go_on_while_a_snapshot_is_written_and_it_holds_none_of_them
 
 
 @pytest.mark.parametrize("topic", ["journal-counting", "counts"])
-async def test_nothing_is_saved_before_all_that_was_sent_is_acknowledged(
-    machines: Any, tmp_path: Path, topic: str
-) -> None:
+async def test_nothing_is_saved_before_all_that_was_sent_is_acknowledged(machines, tmp_path, topic):
     async with running(machines, tmp_path) as run:
         run.store.let.set()
         run.brokers.held.add(topic)
@@ -172,8 +170,8 @@ async def test_nothing_is_saved_before_all_that_was_sent_is_acknowledged(
 
 
 async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for_at_the_next_take_up(
-    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    machines, tmp_path, monkeypatch
+):
     monkeypatch.setattr("hushstream.agents.recovery.recovery.LogReader", lambda _: contextlib.nullcontext())
     async with running(machines, tmp_path) as run:
         run.arrive()
@@ -203,7 +201,7 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
         assert seen == [1], "it looks at the file when nobody writes it any more"
 
 
-async def test_folds_and_snapshots_follow_no_uptime(machines: Any, tmp_path: Path, base: float) -> None:
+async def test_folds_and_snapshots_follow_no_uptime(machines, tmp_path, base):
     async with running(machines, tmp_path, base=base) as run:
         run.store.let.set()
         for _ in range(3):
@@ -214,9 +212,7 @@ async def test_folds_and_snapshots_follow_no_uptime(machines: Any, tmp_path: Pat
         assert not run.lost
 
 
-async def test_the_oldest_append_is_waited_for_until_it_is_acknowledged(
-    machines: Any, tmp_path: Path, base: float
-) -> None:
+async def test_the_oldest_append_is_waited_for_until_it_is_acknowledged(machines, tmp_path, base):
     async with running(machines, tmp_path, base=base) as run:
         run.store.let.set()
         run.brokers.held.add("journal-counting")
@@ -231,7 +227,7 @@ async def test_the_oldest_append_is_waited_for_until_it_is_acknowledged(
         assert not run.lost
 
 
-async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) -> None:
+async def test_a_clean_end_takes_a_last_snapshot(machines, tmp_path):
     async with running(machines, tmp_path, interval=1000.0) as run:
         run.store.let.set()
         run.arrive(3)
@@ -241,8 +237,8 @@ async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) 
 
 
 async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_partition(
-    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    machines, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr("hushstream.agents.partition.driver._RETRY_SECONDS", 0.0)
     async with running(machines, tmp_path) as run:
         run.store.let.set()
@@ -259,9 +255,7 @@ async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_part
         assert await run.driver.close(PATIENCE_SECONDS, snapshot=True) is None
 
 
-async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(
-    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(machines, tmp_path, monkeypatch):
     monkeypatch.setattr(background_snapshot, "SLICE_SECONDS", 0.0)
     run = Run(machines, tmp_path, 1000.0, 0.0)
     packed: list[int] = []

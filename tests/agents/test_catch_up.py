@@ -81,7 +81,7 @@ class Run:
         await self.driver.close(PATIENCE_SECONDS)
 
 
-async def test_the_first_fold_waits_for_what_was_published(machines: Any, tmp_path: Path) -> None:
+async def test_the_first_fold_waits_for_what_was_published(machines, tmp_path):
     run = Run(machines, tmp_path, published=2, seconds=PATIENCE_SECONDS)
     run.driver.start()
     run.rules.offer([InputRecord(0, 900, b"5")])
@@ -94,9 +94,7 @@ async def test_the_first_fold_waits_for_what_was_published(machines: Any, tmp_pa
 
 
 @pytest.mark.parametrize("published", [1, ConnectionError("no broker")], ids=["out of reach", "unknown"])
-async def test_what_is_out_of_reach_is_not_waited_for_long(
-    published: int | Exception, machines: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_out_of_reach_is_not_waited_for_long(published, machines, tmp_path, caplog):
     run = Run(machines, tmp_path, published, seconds=0.05)
     run.driver.start()
     assert b"11" in await run.folded()
@@ -105,14 +103,14 @@ async def test_what_is_out_of_reach_is_not_waited_for_long(
     assert not run.lost
 
 
-async def test_a_partition_that_has_folded_before_waits_for_nothing(machines: Any, tmp_path: Path) -> None:
+async def test_a_partition_that_has_folded_before_waits_for_nothing(machines, tmp_path):
     run = Run(machines, tmp_path, published=1, seconds=PATIENCE_SECONDS, sequence=1)
     run.driver.start()
     assert b"11" in await run.folded()
     await run.close()
 
 
-async def test_a_driver_that_is_closed_meanwhile_ends(machines: Any, tmp_path: Path) -> None:
+async def test_a_driver_that_is_closed_meanwhile_ends(machines, tmp_path):
     run = Run(machines, tmp_path, published=1, seconds=PATIENCE_SECONDS)
     run.driver.start()
     await asyncio.sleep(0.01)

@@ -60,13 +60,13 @@ async def _steps() -> None:
     await asyncio.sleep(0.2)
 
 
-async def test_a_cycle_that_nobody_holds_goes_within_a_step(stepping: None) -> None:
+async def test_a_cycle_that_nobody_holds_goes_within_a_step(stepping):
     gone = weakref.ref(Node())
     await _steps()
     assert gone() is None
 
 
-async def test_what_is_alive_is_set_aside_and_freed_with_its_last_reference(stepping: None) -> None:
+async def test_what_is_alive_is_set_aside_and_freed_with_its_last_reference(stepping):
     held = [Node() for _ in range(1000)]
     for node in held:
         del node.other
@@ -79,7 +79,7 @@ async def test_what_is_alive_is_set_aside_and_freed_with_its_last_reference(step
     assert gone() is None
 
 
-async def test_a_cycle_that_was_set_aside_goes_at_a_whole_collection(stepping: None) -> None:
+async def test_a_cycle_that_was_set_aside_goes_at_a_whole_collection(stepping):
     node = Node()
     await _steps()
     gone = weakref.ref(node)
@@ -90,7 +90,7 @@ async def test_a_cycle_that_was_set_aside_goes_at_a_whole_collection(stepping: N
     assert gone() is None
 
 
-async def test_pythons_own_collection_is_back_at_the_end() -> None:
+async def test_pythons_own_collection_is_back_at_the_end():
     before = gc.get_threshold()
     task = asyncio.create_task(process.collect_in_steps())
     await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_pythons_own_collection_is_back_at_the_end() -> None:
     assert gc.get_freeze_count() == 0
 
 
-async def test_what_imports_made_is_set_aside_at_the_start_without_a_look(whole: list[str]) -> None:
+async def test_what_imports_made_is_set_aside_at_the_start_without_a_look(whole):
     task = asyncio.create_task(process.collect_in_steps())
     await asyncio.sleep(0)
     looked, aside = len(whole), gc.get_freeze_count()
@@ -113,9 +113,7 @@ async def test_what_imports_made_is_set_aside_at_the_start_without_a_look(whole:
 
 
 @pytest.mark.parametrize("drivers", [{}, {0: "a partition's"}])
-async def test_a_rebalance_looks_at_everything_only_where_partitions_were_held(
-    drivers: dict[int, str], whole: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rebalance_looks_at_everything_only_where_partitions_were_held(drivers, whole, tmp_path, monkeypatch):
     async def revoked(snapshot: bool) -> None:
         drivers.clear()
 
@@ -165,7 +163,7 @@ def imports_a_clock(path: Path) -> bool:
     return False
 
 
-def test_nothing_below_a_loop_reads_a_clock() -> None:
+def test_nothing_below_a_loop_reads_a_clock():
     found = {
         path.relative_to(AGENTS).as_posix()
         for folder in ("agents", "client", "ops")
@@ -175,7 +173,7 @@ def test_nothing_below_a_loop_reads_a_clock() -> None:
     assert found == set(READS_A_CLOCK)
 
 
-async def test_a_named_record_is_waited_for_from_when_it_was_first_missed(base: float) -> None:
+async def test_a_named_record_is_waited_for_from_when_it_was_first_missed(base):
     asked: list[Any] = []
 
     async def end_offsets(sources: list[Any]) -> dict[Any, int]:
@@ -199,7 +197,7 @@ async def test_a_named_record_is_waited_for_from_when_it_was_first_missed(base: 
     assert (asked, told) == ([[("clicks", 0)]], [(4, 5)])
 
 
-def test_nobody_answers_where_a_question_lies_for_too_long(base: float) -> None:
+def test_nobody_answers_where_a_question_lies_for_too_long(base):
     circuit = Circuit()
     assert not circuit.is_open(base + 100.0), "nothing was asked"
     circuit.on_request(base)

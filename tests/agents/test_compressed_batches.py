@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -25,8 +24,8 @@ def peak_bytes(pid: int) -> int:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its_partition_goes_on(
-    bench: Any, harness: Any, machines: Any, bombs: Any
-) -> None:
+    bench, harness, machines, bombs
+):
     bomb = await asyncio.to_thread(bombs.gzip_bomb, BOMB_BYTES)
     assert len(bomb) < 1 << 20
     events = [(1_000_000 + number, b"k%d" % number) for number in range(3)]
@@ -52,8 +51,8 @@ async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_one_record_stands_for_a_closed_batch_at_its_last_offset_for_every_reader_of_ours_and_for_nobody_else(
-    bench: Any, harness: Any, machines: Any, bombs: Any
-) -> None:
+    bench, harness, machines, bombs
+):
     run = harness.Deployment(
         bench, "closed", f"{machines.__file__}:counting", {"targets": 1}, machines.counting(targets=1),
         {("events", 0): [(1_000_000, b"k0")]}, 1,
@@ -79,7 +78,7 @@ async def test_one_record_stands_for_a_closed_batch_at_its_last_offset_for_every
     assert values == [b"k0", b"k1", b"k1", b"k1", b"k2"]
 
 
-def test_what_stands_for_a_closed_batch_is_refused_by_its_own_reason() -> None:
+def test_what_stands_for_a_closed_batch_is_refused_by_its_own_reason():
     with pytest.raises(CodecError) as refused:
         decode(COMPRESSED)
     assert refused.value.reason == "compressed"

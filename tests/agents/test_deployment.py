@@ -1,7 +1,5 @@
 """A deployment's folder: YAML and environment are strict, and what does not fit says what was expected."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -72,9 +72,7 @@ def check_all_folded(kind: str, audit: Any, records: int) -> None:
 
 
 @pytest.mark.process
-async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(bench, harness, machines):
     records = 480
     crashes = [(stage, index % PARTITIONS, 1 + 2 * index) for index, stage in enumerate(STEPS)]
 
@@ -97,9 +95,7 @@ async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
 
 
 @pytest.mark.process
-async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(bench, harness, machines):
     records = 320
     stages = ("folded", "journal_sent", "journal_acked", "marking", "marked", "released")
     logs = logs_of("counting", records)
@@ -132,9 +128,7 @@ async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
             group.create_task(woken(stage))
 
 
-async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(bench, harness, machines):
     records = 4000
     async with deployment(
         bench,
@@ -164,7 +158,7 @@ async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_wi
 
 
 @pytest.mark.process
-async def test_partitions_move_from_one_worker_to_two_and_back(bench: Any, harness: Any, machines: Any) -> None:
+async def test_partitions_move_from_one_worker_to_two_and_back(bench, harness, machines):
     records = 6000
     async with deployment(
         bench,

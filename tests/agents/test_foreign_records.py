@@ -101,9 +101,7 @@ async def put(bootstrap: str) -> None:
 
 
 @pytest.mark.process
-async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
-    deployed: tuple[str, Worker, Worker],
-) -> None:
+async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(deployed):
     bootstrap, learner, aggregator = deployed
     await put(bootstrap)  # before a journal has begun
     await asyncio.gather(learner.start(), aggregator.start())
@@ -181,9 +179,7 @@ async def end_of(bootstrap: str, topic: str) -> int:
 
 
 @pytest.mark.process
-async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
-    deployed: tuple[str, Worker, Worker], tmp_path: Path
-) -> None:
+async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(deployed, tmp_path):
     bootstrap, learner, _ = deployed
     await learner.start()
     async with connect(bootstrap, NAME) as client:
@@ -275,9 +271,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
 
 
 @pytest.mark.process
-async def test_an_input_is_resumed_only_if_it_was_made_again_and_only_where_it_was_folded(
-    deployed: tuple[str, Worker, Worker], tmp_path: Path
-) -> None:
+async def test_an_input_is_resumed_only_if_it_was_made_again_and_only_where_it_was_folded(deployed, tmp_path):
     """One mistyped offset wrote a thousand empty records into a whole topic, and its learner stopped for good."""
     bootstrap, learner, _ = deployed
     await learner.start()

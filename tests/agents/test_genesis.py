@@ -21,7 +21,7 @@ def deployment(bench: Any, harness: Any, machines: Any, name: str) -> Any:
     return made
 
 
-async def test_every_journal_begins_with_a_nonce_of_its_own(bench: Any, harness: Any, machines: Any) -> None:
+async def test_every_journal_begins_with_a_nonce_of_its_own(bench, harness, machines):
     """By partition and by deployment: one that is wiped and begun again is another deployment to a worker."""
     nonces = []
     for name in ("one", "two"):

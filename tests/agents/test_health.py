@@ -60,9 +60,7 @@ def still(found: dict[str, float]) -> bool:
     return all(found.get(age) == 0 for age in ages)
 
 
-async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_is_back(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_is_back(bench, harness, machines):
     port = harness.free_port()
     target = int(bench.bootstrap.rpartition(":")[2])
     async with harness.Tunnel(target) as tunnel, deployment(bench, harness, machines, "outage") as run:
@@ -83,9 +81,7 @@ async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_
     assert lines == 1, f"{lines} lines of one outage"
 
 
-async def test_a_state_folder_that_takes_nothing_is_seen_and_so_is_the_room_on_its_disk(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_state_folder_that_takes_nothing_is_seen_and_so_is_the_room_on_its_disk(bench, harness, machines):
     port = harness.free_port()
     async with deployment(bench, harness, machines, "unsaved") as run:
         folder = Path(run.values["datadir"]) / run.values["deployment"]
@@ -106,7 +102,7 @@ async def test_a_state_folder_that_takes_nothing_is_seen_and_so_is_the_room_on_i
     assert stale["fetch_age_seconds"] == 0
 
 
-async def test_a_partition_that_folds_nothing_of_what_waits_is_seen(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_partition_that_folds_nothing_of_what_waits_is_seen(bench, harness, machines):
     port = harness.free_port()
     logs = {("left", 0): [(1_000_000, machines.pack([1, 10**9]))], ("right", 0): [(999_000, b"0")]}
     run = harness.Deployment(
@@ -122,7 +118,7 @@ async def test_a_partition_that_folds_nothing_of_what_waits_is_seen(bench: Any, 
     assert dark["fetch_age_seconds"] == light["fetch_age_seconds"] == 0
 
 
-async def test_what_is_folded_or_empty_is_not_dark(base: float) -> None:
+async def test_what_is_folded_or_empty_is_not_dark(base):
     now = [base]
     seen = StallTimer()
 

@@ -31,20 +31,20 @@ def buffer(position: int = 0, limit_records: int = 100, limit_bytes: int = 10_00
     return made
 
 
-def test_records_come_out_as_one_slice_from_the_position_on() -> None:
+def test_records_come_out_as_one_slice_from_the_position_on():
     made = buffer(5)
     assert made.offer(records(5, 6, 7))
     assert made.slice(10, 10_000) == InputSlice("events", 0, 5, 8, tuple(records(5, 6, 7)))
 
 
-def test_records_seen_before_are_dropped() -> None:
+def test_records_seen_before_are_dropped():
     made = buffer(5)
     assert made.offer(records(3, 4, 5, 6))
     assert made.offer(records(5, 6))
     assert [r.offset for r in made.peek()] == [5, 6]
 
 
-def test_the_rest_of_an_older_fetch_asks_for_a_seek_and_loses_nothing() -> None:
+def test_the_rest_of_an_older_fetch_asks_for_a_seek_and_loses_nothing():
     made = buffer(5)
     assert not made.offer(records(9, 10))
     assert made.wants_seek
@@ -54,7 +54,7 @@ def test_the_rest_of_an_older_fetch_asks_for_a_seek_and_loses_nothing() -> None:
     assert [r.offset for r in made.peek()] == [5, 6, 7, 8, 9]
 
 
-def test_a_hole_that_is_seen_again_after_the_seek_is_real() -> None:
+def test_a_hole_that_is_seen_again_after_the_seek_is_real():
     made = buffer(5)
     assert not made.offer(records(9, 10))
     made.sought()
@@ -62,7 +62,7 @@ def test_a_hole_that_is_seen_again_after_the_seek_is_real() -> None:
     assert made.slice(10, 10_000) == InputSlice("events", 0, 5, 11, tuple(records(9, 10)))
 
 
-def test_before_the_first_seek_only_a_fetch_with_the_expected_record_is_taken() -> None:
+def test_before_the_first_seek_only_a_fetch_with_the_expected_record_is_taken():
     made = InputBuffer(SOURCE, 3, 10, 100)
     assert made.offer(records(0, 1))
     assert made.offer(records(4, 5))
@@ -72,7 +72,7 @@ def test_before_the_first_seek_only_a_fetch_with_the_expected_record_is_taken() 
     assert made.wants_seek, "what was fetched before may be of an older seek"
 
 
-def test_slices_are_cut_by_records_and_by_bytes_but_never_empty() -> None:
+def test_slices_are_cut_by_records_and_by_bytes_but_never_empty():
     made = buffer()
     made.offer(records(0, 1, 2, 3, size=100))
     by_count = made.slice(2, 10_000)
@@ -84,7 +84,7 @@ def test_slices_are_cut_by_records_and_by_bytes_but_never_empty() -> None:
     assert (by_count.high, by_bytes.high, one.high) == (2, 2, 1)
 
 
-def test_bytes_are_bounded_too() -> None:
+def test_bytes_are_bounded_too():
     made = buffer(limit_bytes=250)
     made.offer(records(0, 1, 2, size=100))
     assert made.full
@@ -92,7 +92,7 @@ def test_bytes_are_bounded_too() -> None:
     assert not made.full
 
 
-def test_folded_records_are_forgotten() -> None:
+def test_folded_records_are_forgotten():
     made = buffer()
     made.offer(records(0, 1, 2))
     made.advance(2)
@@ -147,7 +147,7 @@ async def seeking(intake: Intake) -> AsyncIterator[None]:
     task.cancel()
 
 
-async def test_a_partition_whose_buffer_is_full_is_fetched_no_further_until_it_is_half_empty() -> None:
+async def test_a_partition_whose_buffer_is_full_is_fetched_no_further_until_it_is_half_empty():
     full, other = buffer(limit_records=4), buffer()
     intake, app = an_intake(left=full, right=other)
     intake.take(LEFT, fetched(0, 1, 2, 3))
@@ -162,7 +162,7 @@ async def test_a_partition_whose_buffer_is_full_is_fetched_no_further_until_it_i
     assert not app.consumer.paused
 
 
-async def test_what_comes_before_its_partition_is_recovered_is_dropped_and_fetched_again() -> None:
+async def test_what_comes_before_its_partition_is_recovered_is_dropped_and_fetched_again():
     intake, app = an_intake()
     intake.take(LEFT, fetched(0, 1))
     assert app.consumer.paused == {LEFT}, "nobody reads on where nobody folds"
@@ -176,7 +176,7 @@ async def test_what_comes_before_its_partition_is_recovered_is_dropped_and_fetch
     assert [r.offset for r in made.peek()] == [0, 1]
 
 
-async def test_a_partition_is_sought_after_the_rebalance_as_faust_seeks_at_its_end_too() -> None:
+async def test_a_partition_is_sought_after_the_rebalance_as_faust_seeks_at_its_end_too():
     intake, app = an_intake(left=InputBuffer(SOURCE, 7, 10, 100))
     app.rebalancing = True
     async with seeking(intake):
@@ -186,7 +186,7 @@ async def test_a_partition_is_sought_after_the_rebalance_as_faust_seeks_at_its_e
         assert app.consumer.sought == [{LEFT: 7}]
 
 
-async def test_records_that_were_deleted_unread_end_the_partition_with_a_clear_error() -> None:
+async def test_records_that_were_deleted_unread_end_the_partition_with_a_clear_error():
     made = buffer(5)
     errors: list[HushstreamError] = []
     made.failed = errors.append
@@ -199,7 +199,7 @@ async def test_records_that_were_deleted_unread_end_the_partition_with_a_clear_e
     assert len(made) == 0
 
 
-async def test_a_gap_that_is_there_after_a_seek_is_one_of_the_log_itself() -> None:
+async def test_a_gap_that_is_there_after_a_seek_is_one_of_the_log_itself():
     made = buffer(5)
     intake, app = an_intake(left=made)
     async with seeking(intake):
@@ -243,19 +243,19 @@ def fold(schedule: LiveSchedule | FixedSchedule, buffers: Sequence[InputBuffer])
 # Live.
 
 
-def test_live_takes_what_has_arrived() -> None:
+def test_live_takes_what_has_arrived():
     schedule = live([timed_buffer(LEAD, [1, 2, 3]), timed_buffer(RIGHT_SIDE, [])])
     assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
 
 
-def test_live_takes_the_leading_log_only_as_far_as_a_log_of_which_more_waits() -> None:
+def test_live_takes_the_leading_log_only_as_far_as_a_log_of_which_more_waits():
     buffers = [timed_buffer(LEAD, [3, 4, 7, 8]), timed_buffer(RIGHT_SIDE, [1, 2, 5, 5, 6])]
     schedule = live(buffers, 3)
     assert fold(schedule, buffers) == [("lead", 0, 2), ("right", 0, 3)]
     assert fold(schedule, buffers) == [("lead", 2, 4), ("right", 3, 5)]
 
 
-def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_come() -> None:
+def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_come():
     lead, right = timed_buffer(LEAD, [3, 4]), timed_buffer(RIGHT_SIDE, [])
     assert ranges(live([lead, right], 9, {RIGHT_SIDE: 1}).next_batch()) == []
     assert ranges(live([lead, right], 9, {RIGHT_SIDE: UNKNOWN}).next_batch()) == []
@@ -264,7 +264,7 @@ def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_
     assert ranges(live([lead, right], 9, {RIGHT_SIDE: 2}).next_batch()) == [("lead", 0, 1), ("right", 0, 1)]
 
 
-def test_live_does_not_wait_for_records_that_are_lost_at_the_end_of_another_log() -> None:
+def test_live_does_not_wait_for_records_that_are_lost_at_the_end_of_another_log():
     """Clicks were deleted, an operator accepted that, and no click came: contexts waited for ever, as a click follows
     a decision."""
     lead, right = timed_buffer(LEAD, [3, 4]), InputBuffer(RIGHT_SIDE, 50, 1000, 1 << 20, begins=51)
@@ -275,7 +275,7 @@ def test_live_does_not_wait_for_records_that_are_lost_at_the_end_of_another_log(
     assert ranges(live([lead, right], 9, {RIGHT_SIDE: 52}).next_batch()) == [("lead", 0, 2), ("right", 50, 52)]
 
 
-def test_live_takes_an_awaited_log_beyond_the_leading_one_as_far_as_the_record_that_it_waits_for() -> None:
+def test_live_takes_an_awaited_log_beyond_the_leading_one_as_far_as_the_record_that_it_waits_for():
     lead, left, right = (
         timed_buffer(LEAD, [1, 2, 2, 9]),
         timed_buffer(LEFT_SIDE, [3]),
@@ -291,14 +291,14 @@ def test_live_takes_an_awaited_log_beyond_the_leading_one_as_far_as_the_record_t
     assert ranges(schedule.next_batch()) == [("lead", 0, 3)]
 
 
-def test_live_takes_an_awaited_log_no_further_than_to_a_record_that_is_too_late() -> None:
+def test_live_takes_an_awaited_log_no_further_than_to_a_record_that_is_too_late():
     schedule = live([timed_buffer(LEAD, [1, 2, 2, 9]), timed_buffer(RIGHT_SIDE, [3, 7, 8])], 3)
     schedule.next_batch()
     assert schedule.held_back(Awaited(0, RIGHT_SIDE, 10**9, 6))
     assert ranges(schedule.next_batch())[1:] == [("right", 0, 2)]
 
 
-def test_live_offers_nothing_more_to_what_waits_for_nothing_or_for_what_has_not_come() -> None:
+def test_live_offers_nothing_more_to_what_waits_for_nothing_or_for_what_has_not_come():
     schedule = live([timed_buffer(LEAD, [1, 9]), timed_buffer(RIGHT_SIDE, [3])], 9)
     schedule.next_batch()
     assert not schedule.held_back(None)
@@ -312,7 +312,7 @@ TIMES = st.lists(st.integers(0, 9), max_size=12)
 
 @settings(max_examples=200, deadline=None)
 @given(lead=TIMES, left=TIMES, right=TIMES, records=st.integers(1, 5))
-def test_live_comes_to_the_end_and_never_takes_what_comes_after_something_left(lead, left, right, records) -> None:
+def test_live_comes_to_the_end_and_never_takes_what_comes_after_something_left(lead, left, right, records):
     logs = {LEAD: lead, LEFT_SIDE: left, RIGHT_SIDE: right}
     keys = {source: _order_keys(source, times) for source, times in logs.items()}
     buffers = [timed_buffer(source, times) for source, times in logs.items()]
@@ -331,7 +331,7 @@ def _order_keys(source: tuple[str, int], times: Sequence[int]) -> list[tuple[int
 # Fixed.
 
 
-def test_fixed_cuts_the_merge_by_log_time_after_the_same_number_of_leading_records() -> None:
+def test_fixed_cuts_the_merge_by_log_time_after_the_same_number_of_leading_records():
     buffers = [timed_buffer(LEAD, [1, 3, 5, 7]), timed_buffer(RIGHT_SIDE, [2, 4, 6, 8])]
     schedule = FixedSchedule(buffers, LEAD, 2)
     schedule.set_ends({LEAD: 4, RIGHT_SIDE: 4})
@@ -340,7 +340,7 @@ def test_fixed_cuts_the_merge_by_log_time_after_the_same_number_of_leading_recor
     assert fold(schedule, buffers) == [("right", 3, 4)]
 
 
-def test_one_record_more_or_less_of_another_log_moves_no_cut_of_the_leading_one() -> None:
+def test_one_record_more_or_less_of_another_log_moves_no_cut_of_the_leading_one():
     def cuts(times: Sequence[int]) -> list[tuple[int, int]]:
         buffers = [timed_buffer(LEAD, range(10, 40)), timed_buffer(RIGHT_SIDE, times)]
         schedule = FixedSchedule(buffers, LEAD, 5)
@@ -360,20 +360,20 @@ def test_one_record_more_or_less_of_another_log_moves_no_cut_of_the_leading_one(
         assert cuts(sorted([*times, added])) == plain
 
 
-def test_fixed_breaks_ties_by_topic_then_offset_and_takes_the_leading_log_last() -> None:
+def test_fixed_breaks_ties_by_topic_then_offset_and_takes_the_leading_log_last():
     buffers = [timed_buffer(RIGHT_SIDE, [1, 2]), timed_buffer(LEFT_SIDE, [1, 1]), timed_buffer(LEAD, [1, 1])]
     schedule = FixedSchedule(buffers, LEAD, 1)
     schedule.set_ends({LEFT_SIDE: 2, RIGHT_SIDE: 2, LEAD: 2})
     assert sorted(fold(schedule, buffers)) == [("lead", 0, 1), ("left", 0, 2), ("right", 0, 1)]
 
 
-def test_fixed_waits_for_a_log_that_has_more_to_give() -> None:
+def test_fixed_waits_for_a_log_that_has_more_to_give():
     schedule = FixedSchedule([timed_buffer(LEAD, [1, 2, 3, 4]), timed_buffer(RIGHT_SIDE, [])], LEAD, 2)
     schedule.set_ends({LEAD: 4, RIGHT_SIDE: 1})
     assert schedule.next_batch() == []
 
 
-def test_fixed_makes_room_for_a_log_that_has_much_between_two_leading_records() -> None:
+def test_fixed_makes_room_for_a_log_that_has_much_between_two_leading_records():
     lead, right = timed_buffer(LEAD, [100, 200]), InputBuffer(RIGHT_SIDE, 0, 4, 1)
     right.sought()
     schedule = FixedSchedule([lead, right], LEAD, 1)
@@ -385,7 +385,7 @@ def test_fixed_makes_room_for_a_log_that_has_much_between_two_leading_records() 
     assert sorted(ranges(batch)) == [("lead", 0, 1), ("right", 0, 50)]
 
 
-def test_fixed_cuts_a_short_batch_only_at_the_ends_and_then_looks_again() -> None:
+def test_fixed_cuts_a_short_batch_only_at_the_ends_and_then_looks_again():
     schedule = FixedSchedule([timed_buffer(LEAD, [1]), timed_buffer(RIGHT_SIDE, [2])], LEAD, 5)
     assert schedule.wants_ends
     assert schedule.next_batch() == []
@@ -394,7 +394,7 @@ def test_fixed_cuts_a_short_batch_only_at_the_ends_and_then_looks_again() -> Non
     assert schedule.wants_ends
 
 
-def test_fixed_gives_the_same_cuts_however_records_arrived() -> None:
+def test_fixed_gives_the_same_cuts_however_records_arrived():
     times_lead, times_right = [1, 4, 5, 9, 10, 12], [2, 3, 6, 7, 8, 11]
 
     def cuts(arrivals: Sequence[int]) -> list[list[tuple[str, int, int]]]:
@@ -415,7 +415,7 @@ def test_fixed_gives_the_same_cuts_however_records_arrived() -> None:
     assert len(cuts([6])) == 3
 
 
-def test_fixed_offers_more_when_the_machine_holds_everything_back() -> None:
+def test_fixed_offers_more_when_the_machine_holds_everything_back():
     schedule = FixedSchedule([timed_buffer(LEAD, range(10))], LEAD, 2)
     schedule.set_ends({LEAD: 10})
     assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
@@ -462,7 +462,7 @@ class Scene:
         return self
 
 
-def test_a_context_waits_from_its_arrival_on_where_another_can_be_expected(base: float) -> None:
+def test_a_context_waits_from_its_arrival_on_where_another_can_be_expected(base):
     scene = Scene(base).at_pace(WAIT / 2)
     assert scene.left() == 0.0, "nothing waits"
     scene.comes(scene.contexts, WAIT / 2)
@@ -473,13 +473,13 @@ def test_a_context_waits_from_its_arrival_on_where_another_can_be_expected(base:
     assert scene.left(WAIT) == 0.0
 
 
-def test_nobody_waits_at_a_pace_that_would_bring_nothing(base: float) -> None:
+def test_nobody_waits_at_a_pace_that_would_bring_nothing(base):
     scene = Scene(base).at_pace(2 * WAIT)
     scene.comes(scene.contexts, 2 * WAIT)
     assert scene.left() == 0.0
 
 
-def test_a_pace_is_found_again_soon_after_a_long_pause(base: float) -> None:
+def test_a_pace_is_found_again_soon_after_a_long_pause(base):
     scene = Scene(base).at_pace(WAIT / 2)
     scene.at_pace(3600.0, count=1).at_pace(WAIT / 2, count=16)
     scene.comes(scene.contexts, WAIT / 2)
@@ -487,13 +487,13 @@ def test_a_pace_is_found_again_soon_after_a_long_pause(base: float) -> None:
 
 
 @pytest.mark.parametrize(("count", "value"), [(16, VALUE), (1, b"x" * 5000)], ids=["records", "columnar"])
-def test_nothing_waits_once_there_is_enough(count: int, value: bytes, base: float) -> None:
+def test_nothing_waits_once_there_is_enough(count, value, base):
     scene = Scene(base).at_pace(WAIT / 2)
     scene.comes(scene.contexts, 0.0, count, value)
     assert scene.left() == 0.0
 
 
-def test_clicks_end_no_wait_and_prolong_none(base: float) -> None:
+def test_clicks_end_no_wait_and_prolong_none(base):
     scene, other = (Scene(base).at_pace(WAIT / 2) for _ in range(2))
     for one in (scene, other):
         one.comes(one.contexts, WAIT / 2)
@@ -501,7 +501,7 @@ def test_clicks_end_no_wait_and_prolong_none(base: float) -> None:
     assert scene.left() == pytest.approx(other.left(WAIT / 4), abs=ROUNDED)
 
 
-def test_clicks_that_came_first_wait_for_a_context_and_then_as_long_as_it(base: float) -> None:
+def test_clicks_that_came_first_wait_for_a_context_and_then_as_long_as_it(base):
     scene = Scene(base).at_pace(WAIT / 2)
     scene.comes(scene.clicks, WAIT / 2)
     assert scene.left(WAIT) > 0
@@ -509,13 +509,13 @@ def test_clicks_that_came_first_wait_for_a_context_and_then_as_long_as_it(base: 
     assert scene.left() == pytest.approx(WAIT, abs=ROUNDED)
 
 
-def test_clicks_are_folded_where_no_context_comes_any_more(base: float) -> None:
+def test_clicks_are_folded_where_no_context_comes_any_more(base):
     scene = Scene(base).at_pace(WAIT / 2)
     scene.comes(scene.clicks, 1.0)
     assert scene.left() == 0.0
 
 
-def test_what_a_fold_left_over_does_not_wait_again(base: float) -> None:
+def test_what_a_fold_left_over_does_not_wait_again(base):
     scene = Scene(base).at_pace(WAIT / 2)
     scene.comes(scene.contexts, WAIT / 2, count=2)
     scene.contexts.advance(scene.contexts.low + 1)
@@ -523,13 +523,13 @@ def test_what_a_fold_left_over_does_not_wait_again(base: float) -> None:
     assert scene.left(WAIT) == 0.0
 
 
-def test_without_a_wait_every_arrival_is_folded_at_once(base: float) -> None:
+def test_without_a_wait_every_arrival_is_folded_at_once(base):
     scene = Scene(base, 0.0).at_pace(0.0)
     scene.comes(scene.contexts)
     assert scene.left() == 0.0
 
 
-def test_a_wait_ends_with_what_makes_it_enough(base: float) -> None:
+def test_a_wait_ends_with_what_makes_it_enough(base):
     async def waited() -> bool:
         scene = Scene(base, wait_seconds=600.0).at_pace(1.0)
         scene.comes(scene.contexts)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,14 +52,14 @@ def writer(log: Log) -> JournalWriter:
     return JournalWriter(log, ("journal", 0), len(log.values), log.tail, sequence_of)
 
 
-async def test_appends_alone_on_the_log_are_confirmed_at_their_offsets() -> None:
+async def test_appends_alone_on_the_log_are_confirmed_at_their_offsets():
     log = Log([b"0-genesis"])
     journal = writer(log)
     appends = [await journal.append(b"%d-ours" % n, n) for n in (1, 2, 3)]
     assert [await journal.confirm(a) for a in appends] == [1, 2, 3]
 
 
-async def test_a_stale_record_of_a_zombie_is_stepped_over() -> None:
+async def test_a_stale_record_of_a_zombie_is_stepped_over():
     log = Log([b"0-genesis", b"1-ours", b"2-ours"])
     journal = writer(log)
     log.values.append(b"1-zombie")
@@ -70,14 +69,14 @@ async def test_a_stale_record_of_a_zombie_is_stepped_over() -> None:
     assert await journal.confirm(await journal.append(b"5-ours", 5)) == 6
 
 
-async def test_noise_that_is_no_journal_record_is_stepped_over() -> None:
+async def test_noise_that_is_no_journal_record_is_stepped_over():
     log = Log([b"0-genesis"])
     journal = writer(log)
     log.values.append(b"not a record")
     assert await journal.confirm(await journal.append(b"1-ours", 1)) == 2
 
 
-async def test_whoever_appended_the_same_sequence_first_has_won() -> None:
+async def test_whoever_appended_the_same_sequence_first_has_won():
     log = Log([b"0-genesis"])
     journal = writer(log)
     log.values.append(b"1-theirs")
@@ -86,7 +85,7 @@ async def test_whoever_appended_the_same_sequence_first_has_won() -> None:
         await journal.confirm(append)
 
 
-async def test_what_was_confirmed_before_a_foreign_record_stays_confirmed() -> None:
+async def test_what_was_confirmed_before_a_foreign_record_stays_confirmed():
     log = Log([b"0-genesis"])
     journal = writer(log)
     first = await journal.append(b"1-ours", 1)
@@ -97,7 +96,7 @@ async def test_what_was_confirmed_before_a_foreign_record_stays_confirmed() -> N
         await journal.confirm(second)
 
 
-async def test_an_owner_that_wakes_when_the_next_has_made_the_same_record_and_gone_on_has_lost_the_journal() -> None:
+async def test_an_owner_that_wakes_when_the_next_has_made_the_same_record_and_gone_on_has_lost_the_journal():
     """Their record counts, as it has the same bytes; but the next one stands already, and none of theirs may follow."""
     log = Log([b"0-genesis", b"1-ours"])
     journal = writer(log)
@@ -107,7 +106,7 @@ async def test_an_owner_that_wakes_when_the_next_has_made_the_same_record_and_go
         await journal.confirm(append)
 
 
-async def test_the_same_record_by_another_who_went_no_further_counts_once() -> None:
+async def test_the_same_record_by_another_who_went_no_further_counts_once():
     log = Log([b"0-genesis", b"1-ours"])
     journal = writer(log)
     log.values += [b"2-same", b"1-zombie"]
@@ -116,7 +115,7 @@ async def test_the_same_record_by_another_who_went_no_further_counts_once() -> N
     assert await journal.confirm(await journal.append(b"3-ours", 3)) == 5
 
 
-async def test_a_failed_append_loses_the_partition() -> None:
+async def test_a_failed_append_loses_the_partition():
     log = Log([b"0-genesis"], failing=RequestTimedOutError())
     journal = writer(log)
     append = await journal.append(b"1-ours", 1)
@@ -124,7 +123,7 @@ async def test_a_failed_append_loses_the_partition() -> None:
         await journal.confirm(append)
 
 
-async def test_a_producer_that_the_broker_hears_no_more_ends_the_worker() -> None:
+async def test_a_producer_that_the_broker_hears_no_more_ends_the_worker():
     log = Log([b"0-genesis"], failing=OutOfOrderSequenceNumber())
     journal = writer(log)
     append = await journal.append(b"1-ours", 1)
@@ -132,14 +131,14 @@ async def test_a_producer_that_the_broker_hears_no_more_ends_the_worker() -> Non
         await journal.confirm(append)
 
 
-async def test_an_acknowledged_record_that_is_not_there_is_not_trusted() -> None:
+async def test_an_acknowledged_record_that_is_not_there_is_not_trusted():
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     append = Append(b"1-ours", 1, 1, future)
     with pytest.raises(JournalLost, match="not in the journal"):
         settle([(1, b"9-else")], [append], sequence_of)
 
 
-async def test_what_somebody_else_appends_behind_an_idle_owner_is_met_once_and_stepped_over() -> None:
+async def test_what_somebody_else_appends_behind_an_idle_owner_is_met_once_and_stepped_over():
     log = Log([b"0-genesis"])
     journal = writer(log)
     assert await journal.read_others(log.tail, lambda: 1) == []
@@ -149,14 +148,14 @@ async def test_what_somebody_else_appends_behind_an_idle_owner_is_met_once_and_s
     assert await journal.confirm(await journal.append(b"1-ours", 1)) == 3
 
 
-async def test_an_idle_owner_that_finds_the_next_record_there_reloads() -> None:
+async def test_an_idle_owner_that_finds_the_next_record_there_reloads():
     log = Log([b"0-genesis", b"1-another owner's"])
     journal = JournalWriter(log, ("journal", 0), 1, log.tail, sequence_of)
     with pytest.raises(JournalLost, match="another writer appended sequence 1 at offset 1"):
         await journal.read_others(log.tail, lambda: 1)
 
 
-async def test_an_owner_with_records_on_their_way_does_not_look() -> None:
+async def test_an_owner_with_records_on_their_way_does_not_look():
     log = Log([b"0-genesis"])
     journal = writer(log)
     sent = await journal.append(b"1-ours", 1)
@@ -164,17 +163,17 @@ async def test_an_owner_with_records_on_their_way_does_not_look() -> None:
     assert await journal.confirm(sent) == 1
 
 
-def test_a_mark_is_read_back() -> None:
+def test_a_mark_is_read_back():
     name = journal_name(b"genesis")
     assert read_mark(pack_mark(name, 41), name) == 41
 
 
-def test_a_mark_of_another_journal_is_worth_nothing() -> None:
+def test_a_mark_of_another_journal_is_worth_nothing():
     assert read_mark(pack_mark(journal_name(b"old"), 41), journal_name(b"new")) == 0
 
 
 @pytest.mark.parametrize("metadata", [None, "", "x", "hushstream/1 n", "hushstream/1 n -3", "hushstream/2 n 3"])
-def test_metadata_of_others_means_that_everything_is_sent_again(metadata: str | None) -> None:
+def test_metadata_of_others_means_that_everything_is_sent_again(metadata):
     assert read_mark(metadata, "n") == 0
 
 
@@ -188,7 +187,7 @@ time.sleep(60)
 """
 
 
-def test_who_starts_again_has_its_id_however_often(tmp_path: Path) -> None:
+def test_who_starts_again_has_its_id_however_often(tmp_path):
     found = set()
     for _ in range(4):
         seat = Seat(tmp_path, "g")
@@ -197,14 +196,14 @@ def test_who_starts_again_has_its_id_however_often(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-def test_workers_that_share_a_folder_have_an_id_each_and_groups_have_their_own(tmp_path: Path) -> None:
+def test_workers_that_share_a_folder_have_an_id_each_and_groups_have_their_own(tmp_path):
     seats = [Seat(tmp_path, "g"), Seat(tmp_path, "g"), Seat(tmp_path, "h")]
     assert len({seat.instance for seat in seats}) == 3
     for seat in seats:
         seat.leave()
 
 
-def test_the_id_of_a_killed_process_is_free_and_not_before(tmp_path: Path) -> None:
+def test_the_id_of_a_killed_process_is_free_and_not_before(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", TAKE, str(tmp_path)], stdout=subprocess.PIPE, text=True, encoding="utf-8"
     ) as process:
@@ -220,7 +219,7 @@ def test_the_id_of_a_killed_process_is_free_and_not_before(tmp_path: Path) -> No
     again.leave()
 
 
-def test_another_machine_has_ids_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_has_ids_of_its_own(tmp_path, monkeypatch):
     here = Seat(tmp_path, "g")
     here.leave()
     monkeypatch.setattr("socket.gethostname", lambda: "far")
@@ -229,7 +228,7 @@ def test_another_machine_has_ids_of_its_own(tmp_path: Path, monkeypatch: pytest.
     there.leave()
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_file_is_its_owners_alone(tmp_path):
     seat = Seat(tmp_path, "g")
     (path,) = tmp_path.rglob("*.member")
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)

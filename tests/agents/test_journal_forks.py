@@ -252,7 +252,7 @@ async def lost_windows(cluster: Cluster) -> tuple[Worker, Cluster, list[Any]]:
 
 
 @pytest.mark.parametrize("kept", ["snapshot", "memory"])
-async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluster, rigs: Any, kept: str) -> None:
+async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler, rigs, kept):
     """As many records as the branch that goes on: numbers, offsets, genesis and marks are all in order."""
     before = await Worker(shuffler, "first").take_up()
     await before.window(0, LOST)
@@ -277,7 +277,7 @@ async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluste
     assert aside == (["0.other-version"] if kept == "snapshot" else [])
 
 
-async def test_users_that_lie_with_a_state_of_the_lost_branch_go_with_it(lift: Cluster) -> None:
+async def test_users_that_lie_with_a_state_of_the_lost_branch_go_with_it(lift):
     """A learner's users are in one file with its snapshot: those of the lost branch would answer by lost rewards."""
     first = await Worker(lift, "first").take_up()
     await round_of(first, "before", 1.0)
@@ -297,7 +297,7 @@ async def test_users_that_lie_with_a_state_of_the_lost_branch_go_with_it(lift: C
     assert [path.name for path in again.settings.datadir.rglob("*.other-version")] == ["0.other-version"]
 
 
-async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuffler: Cluster) -> None:
+async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuffler):
     """The snapshot holds a window that no record of the journal closes; nobody's word lets it count."""
     first, older, _ = await lost_windows(shuffler)
     first.save()
@@ -307,7 +307,7 @@ async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuff
     assert heir.recovered.machine.epoch.due
 
 
-async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffler: Cluster) -> None:
+async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffler):
     """The newer topics may come back, and with them this snapshot is good."""
     first, older, _ = await lost_windows(shuffler)
     first.save()
@@ -317,7 +317,7 @@ async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffle
     assert (again.recovered.sequence, again.recovered.replayed) == (3, 0)
 
 
-async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found(shuffler: Cluster) -> None:
+async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found(shuffler):
     first = await Worker(shuffler, "first").take_up()
     await first.window(0, LOST)
     for _ in range(5):
@@ -332,7 +332,7 @@ async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found
 # Commits that are ahead.
 
 
-async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler: Cluster) -> None:
+async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler):
     """Journal and marks were put back to one moment; the group's commits were not."""
     first = await Worker(shuffler, "first").take_up()
     await first.window(0, LOST)
@@ -357,9 +357,7 @@ async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler:
 # What is sent before all was read.
 
 
-async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(
-    shuffler: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(shuffler, monkeypatch):
     first = await Worker(shuffler, "first").take_up()
     for number in range(4):
         await first.window(100 * number, LOST)
@@ -415,7 +413,7 @@ async def slots_alone(worker: Worker, prefix: str = "mid") -> None:
 
 
 @pytest.mark.parametrize("between", ["crash", "slots", "slots and a snapshot", "slots, taken up twice", "memory"])
-async def test_a_suspected_rollback_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, between: str) -> None:
+async def test_a_suspected_rollback_is_open_until_its_epoch_is_in_the_journal(lift, between):
     first = await Worker(lift, "first").take_up()
     await round_of(first, "before", 1.0)
     ends = lift.ends()
@@ -444,7 +442,7 @@ async def test_a_suspected_rollback_is_open_until_its_epoch_is_in_the_journal(li
     assert last.recovered.machine.spending.redraws == 2
 
 
-async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_window_paid_it(shuffler: Cluster) -> None:
+async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_window_paid_it(shuffler):
     """Where content names the noise nothing else tells of the fork."""
     _, older, _ = await lost_windows(shuffler)
     word = await word_of(older)
@@ -461,7 +459,7 @@ async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_windo
     assert not (await Worker(older, accept=(word,)).take_up()).recovered.machine.epoch.due
 
 
-async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_first(shuffler: Cluster) -> None:
+async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_first(shuffler):
     _, older, _ = await lost_windows(shuffler)
     one = await Worker(older, accept=(await word_of(older),)).take_up()
     await one.window(200, FOUND)
@@ -481,7 +479,7 @@ async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_f
 
 
 @pytest.mark.parametrize("left", ["nothing", "the first record", "one window"])
-async def test_the_price_of_a_lost_incarnation_is_charged_however_little_is_left(shuffler: Cluster, left: str) -> None:
+async def test_the_price_of_a_lost_incarnation_is_charged_however_little_is_left(shuffler, left):
     """One life was paid in the lost branch, and one is paid after it: two, whatever the journal still knows."""
     first = await Worker(shuffler, "first").take_up()
     if left == "one window":
@@ -503,8 +501,8 @@ async def test_the_price_of_a_lost_incarnation_is_charged_however_little_is_left
 @pytest.mark.parametrize("lives", [1, 2])
 @pytest.mark.parametrize("kept", ["nothing", "a window"])
 async def test_a_refusal_says_beforehand_whether_the_budget_pays_for_anything_behind_it(
-    rigs: Any, producer: Any, tmp_path: Path, lives: int, kept: str
-) -> None:
+    rigs, producer, tmp_path, lives, kept
+):
     """Each loss of a journal costs a life; behind the last one nothing is released, and the operator was told so."""
     system = rigs.make_system(release={"window_slots": 4, "epsilon": 1.0}, budget=BudgetConfig(lives, 1e-6))
     cluster = await Cluster(Role(rigs, "shuffler", system), producer, tmp_path).create()
@@ -530,8 +528,8 @@ async def test_a_refusal_says_beforehand_whether_the_budget_pays_for_anything_be
 
 
 async def test_a_key_that_turned_with_a_window_that_the_budget_refused_is_marked_at_the_next_take_up(
-    rigs: Any, producer: Any, tmp_path: Path
-) -> None:
+    rigs, producer, tmp_path
+):
     """Otherwise no mark is left that can be read when the key before it is destroyed."""
     system = rigs.make_system(release={**RUNNING, "windows": 1}, budget=BudgetConfig(1.0, 1e-6))
     role = Role(rigs, "shuffler", system)

@@ -143,7 +143,7 @@ async def settled(run: Run) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_nothing_is_sent_before_its_mark_is_there(machines: Any, tmp_path: Path) -> None:
+async def test_nothing_is_sent_before_its_mark_is_there(machines, tmp_path):
     async with running(machines, tmp_path) as run:
         run.brokers.held.add(TOPIC)
         await run.arrive()
@@ -155,7 +155,7 @@ async def test_nothing_is_sent_before_its_mark_is_there(machines: Any, tmp_path:
         assert run.brokers.topics() == [TOPIC, "journal-counting", TOPIC, "counts"]
 
 
-async def test_no_mark_names_a_record_that_the_journal_may_not_hold(machines: Any, tmp_path: Path) -> None:
+async def test_no_mark_names_a_record_that_the_journal_may_not_hold(machines, tmp_path):
     async with running(machines, tmp_path) as run:
         run.brokers.held.add("journal-counting")
         await run.arrive()
@@ -166,7 +166,7 @@ async def test_no_mark_names_a_record_that_the_journal_may_not_hold(machines: An
         await until(lambda: run.raised() == [0, 1])
 
 
-async def test_one_mark_covers_all_that_waits(machines: Any, tmp_path: Path) -> None:
+async def test_one_mark_covers_all_that_waits(machines, tmp_path):
     async with running(machines, tmp_path) as run:
         run.brokers.held.add(TOPIC)
         for _ in range(4):
@@ -181,7 +181,7 @@ async def test_one_mark_covers_all_that_waits(machines: Any, tmp_path: Path) -> 
         assert len(others) <= 2, "one for what came alone, one for all that waited meanwhile"
 
 
-async def test_a_mark_that_the_broker_refuses_lets_nothing_out(machines: Any, tmp_path: Path) -> None:
+async def test_a_mark_that_the_broker_refuses_lets_nothing_out(machines, tmp_path):
     async with running(machines, tmp_path) as run:
         run.brokers.refuse = TimeoutError()
         await run.arrive()
@@ -190,7 +190,7 @@ async def test_a_mark_that_the_broker_refuses_lets_nothing_out(machines: Any, tm
         assert "counts" not in run.brokers.topics()
 
 
-async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(machines: Any, tmp_path: Path) -> None:
+async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(machines, tmp_path):
     run, unused = Run(machines, tmp_path), Any
     await run.marks.begin(0, ReleaseEvidence(), run.recovered.journal, 0, False)
     recovery = Recovery(run.marks.settings, run.maker, run.brokers, unused, lambda: True, run.marks)  # type: ignore[arg-type]
@@ -201,9 +201,7 @@ async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(machines: 
     assert run.raised() == [0, 3, 5]
 
 
-async def test_a_record_that_rotates_the_key_is_marked_though_nothing_is_released_with_it(
-    machines: Any, tmp_path: Path
-) -> None:
+async def test_a_record_that_rotates_the_key_is_marked_though_nothing_is_released_with_it(machines, tmp_path):
     """Else, once the key before it is destroyed, no mark is left that can be read, and a whole journal is refused."""
     async with running(machines, tmp_path) as run:
         fold = run.recovered.machine.fold
@@ -326,7 +324,7 @@ async def taken_up(marks: ReleaseMarks, journal: str = "aa", sequence: int = 0) 
     return await marks.begin(0, evidence, journal, sequence, accepted)
 
 
-async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(zone: Zone) -> None:
+async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(zone):
     first = zone.worker()
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
@@ -336,14 +334,14 @@ async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(
     assert await taken_up(other, sequence=7) == 0
 
 
-async def test_a_new_journal_is_refused_on_every_worker_of_the_zone(zone: Zone) -> None:
+async def test_a_new_journal_is_refused_on_every_worker_of_the_zone(zone):
     await taken_up(zone.worker())
     for journal, sequence in (("bb", 0), ("bb", 5)):
         with pytest.raises(OlderThanReleased, match=r"another journal has released here \(aa\)"):
             await taken_up(zone.worker(), journal, sequence)
 
 
-async def test_an_owner_that_sleeps_before_its_append_lowers_no_mark_when_it_wakes_compacted_or_not(zone: Zone) -> None:
+async def test_an_owner_that_sleeps_before_its_append_lowers_no_mark_when_it_wakes_compacted_or_not(zone):
     sleeper, heir = zone.worker(), zone.worker()
     await taken_up(sleeper)
     sender: Any = sleeper.sender
@@ -360,7 +358,7 @@ async def test_an_owner_that_sleeps_before_its_append_lowers_no_mark_when_it_wak
             await taken_up(there.worker(), sequence=30)
 
 
-async def test_a_process_that_takes_a_partition_up_again_does_not_lower_what_it_wrote_itself(zone: Zone) -> None:
+async def test_a_process_that_takes_a_partition_up_again_does_not_lower_what_it_wrote_itself(zone):
     one = zone.worker()
     await taken_up(one)
     await one.raise_to(0, "aa", 0, 9, a_release())
@@ -370,7 +368,7 @@ async def test_a_process_that_takes_a_partition_up_again_does_not_lower_what_it_
     assert (await read((await zone.compacted()).worker())).highest("aa") == 9
 
 
-async def test_what_is_there_already_is_not_written_again(zone: Zone) -> None:
+async def test_what_is_there_already_is_not_written_again(zone):
     one, other = zone.worker(), zone.worker()
     await taken_up(one)
     await one.raise_to(0, "aa", 0, 9, a_release())
@@ -383,7 +381,7 @@ async def test_what_is_there_already_is_not_written_again(zone: Zone) -> None:
     assert noted.sequence == 9, "the other disk knows as well"
 
 
-async def test_that_a_debit_was_sent_is_remembered_by_every_later_mark(zone: Zone) -> None:
+async def test_that_a_debit_was_sent_is_remembered_by_every_later_mark(zone):
     one, other = zone.worker(), zone.worker()
     await taken_up(one)
     await one.raise_to(0, "aa", 0, 2, a_release())
@@ -395,9 +393,7 @@ async def test_that_a_debit_was_sent_is_remembered_by_every_later_mark(zone: Zon
     assert all(mark.paid for mark in (await read((await zone.compacted()).worker())).shared)
 
 
-async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_its_outputs_are_not_empty(
-    zone: Zone,
-) -> None:
+async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_its_outputs_are_not_empty(zone):
     marks = zone.worker()
     evidence = await read(marks, "hushstream/1 cafe 3", "")
     with pytest.raises(OlderThanReleased, match="the group g has committed work on journal cafe"):
@@ -416,7 +412,7 @@ async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_it
         marks.require(evidence, 0, None, 0)
 
 
-async def test_what_another_partition_has_released_is_no_sign_against_this_one(zone: Zone) -> None:
+async def test_what_another_partition_has_released_is_no_sign_against_this_one(zone):
     await zone.create("window-sums")
     marks = zone.worker("window-sums")
     marks.seal(1)
@@ -425,7 +421,7 @@ async def test_what_another_partition_has_released_is_no_sign_against_this_one(z
     assert not (await read(zone.worker("window-sums"))).signs
 
 
-async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone: Zone) -> None:
+async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone):
     first = zone.worker()
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
@@ -443,7 +439,7 @@ async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone:
         await taken_up(zone.worker(accept=word), sequence=5)
 
 
-async def test_a_new_journal_is_begun_by_the_operators_word(zone: Zone) -> None:
+async def test_a_new_journal_is_begun_by_the_operators_word(zone):
     await taken_up(zone.worker())
     marks = zone.worker(accept=("0:new:1",))
     evidence = await read(marks)
@@ -454,7 +450,7 @@ async def test_a_new_journal_is_begun_by_the_operators_word(zone: Zone) -> None:
         await taken_up(zone.worker(), "aa", 30)
 
 
-async def test_no_word_goes_on_without_a_journal_that_may_not_be_decided_anew(zone: Zone) -> None:
+async def test_no_word_goes_on_without_a_journal_that_may_not_be_decided_anew(zone):
     first = zone.worker()
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
@@ -467,7 +463,7 @@ async def test_no_word_goes_on_without_a_journal_that_may_not_be_decided_anew(zo
     assert await taken_up(zone.worker(), "aa", 7) == 0
 
 
-async def test_lost_marks_are_not_written_anew_for_a_journal_that_may_not_be_decided_anew(zone: Zone) -> None:
+async def test_lost_marks_are_not_written_anew_for_a_journal_that_may_not_be_decided_anew(zone):
     owner = zone.worker()
     await taken_up(owner)
     await owner.raise_to(0, "aa", 0, 7, a_release())
@@ -477,7 +473,7 @@ async def test_lost_marks_are_not_written_anew_for_a_journal_that_may_not_be_dec
         await taken_up(zone.worker(), sequence=7)
 
 
-async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_marks(zone: Zone) -> None:
+async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_marks(zone):
     first = zone.worker()
     await taken_up(first)
     await first.raise_to(0, "aa", 0, 7, a_release())
@@ -491,7 +487,7 @@ async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_ma
         again.require(evidence, 0, None, 0)
 
 
-async def test_an_old_state_folder_is_not_believed_where_the_topic_says_nothing_of_its_journal(zone: Zone) -> None:
+async def test_an_old_state_folder_is_not_believed_where_the_topic_says_nothing_of_its_journal(zone):
     with pytest.raises(OlderThanReleased, match="the topic of marks holds none of it"):
         await taken_up(zone.worker(), sequence=12)
 
@@ -516,9 +512,7 @@ def foreign_values() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", foreign_values())
 @pytest.mark.parametrize("key", [None, b"anything", b"counting/1/aa/0/ff"])
-async def test_a_foreign_record_under_no_marks_key_is_skipped_and_counted_and_lowers_nothing(
-    zone: Zone, kind: str, key: bytes | None
-) -> None:
+async def test_a_foreign_record_under_no_marks_key_is_skipped_and_counted_and_lowers_nothing(zone, kind, key):
     owner = zone.worker()
     await taken_up(owner)
     await owner.raise_to(0, "aa", 0, 7, a_release())
@@ -535,8 +529,8 @@ async def test_a_foreign_record_under_no_marks_key_is_skipped_and_counted_and_lo
 
 @pytest.mark.parametrize("kind", foreign_values())
 async def test_a_foreign_record_that_may_have_taken_a_marks_place_stops_the_partition_until_the_same_writer_goes_on(
-    zone: Zone, kind: str
-) -> None:
+    zone, kind
+):
     owner = zone.worker()
     await taken_up(owner)
     await owner.raise_to(0, "aa", 0, 7, a_release())
@@ -553,9 +547,7 @@ async def test_a_foreign_record_that_may_have_taken_a_marks_place_stops_the_part
 
 
 @pytest.mark.parametrize("left", ["nothing", "a later mark of the generation before"])
-async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands_behind_the_loss(
-    zone: Zone, left: str
-) -> None:
+async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands_behind_the_loss(zone, left):
     owner = zone.worker()
     await taken_up(owner)
     await owner.raise_to(0, "aa", 0, 7, a_release())

@@ -31,7 +31,6 @@ from hushstream.agents.process import RateLimitedLog, limit_warnings
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import worker
 from hushstream.agents.worker.preflight import RoleTopics
-from hushstream.engine.declare.role import Role
 from hushstream.engine.records import Output
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
@@ -72,7 +71,7 @@ def metrics() -> Metrics:
     return made
 
 
-def test_every_registered_metric_stands_in_the_table_with_a_class(metrics: Metrics) -> None:
+def test_every_registered_metric_stands_in_the_table_with_a_class(metrics):
     by_name = {spec.name: spec for spec in METRICS}
     assert len(by_name) == len(METRICS)
     for registry, zone in ((metrics.public, False), (metrics.zone, True)):
@@ -82,13 +81,13 @@ def test_every_registered_metric_stands_in_the_table_with_a_class(metrics: Metri
             assert spec.help
 
 
-def test_content_is_served_only_on_the_zones_own_endpoint(metrics: Metrics) -> None:
+def test_content_is_served_only_on_the_zones_own_endpoint(metrics):
     private = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
     assert {"hushstream_events_total", "hushstream_dead_letters_total"} <= private
     assert not {name for name, _ in samples(metrics.public)} & private
 
 
-def test_a_figure_of_a_record_is_shown_once_the_record_has_left() -> None:
+def test_a_figure_of_a_record_is_shown_once_the_record_has_left():
     figures = {"lift_reward_ratio_model": 0.25}
     made = Metrics(LABELS, figures_of=lambda topic, _: figures if topic == "lift" else {})
     made.journaled()
@@ -100,7 +99,7 @@ def test_a_figure_of_a_record_is_shown_once_the_record_has_left() -> None:
     assert name not in samples(made.public)
 
 
-def test_no_label_comes_from_data(metrics: Metrics) -> None:
+def test_no_label_comes_from_data(metrics):
     assert {label for spec in METRICS for label in spec.labels} <= FIXED_LABELS
     allowed = {"learner", "decided", "bad_float", "contexts", "reports", "slot", "0", "1", "2", "3", OTHER}
     allowed |= {"aggregator", "reads", "writes"}
@@ -110,7 +109,7 @@ def test_no_label_comes_from_data(metrics: Metrics) -> None:
                 assert label == "le" or value in allowed, (name, label, value)
 
 
-def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
+def test_what_is_not_on_the_list_is_counted_as_other(metrics):
     found = samples(metrics.zone)
     assert found["hushstream_events_total", (("outcome", "decided"), ("role", "learner"))] == 3
     assert found["hushstream_events_total", (("outcome", OTHER), ("role", "learner"))] == 3
@@ -127,7 +126,7 @@ PRIVATE_WORK = {
     "role",
     [pytest.param(role, id=f"{name} {role.name}") for name, kind in kinds().items() for role in kind.roles],
 )
-def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: Role) -> None:
+def test_how_long_a_learner_took_is_told_in_its_zone_alone(role):
     private = PRIVATE_WORK[role.name]
     made = Metrics(Labels(role.name, private_work=role.private_work))
     made.batch({}, 0.3)
@@ -142,7 +141,7 @@ def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: Role) -> None:
         assert seen == ({prefix + name: value for name, value in told.items()} if tells else {})
 
 
-def test_names_follow_the_conventions() -> None:
+def test_names_follow_the_conventions():
     for spec in METRICS:
         assert spec.name.startswith("hushstream_")
         assert spec.name.endswith("_total") == (spec.kind == "counter")
@@ -151,7 +150,7 @@ def test_names_follow_the_conventions() -> None:
     assert {gauge.metric for gauge in shown.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
 
 
-def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:
+def test_the_two_endpoints_answer_on_loopback(metrics):
     public, zone = metrics.serve("127.0.0.1", 0, 0)
     try:
         pages = [
@@ -165,11 +164,11 @@ def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:
     assert "hushstream_events_total" in pages[1]
 
 
-def test_no_endpoint_is_opened_unless_a_port_is_given(metrics: Metrics) -> None:
+def test_no_endpoint_is_opened_unless_a_port_is_given(metrics):
     assert metrics.serve("127.0.0.1", None, None) == (None, None)
 
 
-def test_a_heartbeat_tells_of_a_hang_and_not_of_a_batch() -> None:
+def test_a_heartbeat_tells_of_a_hang_and_not_of_a_batch():
     now = [100.0]
     metrics = Metrics(LABELS, clock=lambda: now[0])
     name = ("hushstream_heartbeat_age_seconds", (("role", "learner"),))
@@ -182,7 +181,7 @@ def test_a_heartbeat_tells_of_a_hang_and_not_of_a_batch() -> None:
     assert seen == [0, 0, 20, 30, 0]
 
 
-async def test_the_loop_that_watches_the_group_beats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_loop_that_watches_the_group_beats(monkeypatch, tmp_path):
     monkeypatch.setattr(worker, "_WATCH_SECONDS", 0.01)
     running = worker.RoleWorker(
         WorkerSettings(bootstrap="127.0.0.1:9092", role="learner", group="g", datadir=tmp_path),
@@ -200,15 +199,13 @@ async def test_the_loop_that_watches_the_group_beats(monkeypatch: pytest.MonkeyP
     loop.cancel()
 
 
-def test_a_worker_says_which_roles_its_deployment_has(metrics: Metrics) -> None:
+def test_a_worker_says_which_roles_its_deployment_has(metrics):
     found = samples(metrics.public)
     for declared in ("learner", "aggregator"):
         assert found["hushstream_roles_declared", (("declared", declared), ("role", "learner"))] == 1
 
 
-def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outlasts_the_driver(
-    metrics: Metrics,
-) -> None:
+def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outlasts_the_driver(metrics):
     metrics.stopped({0: "inputs_deleted", 2: "an error of nobody's list"})
     metrics.keep_partitions(())
 
@@ -222,7 +219,7 @@ def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outla
     assert shown() == {"2": "older_than_released"}
 
 
-def test_a_worker_that_ended_shows_why_until_it_works_again(metrics: Metrics) -> None:
+def test_a_worker_that_ended_shows_why_until_it_works_again(metrics):
     metrics.ended("datadir_unusable")
     place = ("hushstream_exit_reason", (("reason", "datadir_unusable"), ("role", "learner")))
     assert samples(metrics.public)[place] == 1
@@ -230,7 +227,7 @@ def test_a_worker_that_ended_shows_why_until_it_works_again(metrics: Metrics) ->
     assert place not in samples(metrics.public)
 
 
-def test_every_reason_is_the_name_of_an_error() -> None:
+def test_every_reason_is_the_name_of_an_error():
     known = {code_of(kind.__new__(kind)) for kind in subclasses_of(HushstreamError)}
     assert {*STOP_REASONS, *EXIT_REASONS} <= known
 
@@ -239,7 +236,7 @@ def subclasses_of(kind: type[BaseException]) -> set[type[BaseException]]:
     return {kind}.union(*(subclasses_of(one) for one in kind.__subclasses__() if one is not AllStopped))
 
 
-def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog) -> None:
+def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog):
     now = [0.0]
     limited_log = RateLimitedLog(logging.getLogger("quiet-test"), 10.0, lambda: now[0])
     with caplog.at_level("WARNING", "quiet-test"):
@@ -259,7 +256,7 @@ def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog)
     ]
 
 
-def test_a_library_that_tries_again_without_end_says_so_once_in_a_while(caplog) -> None:
+def test_a_library_that_tries_again_without_end_says_so_once_in_a_while(caplog):
     module = logging.getLogger("noisy_library.conn")
     limit_warnings("noisy_library")
     with caplog.at_level("INFO", "noisy_library"):
@@ -291,7 +288,7 @@ def endpoints() -> Metrics:
     return made
 
 
-def test_opening_the_public_endpoint_to_others_leaves_the_zones_own_on_loopback(endpoints: Metrics) -> None:
+def test_opening_the_public_endpoint_to_others_leaves_the_zones_own_on_loopback(endpoints):
     public, zone = endpoints.serve("0.0.0.0", 0, 0)
     try:
         assert listening(public) == {"0.0.0.0"}
@@ -300,7 +297,7 @@ def test_opening_the_public_endpoint_to_others_leaves_the_zones_own_on_loopback(
         endpoints.close()
 
 
-def test_an_endpoint_may_be_told_where_by_a_name_that_one_network_alone_knows(endpoints: Metrics) -> None:
+def test_an_endpoint_may_be_told_where_by_a_name_that_one_network_alone_knows(endpoints):
     _, zone = endpoints.serve("127.0.0.1", None, 0, "localhost")
     try:
         page = urllib.request.urlopen(f"http://localhost:{zone}/metrics", timeout=60).read().decode()
@@ -309,7 +306,7 @@ def test_an_endpoint_may_be_told_where_by_a_name_that_one_network_alone_knows(en
     assert "hushstream_events_total" in page
 
 
-def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(endpoints: Metrics) -> None:
+def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(endpoints):
     public, zone = endpoints.serve("127.0.0.1", 0, 0, "127.0.0.2")
     try:
         assert (listening(public), listening(zone)) == ({"127.0.0.1"}, {"127.0.0.2"})
@@ -365,7 +362,7 @@ def self_signed() -> tuple[str, str]:
     return made.public_bytes(Encoding.PEM).decode(), secret.decode()
 
 
-def test_metrics_behind_a_token_are_read_with_it_alone(guarded: tuple[str, ssl.SSLContext]) -> None:
+def test_metrics_behind_a_token_are_read_with_it_alone(guarded):
     url, trusts = guarded
     asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     page = urllib.request.urlopen(asked, timeout=patience(5), context=trusts).read().decode()
@@ -377,7 +374,7 @@ def test_metrics_behind_a_token_are_read_with_it_alone(guarded: tuple[str, ssl.S
         assert b"hushstream_" not in refused.value.read().replace(b"--metrics-token", b"")
 
 
-def test_who_connects_and_says_nothing_holds_up_nobody(guarded: tuple[str, ssl.SSLContext]) -> None:
+def test_who_connects_and_says_nothing_holds_up_nobody(guarded):
     url, trusts = guarded
     port = int(url.split(":")[2].split("/")[0])
     with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as other:
@@ -395,9 +392,7 @@ def test_who_connects_and_says_nothing_holds_up_nobody(guarded: tuple[str, ssl.S
         (None, 0o600, "expected a readable file, got No such file"),
     ],
 )
-def test_a_token_that_is_none_or_that_others_read_is_refused(
-    tmp_path: Path, text: str | None, mode: int, says: str
-) -> None:
+def test_a_token_that_is_none_or_that_others_read_is_refused(tmp_path, text, mode, says):
     path = tmp_path / "token"
     if text is not None:
         path.write_text(text, encoding="utf-8")
@@ -408,7 +403,7 @@ def test_a_token_that_is_none_or_that_others_read_is_refused(
     assert TOKEN not in repr(MetricsAccess(TOKEN))
 
 
-def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_refused(tmp_path):
     certificate, _ = self_signed()
     with pytest.raises(ConfigurationError, match="PEM with a certificate and its key"):
         MetricsAccess.of_files(None, private(tmp_path / "metrics.pem", certificate))
@@ -422,5 +417,5 @@ def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
         ((9101, 9201), "metrics on port 9101, zone metrics on port 9201"),
     ],
 )
-def test_the_ports_in_use_are_said_in_words(ports: tuple[int | None, int | None], said: str) -> None:
+def test_the_ports_in_use_are_said_in_words(ports, said):
     assert ports_named(ports) == said

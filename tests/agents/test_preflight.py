@@ -36,7 +36,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DECLARED = {topic.name: topic for topic in TOPICS if topic.name in ("reports", "journal-shuffler", "ledger")}
 
 
-def test_no_port_is_given_twice_before_its_process_listens() -> None:
+def test_no_port_is_given_twice_before_its_process_listens():
     """Of 1,000 that were drawn alone, some two dozen would come twice."""
     assert len({free_port() for _ in range(1000)}) == 1000
 
@@ -79,8 +79,8 @@ async def created(broker: EmbeddedBroker, prefix: str, **changes: dict[str, str]
     ],
 )
 async def test_a_topic_that_loses_records_too_early_or_takes_too_small_ones_is_named_with_the_command_that_mends_it(
-    broker: EmbeddedBroker, topic: str, setting: str, value: str
-) -> None:
+    broker, topic, setting, value
+):
     prefix = f"{topic}-{setting}."
     made = await created(broker, prefix, **{topic.replace("-", "_"): {setting: value}})
     declared = DECLARED[topic].settings()[setting]
@@ -90,7 +90,7 @@ async def test_a_topic_that_loses_records_too_early_or_takes_too_small_ones_is_n
     assert f"--add-config {setting}={declared}" in str(caught.value)
 
 
-async def test_topics_as_declared_or_kept_longer_are_accepted(broker: EmbeddedBroker) -> None:
+async def test_topics_as_declared_or_kept_longer_are_accepted(broker):
     made = await created(broker, "good.", reports={"retention.ms": "-1"})
     await check_declared(made, DECLARED)
 
@@ -100,9 +100,7 @@ def own_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("hushstream")]
 
 
-async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_and_not_on_it(
-    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_and_not_on_it(broker, caplog):
     made = await created(broker, "few.")
     with caplog.at_level("WARNING", logger="hushstream.agents.worker.preflight"):
         await check_declared(made, DECLARED)
@@ -116,7 +114,7 @@ async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_an
     assert "found 1 and 1" in warning
 
 
-async def test_log_times_that_writers_choose_are_refused_beyond_this_machine(broker: EmbeddedBroker) -> None:
+async def test_log_times_that_writers_choose_are_refused_beyond_this_machine(broker):
     reports = {"reports": DECLARED["reports"]}
     made = await created(broker, "chosen.", reports={"message.timestamp.type": "CreateTime"})
     await check_declared(made, reports)
@@ -177,7 +175,7 @@ NEW = dict.fromkeys((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 32), (0, 20)) | 
     ],
     ids=["older", "newer"],
 )
-async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str, rigs: Any) -> None:
+async def test_a_broker_of_another_version_is_named_with_what_to_run(versions, says, rigs):
     async with OtherBroker(versions) as other:
         with pytest.raises(BrokerVersionWrong, match=says) as caught:
             await check_topics(settings(other.bootstrap), RoleTopics(("reports",), "journal-shuffler"))
@@ -191,12 +189,8 @@ CHANGES = {("journal-counting", "cleanup.policy"), ("events", "retention.ms"), (
 
 
 async def test_what_is_changed_under_a_running_worker_is_shown_within_a_minute_with_the_command_that_mends_it(
-    broker: EmbeddedBroker,
-    tmp_path: Path,
-    machines: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    broker, tmp_path, machines, monkeypatch, caplog
+):
     """Unseen, each of these is an outage at the next restart, or has deleted a journal by then."""
     assert worker._DRIFT_SECONDS <= 60
     monkeypatch.setattr(worker, "_DRIFT_SECONDS", 0.2)
@@ -228,9 +222,7 @@ async def test_what_is_changed_under_a_running_worker_is_shown_within_a_minute_w
     assert "`hushstream logs repair partitions events --write`" in added
 
 
-async def test_rights_that_were_withdrawn_are_a_difference_and_hide_no_other_one(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rights_that_were_withdrawn_are_a_difference_and_hide_no_other_one(broker, monkeypatch):
     async def lacking(*_: object) -> dict[str, str]:
         return {"rights.ledger": "Write"}
 
@@ -246,9 +238,7 @@ async def test_rights_that_were_withdrawn_are_a_difference_and_hide_no_other_one
     assert "hushstream topics apply" in str(found[0])
 
 
-async def test_a_topic_that_takes_no_record_and_added_partitions_of_any_topic_are_differences(
-    broker: EmbeddedBroker,
-) -> None:
+async def test_a_topic_that_takes_no_record_and_added_partitions_of_any_topic_are_differences(broker):
     made = await created(broker, "stuck.")
     store(broker, "stuck.journal-shuffler")["min.insync.replicas"] = "2"
     topics = RoleTopics(("reports",), "journal-shuffler", ("ledger",), declared=DECLARED, counts={"ledger": 1})
@@ -293,7 +283,7 @@ async def until(read: Callable[[], Awaitable[Any]], expected: Any) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tmp_path: Path, machines: Any) -> None:
+async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tmp_path, machines):
     check_datadir(tmp_path / "state")
     assert list((tmp_path / "state").iterdir()) == []
     # Nobody listens there: had the worker asked the broker first, that would be its complaint.
@@ -303,7 +293,7 @@ async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tm
     assert list((tmp_path / "state").iterdir()) == []
 
 
-async def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+async def test_a_data_directory_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "state").write_text("", encoding="utf-8")
     with pytest.raises(DatadirUnusable, match="state: expected room"):
         check_datadir(tmp_path / "state")

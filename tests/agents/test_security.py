@@ -82,9 +82,7 @@ def mute(pems: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_client_ends_though_the_broker_does_not_answer_the_end_of_its_connection(
-    pems: Path, mute: int, loop: str
-) -> None:
+def test_a_client_ends_though_the_broker_does_not_answer_the_end_of_its_connection(pems, mute, loop):
     """Each client that was closed took half a minute, and workers ended with "no broker answered"."""
     context = Security(protocol="SSL", ca_file=pems / "ca.pem").ssl_context()
 
@@ -101,11 +99,11 @@ def environment(**values: object) -> dict[str, str]:
     return {f"{ENVIRONMENT_PREFIX}{key.upper()}": str(value) for key, value in values.items()}
 
 
-def test_without_any_settings_the_connection_is_plain() -> None:
+def test_without_any_settings_the_connection_is_plain():
     assert read_security(None, {}) == Security()
 
 
-def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+def test_the_environment_alone_is_enough(tmp_path):
     (tmp_path / "password").write_text(f"{CANARY}\n", encoding="utf-8")
     (tmp_path / "user").write_text("shop\n", encoding="utf-8")
     found = read_security(
@@ -120,9 +118,7 @@ def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
     assert found.password.get_secret_value() == CANARY
 
 
-def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
-    written: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_environment_takes_the_place_of_the_files_values_in_either_form(written, tmp_path):
     (tmp_path / "old").write_text("old", encoding="utf-8")
     (tmp_path / "new").write_text("new", encoding="utf-8")
     with_value = written(protocol="SASL_SSL", username="a", password="old")
@@ -158,17 +154,13 @@ def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
         ),
     ],
 )
-def test_a_typo_or_what_does_not_fit_is_refused_by_name_and_no_value_is_repeated(
-    written: Callable[..., Path], values: dict[str, str], over: dict[str, str], says: str
-) -> None:
+def test_a_typo_or_what_does_not_fit_is_refused_by_name_and_no_value_is_repeated(written, values, over, says):
     with pytest.raises(HushstreamError, match=says) as caught:
         read_security(written(**values), environment(**over))
     assert CANARY not in str(caught.value)
 
 
-def test_a_certificate_with_another_key_is_refused_before_anything_connects(
-    written: Callable[..., Path], pems: Path
-) -> None:
+def test_a_certificate_with_another_key_is_refused_before_anything_connects(written, pems):
     path = written(
         protocol="SSL", ca_file=str(pems / "ca.pem"), certificate_file=str(pems / "learner.pem"),
         key_file=str(pems / "expired.pem"),
@@ -177,9 +169,7 @@ def test_a_certificate_with_another_key_is_refused_before_anything_connects(
         read_security(path, {})
 
 
-def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked(
-    written: Callable[..., Path], pems: Path, tmp_path: Path
-) -> None:
+def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked(written, pems, tmp_path):
     key = serialization.load_pem_private_key((pems / "learner.pem").read_bytes(), None)
     locked = key.private_bytes(
         serialization.Encoding.PEM,
@@ -208,9 +198,7 @@ def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked
         ({"protocol": "SSL", "certificate_file": "learner.pem", "key_file": "learner.pem"}, "User:CN=learner"),
     ],
 )
-def test_an_account_has_the_brokers_name_and_printed_commands_give_it_its_rights(
-    pems: Path, values: dict[str, Any], account: str
-) -> None:
+def test_an_account_has_the_brokers_name_and_printed_commands_give_it_its_rights(pems, values, account):
     """An administrator runs `topics apply`: with the account of the worker that lacks a right it was denied."""
     security = Security(**{key: str(pems / one) if key.endswith("_file") else one for key, one in values.items()})
     assert security.account == account
@@ -230,7 +218,7 @@ def test_an_account_has_the_brokers_name_and_printed_commands_give_it_its_rights
     assert settings.located("`kafka-configs.sh --bootstrap-server HOST:PORT`").endswith("server kafka:9093`")
 
 
-def test_an_expired_certificate_is_known_by_this_machines_clock(pems: Path) -> None:
+def test_an_expired_certificate_is_known_by_this_machines_clock(pems):
     expired = Security(protocol="SSL", certificate_file=pems / "expired.pem")
     ended = datetime.now(UTC) - timedelta(days=2)
     assert expired.certificate_fault() == f"{pems / 'expired.pem'} expired on {ended:%Y-%m-%d}"
@@ -253,20 +241,20 @@ SASL = {"username": "a", "password": "b"}
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("security", [Security(), Security(protocol="SASL_PLAINTEXT", **SASL)], ids=["plain", "sasl"])
 @pytest.mark.parametrize("address", [REMOTE, "kafka:9092", f"127.0.0.1:9092,{REMOTE}", "[2001:db8::1]:9092"])
-def test_nothing_leaves_this_machine_unencrypted_unless_asked_for(way: str, security: Security, address: str) -> None:
+def test_nothing_leaves_this_machine_unencrypted_unless_asked_for(way, security, address):
     with pytest.raises(PlaintextRefused, match="ALLOW_PLAINTEXT=true"):
         WAYS[way](address, security)
     WAYS[way](address, security.model_copy(update={"allow_plaintext": True}))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_loopback_may_be_plain_and_any_machine_encrypted(way: str) -> None:
+def test_loopback_may_be_plain_and_any_machine_encrypted(way):
     for address in ("127.0.0.1:1", "localhost:1", "[::1]:1", "127.5.5.5:1, localhost:2"):
         WAYS[way](address, Security())
     WAYS[way](REMOTE, Security(protocol="SASL_SSL", **SASL))
 
 
-def test_plaintext_is_asked_for_by_file_or_environment(written: Callable[..., Path]) -> None:
+def test_plaintext_is_asked_for_by_file_or_environment(written):
     assert read_security(written(allow_plaintext=True), {}).allow_plaintext
     assert read_security(None, environment(allow_plaintext="true")).allow_plaintext
 
@@ -274,47 +262,47 @@ def test_plaintext_is_asked_for_by_file_or_environment(written: Callable[..., Pa
 REQUIRED = {"bootstrap": "127.0.0.1:9092", "role": "learner", "group": "g", "datadir": Path("data")}
 
 
-def test_unknown_keys_are_refused() -> None:
+def test_unknown_keys_are_refused():
     with pytest.raises(ValidationError, match="sesion"):
         WorkerSettings(**REQUIRED, sesion_timeout_seconds=3)
 
 
-def test_a_password_is_never_printed() -> None:
+def test_a_password_is_never_printed():
     security = Security(protocol="SASL_SSL", username="learner", password="canary-secret")
     settings = WorkerSettings(**REQUIRED, security=security)
     assert "canary-secret" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
     assert settings.client_options()["sasl_plain_password"] == "canary-secret"
 
 
-def test_sasl_without_credentials_is_refused_before_anything_connects() -> None:
+def test_sasl_without_credentials_is_refused_before_anything_connects():
     with pytest.raises(ValidationError, match="needs username and password"):
         Security(protocol="SASL_SSL")
 
 
-def test_credentials_on_a_plain_connection_are_refused() -> None:
+def test_credentials_on_a_plain_connection_are_refused():
     with pytest.raises(ValidationError, match="takes no username"):
         Security(username="learner", password="x")
 
 
-def test_a_heartbeat_that_cannot_keep_the_session_is_refused() -> None:
+def test_a_heartbeat_that_cannot_keep_the_session_is_refused():
     with pytest.raises(ValidationError, match="heartbeat_seconds"):
         WorkerSettings(**REQUIRED, session_timeout_seconds=3, heartbeat_seconds=2)
 
 
-def test_metrics_stay_on_loopback_and_off_unless_asked_for() -> None:
+def test_metrics_stay_on_loopback_and_off_unless_asked_for():
     settings = WorkerSettings(**REQUIRED)
     assert settings.metrics_host == "127.0.0.1"
     assert settings.metrics_port is None
     assert settings.zone_metrics_port is None
 
 
-def test_a_dead_worker_is_missed_after_three_heartbeats() -> None:
+def test_a_dead_worker_is_missed_after_three_heartbeats():
     settings = WorkerSettings(**REQUIRED)
     assert settings.session_timeout_seconds == 6.0
     assert settings.heartbeat_seconds == 1.0
 
 
-def test_topics_are_prefixed_and_bootstrap_servers_split() -> None:
+def test_topics_are_prefixed_and_bootstrap_servers_split():
     settings = WorkerSettings(**{**REQUIRED, "bootstrap": "127.0.0.1:1, localhost:2"}, topic_prefix="dep.")
     assert settings.physical("contexts") == "dep.contexts"
     assert settings.client_options()["bootstrap_servers"] == ["127.0.0.1:1", "localhost:2"]

@@ -196,7 +196,7 @@ async def partition(broker: AIOKafkaProducer, machines: Any, tmp_path: Path, mon
 VALUES = [b"k%d" % number for number in range(12)]
 
 
-async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition: Partition) -> None:
+async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     assert await first.publish()
@@ -212,7 +212,7 @@ async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition: Pa
     )
 
 
-async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_left_alone(partition: Partition) -> None:
+async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_left_alone(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     first.save()
@@ -228,9 +228,7 @@ async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_le
     assert (await partition.worker("b").take_up()).recovered.replayed == 1
 
 
-async def test_a_worker_that_had_no_time_to_publish_its_last_state_says_what_that_asks_for(
-    partition: Partition, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_that_had_no_time_to_publish_its_last_state_says_what_that_asks_for(partition, caplog):
     worker = await partition.worker("a").take_up()
     await worker.work(VALUES)
     snapshot = worker.save()
@@ -246,7 +244,7 @@ async def test_a_worker_that_had_no_time_to_publish_its_last_state_says_what_tha
     assert caplog.text == ""
 
 
-async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_same_bytes(partition: Partition) -> None:
+async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_same_bytes(partition):
     first = await partition.worker("a").take_up()
     for _ in range(3):
         await first.work(VALUES)
@@ -266,7 +264,7 @@ async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_sam
         await partition.worker("d").take_up()
 
 
-async def test_a_journal_without_its_beginning_and_without_a_state_is_refused(partition: Partition) -> None:
+async def test_a_journal_without_its_beginning_and_without_a_state_is_refused(partition):
     first = await partition.worker("a").take_up()
     for _ in range(3):
         await first.work(VALUES)
@@ -285,7 +283,7 @@ async def test_a_journal_without_its_beginning_and_without_a_state_is_refused(pa
         await partition.worker("b").take_up()
 
 
-async def test_a_checkpoint_says_where_everything_ended_that_the_role_writes(partition: Partition) -> None:
+async def test_a_checkpoint_says_where_everything_ended_that_the_role_writes(partition):
     worker = await partition.worker("a").take_up()
     await worker.work(VALUES)
     for _ in range(3):
@@ -298,7 +296,7 @@ async def test_a_checkpoint_says_where_everything_ended_that_the_role_writes(par
     assert [checkpoint.end(place) for place in (("counts", 0), ("dead", 0), ("elsewhere", 0))] == [3, 0, None]
 
 
-async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Partition) -> None:
+async def test_what_was_never_folded_and_what_was_are_told_apart(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     await partition.delete("events")
@@ -318,9 +316,7 @@ async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Part
         await partition.worker("a").take_up()
 
 
-async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_refusal_names(
-    partition: Partition,
-) -> None:
+async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_refusal_names(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     assert await first.publish()
@@ -346,9 +342,7 @@ async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_ref
     assert again.recovered.machine.positions()[INPUT] == 17
 
 
-async def test_whoever_goes_on_without_lost_input_publishes_the_state_that_others_need_then(
-    partition: Partition,
-) -> None:
+async def test_whoever_goes_on_without_lost_input_publishes_the_state_that_others_need_then(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     assert await first.publish()
@@ -370,9 +364,7 @@ async def test_whoever_goes_on_without_lost_input_publishes_the_state_that_other
 
 
 @pytest.mark.parametrize("written", [2, 20])
-async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_folded(
-    partition: Partition, written: int
-) -> None:
+async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_folded(partition, written):
     """By its offsets while it is shorter than what was folded, by its records once it has grown beyond."""
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
@@ -406,9 +398,7 @@ async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_
 
 
 @pytest.mark.parametrize("written", [2, 20])
-async def test_the_command_that_is_named_fits_the_journal_where_the_state_is_older(
-    partition: Partition, written: int
-) -> None:
+async def test_the_command_that_is_named_fits_the_journal_where_the_state_is_older(partition, written):
     """`logs repair input` takes no other offset than that of the journal."""
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
@@ -432,9 +422,7 @@ async def test_the_command_that_is_named_fits_the_journal_where_the_state_is_old
     await resumed.work(VALUES[:2])
 
 
-async def test_an_input_that_is_gone_before_any_state_was_saved_is_refused_with_what_helps(
-    partition: Partition,
-) -> None:
+async def test_an_input_that_is_gone_before_any_state_was_saved_is_refused_with_what_helps(partition):
     """The refusal said that the topic was wiped, and nothing else."""
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
@@ -444,9 +432,7 @@ async def test_an_input_that_is_gone_before_any_state_was_saved_is_refused_with_
         await partition.worker("a").take_up()
 
 
-async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(
-    partition: Partition, monkeypatch: Any
-) -> None:
+async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(partition, monkeypatch):
     """Made again, grown beyond what was folded, and shortened since: no digest can be compared."""
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
@@ -483,9 +469,7 @@ class Kept:
 @pytest.mark.parametrize(
     ("role", "topic", "journaled"), [("shuffler", "reports", "journal-shuffler"), ("learner", "contexts", "decisions")]
 )
-async def test_what_no_journal_record_covers_may_come_long_after_the_last_one(
-    role: str, topic: str, journaled: str
-) -> None:
+async def test_what_no_journal_record_covers_may_come_long_after_the_last_one(role, topic, journaled):
     """A shuffler that was started for an hour before its first report was told that they are of another topic. What a
     journal record covers and is younger than it is of another one."""
     variant = next(one for one in VARIANTS if one.name == "p2b-windows")
@@ -511,7 +495,7 @@ async def test_what_no_journal_record_covers_may_come_long_after_the_last_one(
     assert f"but offset {covered - 1} is of" in found[1]
 
 
-async def test_an_input_is_the_same_when_what_a_forgotten_user_wrote_was_taken_out(partition: Partition) -> None:
+async def test_an_input_is_the_same_when_what_a_forgotten_user_wrote_was_taken_out(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     first.save()
@@ -523,7 +507,7 @@ async def test_an_input_is_the_same_when_what_a_forgotten_user_wrote_was_taken_o
     assert (await partition.worker("a").take_up()).recovered.replayed == 0
 
 
-async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: Partition) -> None:
+async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     first.save()
@@ -536,9 +520,7 @@ async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: 
 
 
 @pytest.mark.parametrize("fault", ["half-written", "altered part", "altered head", "other key"])
-async def test_what_is_not_whole_is_passed_over_for_an_older_state(
-    partition: Partition, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_not_whole_is_passed_over_for_an_older_state(partition, fault, caplog):
     caplog.set_level(logging.WARNING)
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
@@ -576,7 +558,7 @@ async def _again(partition: Partition, found: list[Any], altered: int | None = N
         await (await partition.send(Output(*STATE, value, key)))
 
 
-async def test_a_state_of_a_lost_branch_is_refused(partition: Partition) -> None:
+async def test_a_state_of_a_lost_branch_is_refused(partition):
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     kept = await partition.records(JOURNAL)
@@ -596,7 +578,7 @@ async def test_a_state_of_a_lost_branch_is_refused(partition: Partition) -> None
         await empty.worker("b").take_up()
 
 
-async def test_a_compacted_topic_holds_few_states_and_nothing_of_the_older_ones(partition: Partition) -> None:
+async def test_a_compacted_topic_holds_few_states_and_nothing_of_the_older_ones(partition):
     worker = await partition.worker("a").take_up()
     sizes = []
     for round_ in range(2 * SLOTS):
@@ -620,7 +602,7 @@ async def test_a_compacted_topic_holds_few_states_and_nothing_of_the_older_ones(
     assert [one.head.sequence for one in found] == [6, 5, 4]
 
 
-async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alone(partition: Partition) -> None:
+async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alone(partition):
     """It wakes when its successor has published into the slot that it was writing; then the log is compacted."""
     sleeper = await partition.worker("a").take_up()
     await sleeper.work(VALUES)
@@ -648,7 +630,7 @@ async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alon
     assert (heir.recovered.sequence, heir.recovered.replayed) == (4, 0), "the newest state is in another slot"
 
 
-async def test_due_is_a_rate_and_a_day(partition: Partition, base: float) -> None:
+async def test_due_is_a_rate_and_a_day(partition, base):
     now = [base]
     worker = await partition.worker("a").take_up()
     states, rate = worker.states, 1 << 30
@@ -665,12 +647,12 @@ async def test_due_is_a_rate_and_a_day(partition: Partition, base: float) -> Non
     assert states.due(0, (1, 3)), "what an erasure has left in older slots is replaced"
 
 
-async def test_the_size_of_a_state_tells_little_of_what_it_holds() -> None:
+async def test_the_size_of_a_state_tells_little_of_what_it_holds():
     assert [padded(size) for size in (1, 4096, 4097, 70_000, 26_000_000)] == [4096, 4096, 8192, 73_728, 27_262_976]
     assert all(size <= padded(size) <= max(size + 4096, size * 9 / 8) for size in range(1, 1 << 20, 977))
 
 
-async def test_users_at_rest_go_with_a_state(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_users_at_rest_go_with_a_state(partition, monkeypatch):
     worker, other = partition.worker("a"), partition.worker("b")
     users = worker.snapshots.users(0)
     put = [StoredUser(b"%016d" % number, 1000 + number, b"state of %d" % number * 20) for number in range(500)]
@@ -693,7 +675,7 @@ async def test_users_at_rest_go_with_a_state(partition: Partition, monkeypatch: 
         next(worker.snapshots.pieces(0, snapshot, 1000))
 
 
-async def test_a_partition_moves_after_retention_between_real_workers(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_partition_moves_after_retention_between_real_workers(bench, harness, machines):
     made = harness.Deployment(
         bench, "moving", f"{machines.__file__}:counting", {"targets": 2}, machines.counting(targets=2),
         {("events", p): EVENTS for p in range(2)}, 2,
@@ -714,7 +696,7 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
         assert await second.exit_code() == 0
 
 
-async def test_a_worker_that_is_ended_leaves_its_last_state_to_others(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_worker_that_is_ended_leaves_its_last_state_to_others(bench, harness, machines):
     made = harness.Deployment(
         bench, "ended", f"{machines.__file__}:counting", {"targets": 2}, machines.counting(targets=2),
         {("events", p): EVENTS for p in range(2)}, 2,
@@ -750,7 +732,7 @@ async def _published(run: Any, folded: int) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(partition: Partition) -> None:
+async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(partition):
     """Its key is known only when the journal is: whoever was made before has nothing to say any more."""
     worker = partition.worker("a")
 
@@ -766,9 +748,7 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
     assert recovered.machine.kept is worker.snapshots.users(0)
 
 
-async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(partition, monkeypatch):
     """They belong to a later snapshot than the one that was loaded, so records that they hold would count twice."""
     worker = partition.worker("a")
 

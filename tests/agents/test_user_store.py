@@ -59,7 +59,7 @@ def store(place: Path) -> Iterator[UserDatabase]:
         yield opened
 
 
-def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: UserDatabase, place: Path) -> None:
+def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store, place):
     assert store.put([user(ANN, b"one"), user(BOB, b"two")])
     assert (store.get(ANN), store.get(b"c" * 16), store.snapshot()) == (b"one", None, None)
     with closing(UserDatabase(place, SEAL)) as other:
@@ -71,7 +71,7 @@ def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: Us
         assert (other.get(ANN), other.snapshot()) == (b"one", b"first")
 
 
-def test_a_rewound_store_is_as_the_last_snapshot_left_it(store: UserDatabase) -> None:
+def test_a_rewound_store_is_as_the_last_snapshot_left_it(store):
     store.put([user(ANN, b"one")])
     save(store, b"first")
     store.put([user(ANN, b"two"), user(BOB, b"two")])
@@ -79,7 +79,7 @@ def test_a_rewound_store_is_as_the_last_snapshot_left_it(store: UserDatabase) ->
     assert (store.get(ANN), store.get(BOB)) == (b"one", None)
 
 
-def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None:
+def test_the_unseen_are_found_by_their_newest_state(store):
     store.put([user(ANN, b"old", 5), user(BOB, b"kept", NEVER_MS), user(b"c" * 16, b"old", 6)])
     save(store, b"first")
     store.put([user(ANN, b"new", 50)])
@@ -88,13 +88,13 @@ def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None
     assert {found.value for found in store.unseen_since(51)} == {b"new", b"old"}
 
 
-def test_the_file_is_closed_to_others(store: UserDatabase, place: Path) -> None:
+def test_the_file_is_closed_to_others(store, place):
     store.put([user(ANN, b"one")])
     save(store, b"first")
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.parent.iterdir()} == {0o600}
 
 
-def test_the_older_of_two_owners_reads_and_writes_nothing_until_it_begins_anew(place: Path) -> None:
+def test_the_older_of_two_owners_reads_and_writes_nothing_until_it_begins_anew(place):
     """A worker that was stopped and wakes up again must not mix its users with those of its successor."""
     with closing(UserDatabase(place, SEAL)) as older, closing(UserDatabase(place, SEAL)) as newer:
         older.put([user(ANN, b"one")])
@@ -133,7 +133,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place: Path) -> None:
+def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place):
     ended = run(KILLED, place)
     assert ended.returncode == -signal.SIGKILL
     with closing(UserDatabase(place, SEAL)) as store:
@@ -168,12 +168,12 @@ print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
 """
 
 
-def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
+def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place):
     ended = run(FULL, place)
     assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
 
 
-def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place: Path) -> None:
+def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place):
     with closing(UserDatabase(place, SEAL)) as store, closing(sqlite3.connect(place, isolation_level=None)) as holder:
         store.put([user(ANN, b"one"), user(BOB, b"one")])
         holder.execute("BEGIN IMMEDIATE")
@@ -189,7 +189,7 @@ def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place: Path
             assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"three", b"one", b"third")
 
 
-def test_what_is_put_after_the_cut_is_of_the_next_snapshot(store: UserDatabase, place: Path) -> None:
+def test_what_is_put_after_the_cut_is_of_the_next_snapshot(store, place):
     store.put([user(ANN, b"one")])
     store.cut()
     store.put([user(ANN, b"later", 50), user(BOB, b"later", 60)])
@@ -202,7 +202,7 @@ def test_what_is_put_after_the_cut_is_of_the_next_snapshot(store: UserDatabase, 
         assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"one", b"one", b"first")
 
 
-def test_a_thread_saves_while_the_machine_reads_and_puts(store: UserDatabase, place: Path) -> None:
+def test_a_thread_saves_while_the_machine_reads_and_puts(store, place):
     keys = [n.to_bytes(16, "big") for n in range(5000)]
     with ThreadPoolExecutor(1) as pool:
         for turn in range(5):
@@ -220,7 +220,7 @@ def test_a_thread_saves_while_the_machine_reads_and_puts(store: UserDatabase, pl
                 assert ({other.get(key) for key in keys}, other.snapshot()) == ({value}, value)
 
 
-def test_a_partition_that_was_given_up_does_not_hold_up_its_heirs_log(tmp_path: Path) -> None:
+def test_a_partition_that_was_given_up_does_not_hold_up_its_heirs_log(tmp_path):
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
     given_up, heir = SnapshotStore(settings, KEYS), SnapshotStore(settings, KEYS)
     first = given_up.users(0)
@@ -242,7 +242,7 @@ def test_a_partition_that_was_given_up_does_not_hold_up_its_heirs_log(tmp_path: 
 HELD = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE mine (n)")
 
 
-def test_a_file_that_is_held_is_left_alone_and_asked_for_again(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_held_is_left_alone_and_asked_for_again(place, caplog):
     with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(ANN, b"one")])
         save(store, b"first")
@@ -275,7 +275,7 @@ except DatadirUnusable as error:
 """
 
 
-def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Path) -> None:
+def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place):
     ended = run(NO_ROOM, place)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
@@ -283,7 +283,7 @@ def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Pat
     assert not place.with_suffix(".damaged").exists()
 
 
-def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_put_aside_and_said_to_be(place, caplog):
     place.parent.mkdir(parents=True)
     place.write_bytes(b"no database" * 1000)
     with caplog.at_level(logging.WARNING), closing(UserDatabase(place, SEAL)) as store:
@@ -292,7 +292,7 @@ def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.
     assert place.with_suffix(".damaged").exists()
 
 
-def test_damage_found_later_names_the_file_and_the_way_out(place: Path) -> None:
+def test_damage_found_later_names_the_file_and_the_way_out(place):
     with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(n.to_bytes(16, "big"), bytes(500)) for n in range(2000)])
         save(store, b"first")
@@ -306,7 +306,7 @@ def test_damage_found_later_names_the_file_and_the_way_out(place: Path) -> None:
         _ = [store.get(n.to_bytes(16, "big")) for n in range(2000)]
 
 
-def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -> None:
+def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path):
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
     snapshots = SnapshotStore(settings, KEYS)
     users = snapshots.users(3)
@@ -324,7 +324,7 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
     assert not again.behind(3)
 
 
-def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase, place: Path) -> None:
+def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store, place):
     store.put([user(ANN, b"one")])
     save(store, b"first")
     with closing(UserDatabase(place, SEAL)) as other:
@@ -344,7 +344,7 @@ def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase,
         assert (again.get(ANN), again.get(BOB), again.snapshot()) == (None, b"three", b"second")
 
 
-def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None:
+def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path):
     snapshots = SnapshotStore(
         WorkerSettings(bootstrap="127.0.0.1:1", role="shuffler", group="g", datadir=tmp_path), KEYS
     )
@@ -354,7 +354,7 @@ def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None
     assert snapshots.load(2) is None
 
 
-def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_new_one(tmp_path: Path) -> None:
+def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_new_one(tmp_path):
     store = SnapshotStore(
         WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path), KEYS
     )
@@ -383,7 +383,7 @@ def everything(place: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(place.parent.glob(f"{place.name}*")))
 
 
-def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store: UserDatabase, place: Path) -> None:
+def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store, place):
     store.put([user(ANN, b"what ann likes")])
     private = store._layers[-1]
     assert b"what ann likes" not in private.serialize()
@@ -394,9 +394,7 @@ def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store: 
     assert not any(secret in everything(place) for secret in (b"what ann", b"of ann", b"what bob"))
 
 
-def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_held_open(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_held_open(place, caplog):
     """The key turned and was retired while the process ran: at its next take-up the journal gives the users again."""
     with closing(UserDatabase(place, under(RING))) as store:
         store.put([user(ANN, b"one")])
@@ -411,7 +409,7 @@ def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_he
         assert (later.get(ANN), later.snapshot()) == (b"two", b"second")
 
 
-def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place: Path) -> None:
+def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place):
     with closing(UserDatabase(place, under(RING))) as older:
         older.put([user(ANN, b"one")])
         save(older, b"first")
@@ -425,9 +423,7 @@ def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(p
 
 
 @pytest.mark.parametrize("seal", [under(KeyRing(0, 0, (), seeded_key(9, "edge"))), under(RETIRED)])
-def test_a_file_under_a_key_that_is_not_at_hand_is_put_aside(
-    place: Path, seal: StorageSeal, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_under_a_key_that_is_not_at_hand_is_put_aside(place, seal, caplog):
     with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(ANN, b"one")])
         save(store, b"first")
@@ -438,7 +434,7 @@ def test_a_file_under_a_key_that_is_not_at_hand_is_put_aside(
 
 
 @pytest.mark.parametrize("change", ["value = zeroblob(100)", "seen_ms = 6", "key = CAST('b' AS BLOB)"])
-def test_an_altered_user_is_refused(place: Path, change: str) -> None:
+def test_an_altered_user_is_refused(place, change):
     with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(ANN, b"one")])
         save(store, b"first")
@@ -449,7 +445,7 @@ def test_an_altered_user_is_refused(place: Path, change: str) -> None:
             list(store.unseen_since(10))
 
 
-def test_an_altered_snapshot_takes_its_users_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_altered_snapshot_takes_its_users_with_it(tmp_path, caplog):
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
     snapshots = SnapshotStore(settings, KEYS)
     users = snapshots.users(0)

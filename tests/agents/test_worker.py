@@ -44,7 +44,7 @@ def only_line(worker: Any) -> str:
     return str(lines[0])
 
 
-async def test_a_consumer_that_has_not_begun_is_asked_nothing() -> None:
+async def test_a_consumer_that_has_not_begun_is_asked_nothing():
     # The fetch thread makes its consumer, and starts it later; in between, asking would end the worker.
     consumer: Any = AIOKafkaConsumer()
     thread = SimpleNamespace(kafka=consumer, thread_loop=asyncio.get_running_loop())
@@ -54,7 +54,7 @@ async def test_a_consumer_that_has_not_begun_is_asked_nothing() -> None:
     await consumer.stop()
 
 
-async def test_an_absent_broker_is_named_and_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
+async def test_an_absent_broker_is_named_and_ends_the_worker(bench, harness, machines):
     port = harness.free_port()
     async with deployment(bench, harness, machines, "absent") as run:
         worker = await run.start(bootstrap=f"127.0.0.1:{port}", connect_timeout_seconds=0.8)
@@ -62,14 +62,14 @@ async def test_an_absent_broker_is_named_and_ends_the_worker(bench: Any, harness
     assert f"no broker at 127.0.0.1:{port} answered within 0.8 s" in only_line(worker)
 
 
-async def test_a_missing_topic_is_named(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_missing_topic_is_named(bench, harness, machines):
     async with deployment(bench, harness, machines, "missing") as run:
         worker = await run.start(topic_prefix="nowhere.")
         assert await worker.exit_code() == 1
     assert "topic nowhere.counts does not exist" in only_line(worker)
 
 
-async def test_a_wrong_number_of_partitions_is_named(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_wrong_number_of_partitions_is_named(bench, harness, machines):
     made = harness.Deployment(
         bench, "uneven", f"{machines.__file__}:counting", {}, machines.counting(), {}, 1,
         {}, {"journal-counting": 3},
@@ -81,7 +81,7 @@ async def test_a_wrong_number_of_partitions_is_named(bench: Any, harness: Any, m
     assert f"topic {name}: expected 1 partition, found 3" in only_line(worker)
 
 
-async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness: Any, machines: Any) -> None:
+async def test_the_journal_of_another_deployment_is_refused(bench, harness, machines):
     async with deployment(bench, harness, machines, "foreign") as run:
         run._arguments["deployment"] = "mine"
         worker = await run.start()
@@ -89,9 +89,7 @@ async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness:
     assert "expected deployment mine, found test" in only_line(worker)
 
 
-async def test_another_deployments_worker_is_refused_before_the_group_gives_it_anything(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_another_deployments_worker_is_refused_before_the_group_gives_it_anything(bench, harness, machines):
     """In the group it would cost its peers two rebalances, in each of which they answer nobody."""
     async with deployment(bench, harness, machines, "undisturbed") as run:
         healthy = await run.start()
@@ -111,9 +109,7 @@ async def test_another_deployments_worker_is_refused_before_the_group_gives_it_a
         assert "at journal record" not in other.log.read_text(encoding="utf-8")
 
 
-async def test_a_worker_that_is_killed_and_started_again_disturbs_no_peer(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_worker_that_is_killed_and_started_again_disturbs_no_peer(bench, harness, machines):
     """The group never notices: its session is longer than the test, and its generation stays what it was."""
     async with deployment(bench, harness, machines, "restarted") as run:
         first = await run.start(datadir=str(run.settings.datadir / "one"), session_timeout_seconds=1800.0)
@@ -138,7 +134,7 @@ async def test_a_worker_that_is_killed_and_started_again_disturbs_no_peer(
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
 
 
-async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench, harness, machines):
     async with deployment(bench, harness, machines, "spare", partitions=1) as run:
         owner = await run.start()
         await owner.logged("at journal record")
@@ -154,9 +150,7 @@ async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, har
 
 
 @pytest.mark.parametrize("seconds", [0.2, 1801.0])
-async def test_a_session_that_the_broker_does_not_take_ends_the_worker(
-    bench: Any, harness: Any, machines: Any, seconds: float
-) -> None:
+async def test_a_session_that_the_broker_does_not_take_ends_the_worker(bench, harness, machines, seconds):
     async with deployment(bench, harness, machines, f"session-{seconds:g}") as run:
         worker = await run.start(session_timeout_seconds=seconds, heartbeat_seconds=0.05)
         assert await worker.exit_code() == 1
@@ -164,8 +158,8 @@ async def test_a_session_that_the_broker_does_not_take_ends_the_worker(
 
 
 async def test_workers_that_share_a_folder_are_two_members_and_who_ends_leaves_the_other_everything(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+    bench, harness, machines
+):
     async with deployment(bench, harness, machines, "shared-folder") as run:
         first = await run.start(session_timeout_seconds=1800.0)
         await run.taken_up(first)
@@ -179,7 +173,7 @@ async def test_workers_that_share_a_folder_are_two_members_and_who_ends_leaves_t
         await run.folded_all()
 
 
-async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_metrics_port_in_use_is_named(bench, harness, machines):
     port = int(bench.bootstrap.rpartition(":")[2])
     async with deployment(bench, harness, machines, "taken") as run:
         worker = await run.start(metrics_port=port)
@@ -189,8 +183,8 @@ async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines
 
 @pytest.mark.parametrize("schedule", ["live", "fixed"])
 async def test_a_record_that_names_what_is_not_there_is_refused_and_its_partition_goes_on(
-    bench: Any, harness: Any, machines: Any, schedule: str
-) -> None:
+    bench, harness, machines, schedule
+):
     left = [[1, 0], [2, 10**9], [4, 1], [8, 10**6], [16, 0]]
     logs = {
         ("left", 0): [(1_000_000 + number, machines.pack(value)) for number, value in enumerate(left)],
@@ -227,9 +221,7 @@ async def wipe_events(run: Any) -> None:
     await run.append({("events", 0): EVENTS[:3]})
 
 
-async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partition(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partition(bench, harness, machines):
     async with deployment(bench, harness, machines, "wiped-at-work", partitions=1, schedule="live") as run:
         worker = await run.start()
         await run.folded_all()
@@ -241,9 +233,7 @@ async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partitio
         await worker.exit_code()
 
 
-async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(bench, harness, machines):
     async with deployment(bench, harness, machines, "altered") as run:
         await run.finish()
         before = await run.output_ends()
@@ -267,9 +257,7 @@ async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(
     assert "Traceback" not in worker.log.read_text(encoding="utf-8")
 
 
-async def test_wiped_topics_are_noticed_by_the_snapshot(
-    bench: Any, harness: Any, machines: Any, tmp_path: Path
-) -> None:
+async def test_wiped_topics_are_noticed_by_the_snapshot(bench, harness, machines, tmp_path):
     shared = str(tmp_path / "shared")
     async with deployment(bench, harness, machines, "wiped-a", deployment="wiped", datadir=shared, role="r") as run:
         await run.finish()
@@ -281,7 +269,7 @@ async def test_wiped_topics_are_noticed_by_the_snapshot(
     assert "the topics were wiped or replaced" in only_line(worker)
 
 
-async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench, harness, machines):
     port = int(bench.bootstrap.rpartition(":")[2])
     async with (
         harness.Tunnel(port) as tunnel,
@@ -302,9 +290,7 @@ async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench: Any, 
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
 
 
-async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_not(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_not(bench, harness, machines):
     made = harness.Deployment(
         bench, "clinging", f"{machines.__file__}:clinging", {"targets": 1}, machines.counting(targets=1),
         {("events", 0): EVENTS}, 1,
@@ -322,9 +308,7 @@ async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_
         await run.audit()
 
 
-async def test_a_worker_shows_why_it_ends_though_its_stream_client_does_not_end(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_worker_shows_why_it_ends_though_its_stream_client_does_not_end(bench, harness, machines):
     made = harness.Deployment(
         bench, "clinging-told", f"{machines.__file__}:clinging", {"targets": 1}, machines.counting(targets=1),
         {("events", 0): EVENTS}, 1,
@@ -344,7 +328,7 @@ async def test_a_worker_shows_why_it_ends_though_its_stream_client_does_not_end(
     assert "has not ended within 21 s: everything is saved and committed, ending without it" in said
 
 
-async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: Any, harness: Any, machines: Any) -> None:
+async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench, harness, machines):
     made = deployment(bench, harness, machines, "race")
     made.with_genesis = False
     async with made as run:
@@ -361,7 +345,7 @@ async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: An
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 60, 1: 60}
 
 
-async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench, harness, machines):
     public, zone = harness.free_port(), harness.free_port()
     async with deployment(bench, harness, machines, "shown") as run:
         worker = await run.start(metrics_port=public, zone_metrics_port=zone)
@@ -391,9 +375,7 @@ def page(port: int) -> str:
 SURROUNDINGS = Path(__file__).parents[1] / "chaos" / "harness" / "surroundings.py"
 
 
-async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_room(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_room(bench, harness, machines):
     """No mark can be noted, so nothing may be released: a peer with another disk does the work meanwhile."""
     folder = bench.directory / "full-disk"
     disk = {"folder": str(folder), "kibibytes": 4096}
@@ -424,7 +406,7 @@ async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_
         assert await sick.exit_code() == 0
 
 
-async def test_a_state_folder_that_was_deleted_is_made_again(bench: Any, harness: Any, machines: Any) -> None:
+async def test_a_state_folder_that_was_deleted_is_made_again(bench, harness, machines):
     folder = bench.directory / "deleted"
     async with deployment(bench, harness, machines, "deleted", partitions=1) as run:
         worker = await run.start(datadir=str(folder))

@@ -3,8 +3,6 @@
 Flaws that the other attacks find are in `tests/mutants/mutants.toml`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

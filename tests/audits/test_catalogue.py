@@ -4,8 +4,6 @@ False alarms: an audit fails on an honest mechanism with probability at most 1e-
 paper claims more than holds, a row passes only if its attack breaks that claim.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from hushstream.replay.audits.catalogue import audit_names, make_audit

@@ -1,7 +1,5 @@
 """``hushstream audit --all`` and ``--only``: the table, stable JSON, and the exit code of a broken claim."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -3,8 +3,6 @@
 False alarms: at most 1e-6 each, by the confidence bounds. Power: that of the size of the noise is in each report.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

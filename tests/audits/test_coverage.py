@@ -3,8 +3,6 @@
 The lists are taken from the code: a new one without a row fails here.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -3,8 +3,6 @@
 The forks are those of the table of audits, so a role without one fails here.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

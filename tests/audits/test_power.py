@@ -5,8 +5,6 @@ False alarms: at most 1e-6 each (`test_catalogue.py` runs all rows on the produc
 that must fail on it, are in `tests/mutants/mutants.toml`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

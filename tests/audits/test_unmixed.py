@@ -1,7 +1,5 @@
 """Draws that are solved for in floats return to their lattice before their signs are tested, and alarms are counted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import cycle

@@ -83,7 +83,7 @@ def steps_over(one: Work, state: bytes, holds: work.Holds) -> Counter[Any]:
 
 
 @pytest.mark.parametrize("one", WORKS, ids=lambda one: one.name)
-def test_every_content_is_worked_on_in_the_same_steps_on_arrays_of_the_same_sizes(one: Work) -> None:
+def test_every_content_is_worked_on_in_the_same_steps_on_arrays_of_the_same_sizes(one):
     state = one.state_before_batch()
     steps_over(one, state, "both")  # what is done once for a process is done now
     nothing, something, both = (steps_over(one, state, holds) for holds in ("nothing", "something", "both"))
@@ -92,7 +92,7 @@ def test_every_content_is_worked_on_in_the_same_steps_on_arrays_of_the_same_size
     assert (both - nothing, nothing - both) == (Counter(), Counter())
 
 
-def test_a_garbage_collection_meanwhile_is_no_step_of_a_role() -> None:
+def test_a_garbage_collection_meanwhile_is_no_step_of_a_role():
     collected = []
 
     def seen(phase: str, _: Any) -> None:
@@ -113,7 +113,7 @@ def test_a_garbage_collection_meanwhile_is_no_step_of_a_role() -> None:
     assert gc.isenabled()
 
 
-def test_every_role_that_adds_noise_is_among_them_or_keeps_its_times_in_its_zone() -> None:
+def test_every_role_that_adds_noise_is_among_them_or_keeps_its_times_in_its_zone():
     """Where private times are shown: ``tests/agents/test_metrics.py``."""
     private = {place for place, role in NOISING.items() if role.private_work}
     assert {one.role for one in WORKS} == NOISING.keys() - private
@@ -130,20 +130,20 @@ def ratios(pairs: int, middle: float, spread: float = 0.02, seed: int = 0) -> np
 
 
 @pytest.mark.parametrize("pairs", [40, 60, 120, 1200])
-def test_chance_fails_an_equal_role_no_more_often_than_is_stated(pairs: int) -> None:
+def test_chance_fails_an_equal_role_no_more_often_than_is_stated(pairs):
     """Either side has half of it; a middle on the margin is the worst case, where each pair is a fair coin."""
     assert 2 * stats.binom.sf(fewest(pairs, ALPHA) - 1, pairs, 0.5) <= ALPHA
     assert 2 * stats.binom.sf(fewest(pairs, ALPHA) - 2, pairs, 0.5) > ALPHA
 
 
-def test_a_difference_is_found_and_which_takes_longer_is_said() -> None:
+def test_a_difference_is_found_and_which_takes_longer_is_said():
     slower, faster = audit_result_of(ratios(60, 0.17), ALPHA), audit_result_of(ratios(60, -0.17), ALPHA)
     assert slower.structure == "slots that hold nothing take over 2% longer in 60 of 60 pairs"
     assert faster.structure == "slots that hold something take over 2% longer in 60 of 60 pairs"
     assert not slower.passed
 
 
-def test_no_difference_passes_and_its_power_is_said() -> None:
+def test_no_difference_passes_and_its_power_is_said():
     equal = audit_result_of(ratios(120, 0.0), ALPHA)
     assert equal.passed
     row = Row("time", "role", "about", None, equal, TimeTest(WORKS[0]).power(equal))
@@ -172,7 +172,7 @@ def calls_of(call: Callable[[], object]) -> int:
     return count
 
 
-def test_a_role_that_takes_longer_over_nothing_fails_its_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_takes_longer_over_nothing_fails_its_audit(monkeypatch):
     """Twice the work over nothing, in calls."""
     one = WORKS[0]
 

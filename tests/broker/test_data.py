@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def tear(folder: Path, draw: random.Random) -> None:
         file.write(draw.randbytes(draw.randrange(1, 10_000)))
 
 
-async def test_killed_at_any_moment_it_has_lost_nothing_that_it_acknowledged_and_has_nothing_twice(tmp_path: Path):
+async def test_killed_at_any_moment_it_has_lost_nothing_that_it_acknowledged_and_has_nothing_twice(tmp_path):
     """Catches an answer before the write is on disk, and sequence numbers that a kill forgets (a retry twice).
 
     Producers go on over all kills: what was on its way they send again, under the same sequence number.
@@ -136,7 +136,7 @@ async def test_killed_at_any_moment_it_has_lost_nothing_that_it_acknowledged_and
     broker.kill()
 
 
-async def test_topics_positions_groups_and_times_are_those_of_before(tmp_path: Path):
+async def test_topics_positions_groups_and_times_are_those_of_before(tmp_path):
     """Catches a table that is written and not read: members go on in their generation, and nobody joins again."""
     broker = Process(tmp_path / "data")
     await topics(broker.bootstrap, {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}, t=2, u=1)
@@ -167,7 +167,7 @@ async def test_topics_positions_groups_and_times_are_those_of_before(tmp_path: P
 
 
 async def test_a_full_disk_refuses_records_with_the_code_that_clients_retry_and_goes_on_reading(
-    tmp_path: Path, make_batch: Callable[..., bytes], make_produce: Callable[..., Any], connect: Callable[..., Any]
+    tmp_path, make_batch, make_produce, connect
 ):
     """Catches a half-written group whose offsets readers see, and a broker that stays refused when there is room."""
     broker = kept(tmp_path / "data")
@@ -194,7 +194,7 @@ async def test_a_full_disk_refuses_records_with_the_code_that_clients_retry_and_
         assert (await produced(8_000)).base_offset == taken
 
 
-async def test_a_disk_that_is_full_at_the_start_is_named_as_that(tmp_path: Path):
+async def test_a_disk_that_is_full_at_the_start_is_named_as_that(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
     try:
@@ -204,7 +204,7 @@ async def test_a_disk_that_is_full_at_the_start_is_named_as_that(tmp_path: Path)
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_one_broker_works_on_a_folder_and_only_on_data_of_its_version(tmp_path: Path):
+async def test_one_broker_works_on_a_folder_and_only_on_data_of_its_version(tmp_path):
     folder = tmp_path / "data"
     async with kept(folder):
         with pytest.raises(BrokerStartError, match="another broker keeps its data there"):
@@ -219,7 +219,7 @@ async def test_one_broker_works_on_a_folder_and_only_on_data_of_its_version(tmp_
         await kept(tmp_path / "other").start()
 
 
-async def test_a_clock_behind_the_newest_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_clock_behind_the_newest_record_is_refused(tmp_path, monkeypatch):
     async with kept(tmp_path) as broker:
         await topics(broker.bootstrap, {"message.timestamp.type": "LogAppendTime"}, t=1)
         async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
@@ -230,7 +230,7 @@ async def test_a_clock_behind_the_newest_record_is_refused(tmp_path: Path, monke
         await kept(tmp_path).start()
 
 
-async def test_retention_and_compaction_are_as_the_topics_declare_them_and_outlive_the_broker(tmp_path: Path):
+async def test_retention_and_compaction_are_as_the_topics_declare_them_and_outlive_the_broker(tmp_path):
     """Catches a compaction that drops the last record of a key, or an offset that moves."""
     now_ms = time.time_ns() // 1_000_000
     async with kept(tmp_path) as broker:
@@ -251,7 +251,7 @@ async def test_retention_and_compaction_are_as_the_topics_declare_them_and_outli
             assert (await producer.send_and_wait("gone", b"next")).offset == 30
 
 
-async def test_what_is_on_disk_alone_is_read_as_it_was(tmp_path: Path):
+async def test_what_is_on_disk_alone_is_read_as_it_was(tmp_path):
     """More than the memory keeps of a log: a reader from the start gets all of it, across the boundary."""
     async with kept(tmp_path) as broker:
         await topics(broker.bootstrap, {}, t=1)
@@ -265,9 +265,7 @@ async def test_what_is_on_disk_alone_is_read_as_it_was(tmp_path: Path):
         assert len(log._batches) == len(log.batches_after(0, 1000)[0]) - (120 - len(log._batches))
 
 
-async def test_after_a_fault_nothing_more_is_taken_and_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_after_a_fault_nothing_more_is_taken_and_that_is_said(tmp_path, caplog):
     """Catches a queue that waits for ever, and one that goes on with a log of which memory lacks a part."""
 
     def faulty() -> None:

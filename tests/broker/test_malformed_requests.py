@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -235,9 +234,7 @@ async def test_an_api_versions_request_of_the_future_is_answered_in_version_zero
     assert count == len(APIS)
 
 
-async def test_a_refused_produce_without_acks_closes_the_connection(
-    make_produce: Callable[..., Any], make_batch: Callable[..., bytes]
-):
+async def test_a_refused_produce_without_acks_closes_the_connection(make_produce, make_batch):
     async with EmbeddedBroker() as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         writer.write(framed(make_produce("absent", make_batch([b"a"]), acks=0), 8))

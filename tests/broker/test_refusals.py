@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -198,7 +197,7 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_listens_and_stops_cleanly_by_signal(tmp_path: Path, stop):
+def test_it_says_where_it_listens_and_stops_cleanly_by_signal(tmp_path, stop):
     ready = tmp_path / "ready"
     with broker_process("--port", "0", "--ready-file", str(ready)) as process:
         assert process.stdout is not None

@@ -8,9 +8,6 @@ reader drops repeats of identical bytes, and what remains must be equal, for eac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,8 +40,8 @@ def crashes(role: str) -> list[tuple[str, int, int]]:
 
 
 async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
-) -> None:
+    bench, deployed, frozen, promises, undisturbed
+):
     async def sweep(role: str) -> None:
         async with deployed(bench, role, "killed") as run:
             await run.crash_sweep(crashes(role))
@@ -59,13 +56,8 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
 
 
 async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(
-    bench: Any,
-    deployed: Callable[..., Any],
-    frozen: Any,
-    promises: Any,
-    undisturbed: Mapping[str, Any],
-    tmp_path: Path,
-) -> None:
+    bench, deployed, frozen, promises, undisturbed, tmp_path
+):
     async def restarted(role: str) -> None:
         async with deployed(bench, role, "bare", snapshot_interval_seconds=1000) as run:
             await run.crash_sweep([("journal_sent", 0, 4), ("released", 1, 2), ("folded", 0, 20)])

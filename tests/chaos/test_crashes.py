@@ -299,9 +299,7 @@ async def each(calls: Iterable[Any]) -> None:
 
 
 @of_systems("colin", "pdap", "pdol", "bgt")
-async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(
-    bench: Any, subject: Subject
-) -> None:
+async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(bench, subject):
     calm = await subject.calm(bench)
 
     async def sweep(kind: str, number: int, settings: Mapping[str, Any], crashes: Sequence[Crash]) -> None:
@@ -318,9 +316,7 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
 
 
 @of_systems("colin")
-async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(
-    bench: Any, subject: Subject, tmp_path: Path
-) -> None:
+async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(bench, subject, tmp_path):
     calm = await subject.calm(bench)
 
     async def restarted(kind: str) -> None:
@@ -348,9 +344,7 @@ WOKEN = {
 
 
 @pytest.mark.parametrize(("subject", "woken"), WOKEN.items(), indirect=["subject"], ids=WOKEN)
-async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
-    bench: Any, subject: Subject, woken: Sequence[tuple[str, str]]
-) -> None:
+async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(bench, subject, woken):
     async def wake(kind: str, stage: str) -> None:
         async with subject.deployed(bench, kind, f"woken-{stage}", schedule="live") as run:
             run.pace_seconds = 0.02
@@ -372,8 +366,8 @@ OLDER = [("colin", "counter"), ("colin", "edge learner"), ("pdap", VENDOR), ("pd
 
 @pytest.mark.parametrize(("subject", "kind"), OLDER, indirect=["subject"])
 async def test_topics_older_than_what_was_released_are_refused_though_one_debit_may_have_paid_for_all(
-    bench: Any, subject: Subject, kind: str, tmp_path: Path
-) -> None:
+    bench, subject, kind, tmp_path
+):
     deployed = partial(subject.deployed, bench, kind, release_marks=str(tmp_path / "paid"))
     async with deployed("whole") as run:
         await run.finish()
@@ -424,8 +418,8 @@ def decoded(values: list[bytes]) -> list[dict[str, Any]]:
 
 @of_systems("colin")
 async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_twice_and_pays_for_a_new_epoch(
-    bench: Any, subject: Subject
-) -> None:
+    bench, subject
+):
     frozen = subject.kinds["counter"].frozen
     whole = frozen.logs["rewards", 0]
     async with subject.deployed(bench, "counter", "before") as run:
@@ -479,8 +473,8 @@ def frozen_gossip(record_logs: Any, tmp_path: Path) -> Any:
 
 
 async def test_killed_at_each_step_nodes_of_the_published_form_go_on_with_what_was_sent(
-    bench: Any, frozen_gossip: Any, record_logs: Any, real_roles: Any, harness: Any
-) -> None:
+    bench, frozen_gossip, record_logs, real_roles, harness
+):
     """What neighbours send is input and output, so runs differ; each answers, sends and journals everything once."""
     frozen = frozen_gossip
     homes, rounds = record_logs.DOMAINS, record_logs.ROUNDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,13 +18,8 @@ PAST_THE_SESSION_SECONDS = 2.0
 
 
 async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
-    bench: Any,
-    harness: Any,
-    deployed: Callable[..., Any],
-    frozen: Any,
-    promises: Any,
-    undisturbed: Mapping[str, Any],
-) -> None:
+    bench, harness, deployed, frozen, promises, undisturbed
+):
     async def ended(role: str) -> None:
         small = {"schedule": "live", "batch_records": 6, "buffer_records": 6}
         async with deployed(bench, role, "ended", **small, **harness.CALM) as run:
@@ -60,13 +54,8 @@ def check_windows_are_whole(audit: Any, frozen: Any) -> None:
 
 
 async def test_a_connection_that_drops_and_comes_back_changes_no_byte(
-    bench: Any,
-    harness: Any,
-    deployed: Callable[..., Any],
-    frozen: Any,
-    promises: Any,
-    undisturbed: Mapping[str, Any],
-) -> None:
+    bench, harness, deployed, frozen, promises, undisturbed
+):
     port = int(bench.bootstrap.rpartition(":")[2])
 
     async def cut_off(role: str) -> None:

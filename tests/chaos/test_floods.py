@@ -125,21 +125,21 @@ def calm(request: pytest.FixtureRequest) -> Flooded:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
-def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded, share: float) -> None:
+def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm, share):
     flooded = Flooded(share, calm.seed)
     assert calm.reward() - flooded.reward() <= bound(share)
     assert flooded.slots() == calm.slots() == PEOPLE
 
 
 @pytest.mark.sweep(keep=["2"])
-def test_the_bound_holds_because_of_the_allowance(calm: Flooded) -> None:
+def test_the_bound_holds_because_of_the_allowance(calm):
     """The same flood, if every interaction could be reported: in five worlds a tenth of such users took .37 to .70."""
     flooded = Flooded(0.1, calm.seed, lifetime_slots=1_000_000)
     assert flooded.slots() > 2 * PEOPLE
     assert calm.reward() - flooded.reward() > bound(0.1)
 
 
-def test_what_is_over_quota_is_answered_and_not_learned_from() -> None:
+def test_what_is_over_quota_is_answered_and_not_learned_from():
     flooded = Flooded(0.05, flood=2 * QUOTA)
     counts: dict[Any, int] = {}
     for step in flooded.driver.steps:
@@ -151,7 +151,7 @@ def test_what_is_over_quota_is_answered_and_not_learned_from() -> None:
 
 
 @pytest.mark.slow_statistics
-def test_one_user_changes_the_content_of_their_slot_and_no_other() -> None:
+def test_one_user_changes_the_content_of_their_slot_and_no_other():
     alone = 1 / PEOPLE
     few, many = Flooded(alone, flood=1).contents(), Flooded(alone, flood=40).contents()
     assert few.total() == many.total() == PEOPLE

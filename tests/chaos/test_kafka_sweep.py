@@ -94,9 +94,7 @@ async def hold(sweeping: Any, lanes: list[Any], until: float = math.inf) -> None
         pytest.fail(f"{len(failures)} of {len(lanes)} lanes broke a promise; least: `{least}`\n{error}")
 
 
-async def test_seeded_faults_at_every_step_of_every_role_break_no_promise(
-    sweeping: Any, sweep: Any, schedule: Any, kafka: Path, brokers: list[int]
-) -> None:
+async def test_seeded_faults_at_every_step_of_every_role_break_no_promise(sweeping, sweep, schedule, kafka, brokers):
     if LANE:
         await hold(sweeping, [schedule.parse(line) for line in LANE.split(";")])
         return
@@ -117,9 +115,7 @@ async def test_seeded_faults_at_every_step_of_every_role_break_no_promise(
 
 
 @pytest.mark.parametrize("how_many", ["one", "all"])
-async def test_brokers_that_are_killed_and_come_back_change_no_byte(
-    sweeping: Any, kafka: Path, brokers: list[int], how_many: str
-) -> None:
+async def test_brokers_that_are_killed_and_come_back_change_no_byte(sweeping, kafka, brokers, how_many):
     if NAMED == "embedded":
         pytest.skip("the embedded broker keeps its logs in memory: killed, it has nothing to come back with")
     fallen = [brokers[SEED % len(brokers)]] if how_many == "one" else brokers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +24,7 @@ pytestmark = [
 ]
 
 
-async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_sent(
-    bench: Any, deployed: Callable[..., Any], tmp_path: Path
-) -> None:
+async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_sent(bench, deployed, tmp_path):
     async with deployed(bench, "shuffler", "older", snapshot_interval_seconds=1000, release_marks=str(tmp_path)) as run:
         await run.finish()
         before = await run.audit()
@@ -85,25 +82,19 @@ async def refused(run: Any, says: str, **settings: Any) -> str:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_journal_that_was_cut_is_refused_by_a_worker_with_an_empty_disk(
-    bench: Any, deployed: Callable[..., Any], role: str
-) -> None:
+async def test_a_journal_that_was_cut_is_refused_by_a_worker_with_an_empty_disk(bench, deployed, role):
     async with copied(bench, deployed, role, "cut", lambda length: 2 * length // 3) as (older, _):
         await refused(older, "the topics are an older copy")
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_journal_that_was_cut_to_its_first_record_is_refused(
-    bench: Any, deployed: Callable[..., Any], role: str
-) -> None:
+async def test_a_journal_that_was_cut_to_its_first_record_is_refused(bench, deployed, role):
     async with copied(bench, deployed, role, "first", lambda _: 1) as (older, _):
         await refused(older, "the topics are an older copy")
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(
-    bench: Any, deployed: Callable[..., Any], role: str
-) -> None:
+async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(bench, deployed, role):
     run = deployed(bench, role, "new-journal")
     run.with_genesis = False
     async with run:
@@ -113,9 +104,7 @@ async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(
         assert "--accept-loss 0:new:1 (releases made from the lost records remain" in log
 
 
-async def test_a_new_journal_is_refused_where_sums_were_released_and_no_mark_is_left(
-    bench: Any, deployed: Callable[..., Any]
-) -> None:
+async def test_a_new_journal_is_refused_where_sums_were_released_and_no_mark_is_left(bench, deployed):
     run = deployed(bench, "shuffler", "sums-left")
     run.with_genesis = False
     async with run:
@@ -123,7 +112,7 @@ async def test_a_new_journal_is_refused_where_sums_were_released_and_no_mark_is_
         await refused(run, "window-sums is not empty, and a new journal has released nothing")
 
 
-async def test_a_journal_whose_marks_are_gone_is_refused(bench: Any, deployed: Callable[..., Any]) -> None:
+async def test_a_journal_whose_marks_are_gone_is_refused(bench, deployed):
     async with deployed(bench, "shuffler", "whole") as run:
         await run.finish()
         audit = await run.audit()
@@ -133,9 +122,7 @@ async def test_a_journal_whose_marks_are_gone_is_refused(bench: Any, deployed: C
         await refused(other, "the topic of marks holds none of it")
 
 
-async def test_an_operator_goes_on_with_a_cut_journal_once_and_by_name(
-    bench: Any, deployed: Callable[..., Any]
-) -> None:
+async def test_an_operator_goes_on_with_a_cut_journal_once_and_by_name(bench, deployed):
     async with copied(bench, deployed, "shuffler", "accepted", lambda length: 2 * length // 3) as (older, audit):
         names = [(await older.marks_of(home))[0].journal for home in sorted(audit.journals)]
         words = [f"{home}:{name}:1" for home, name in enumerate(names)]

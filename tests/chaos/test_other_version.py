@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 import pytest
 
@@ -45,9 +43,7 @@ def kept_aside(settings: WorkerSettings) -> int:
 
 
 @pytest.mark.parametrize(("role", "settings"), [("shuffler", {}), ("learner", {"resident_users": FEW})])
-async def test_it_is_gone_on_without_the_state_which_is_kept_aside(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, role: str, settings: dict[str, Any]
-) -> None:
+async def test_it_is_gone_on_without_the_state_which_is_kept_aside(bench, deployed, frozen, promises, role, settings):
     async with deployed(bench, role, "this-release", **settings) as run:
         await run.finish()
         undisturbed = await run.audit()

@@ -132,8 +132,8 @@ class Machine:
 
 
 async def test_a_machine_that_loses_its_power_at_any_step_has_lost_nothing_and_has_nothing_twice(
-    sweeping: Any, sweep: Any, faults: Any, schedule: Any, data: Path
-) -> None:
+    sweeping, sweep, faults, schedule, data
+):
     """Catches an acknowledgement before the write, state that a restart forgets, and an offset that is given twice."""
     machine = Machine(sweeping, data, faults, schedule)
     cuts = 0

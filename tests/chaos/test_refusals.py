@@ -41,9 +41,7 @@ async def refused(
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_worker_says_in_one_line_what_is_wrong_and_exits_non_zero(
-    refused: Mapping[str, Any], case: str
-) -> None:
+async def test_a_worker_says_in_one_line_what_is_wrong_and_exits_non_zero(refused, case):
     ended = refused[case]
     assert ended.code == 1, ended.output
     assert "Traceback" not in ended.output

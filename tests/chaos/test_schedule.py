@@ -1,19 +1,15 @@
 """A schedule of faults is a function of its seed, can be repeated from its lines, and covers what it must."""
 
-from __future__ import annotations
-
-from typing import Any
-
 KINDS = ("counter", "related learner", "aggregator")
 
 
-def test_a_seed_gives_one_schedule_and_every_line_gives_its_lane_back(schedule: Any) -> None:
+def test_a_seed_gives_one_schedule_and_every_line_gives_its_lane_back(schedule):
     lanes = schedule.draw_lanes(3, KINDS, 60, 5)
     assert lanes == schedule.draw_lanes(3, KINDS, 60, 5) != schedule.draw_lanes(4, KINDS, 60, 5)
     assert [schedule.parse(str(lane)) for lane in lanes] == lanes
 
 
-def test_every_kind_is_killed_and_stopped_at_every_step_and_meets_every_other_fault(schedule: Any) -> None:
+def test_every_kind_is_killed_and_stopped_at_every_step_and_meets_every_other_fault(schedule):
     lanes = schedule.draw_lanes(3, KINDS, 60, 5)
     assert sum(len(lane.faults) for lane in lanes) >= 60
     for kind in KINDS:
@@ -24,7 +20,7 @@ def test_every_kind_is_killed_and_stopped_at_every_step_and_meets_every_other_fa
         assert {f.amount > 0 for f in faults if f.operation == "clock"} == {True, False}
 
 
-def test_marks_are_lost_where_there_are_some(schedule: Any) -> None:
+def test_marks_are_lost_where_there_are_some(schedule):
     last = {kind: schedule.last_of(kind) for kind in KINDS}
     assert last == {
         "counter": ("lost-inputs", "lost-marks"),
@@ -33,7 +29,7 @@ def test_marks_are_lost_where_there_are_some(schedule: Any) -> None:
     }
 
 
-def test_nothing_follows_a_fault_behind_which_bytes_differ_however_many_are_drawn(schedule: Any) -> None:
+def test_nothing_follows_a_fault_behind_which_bytes_differ_however_many_are_drawn(schedule):
     for seed in range(20):
         for lane in schedule.draw_lanes(seed, KINDS, 200, 5):
             assert len(lane.faults) == 5

@@ -92,9 +92,7 @@ async def written_by(run: Any) -> dict[Any, Any]:
     return {place: await run.records_of(place) for place in places}
 
 
-async def test_a_kill_around_the_exhausting_debit_never_releases_what_was_refused(
-    bench: Any, shufflers: Callable[..., Any], short: Any, spent_calm: Any
-) -> None:
+async def test_a_kill_around_the_exhausting_debit_never_releases_what_was_refused(bench, shufflers, short, spent_calm):
     async def killed(step: str, sequence: int) -> None:
         async with shufflers(bench, f"{step}-{sequence}", snapshot_interval_seconds=0.2) as run:
             await run.crash_sweep([(step, 0, sequence), (step, 1, sequence)])
@@ -109,8 +107,8 @@ async def test_a_kill_around_the_exhausting_debit_never_releases_what_was_refuse
 
 
 async def test_a_worker_says_once_why_it_releases_nothing_and_another_without_its_state_releases_nothing_either(
-    bench: Any, shufflers: Callable[..., Any], short: Any, spent_calm: Any, tmp_path: Path
-) -> None:
+    bench, shufflers, short, spent_calm, tmp_path
+):
     async with shufflers(bench, "bare", snapshot_interval_seconds=1000) as run:
         worker = await run.start()
         await run.folded_all()

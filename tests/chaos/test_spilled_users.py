@@ -1,10 +1,5 @@
 """A learner with users on disk, killed, and stopped past its session: the bytes of one that keeps all in memory."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
@@ -13,9 +8,7 @@ STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "comm
 FEW = 4
 
 
-async def test_killed_at_each_step_with_few_users_in_memory_it_leaves_the_same_bytes(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
-) -> None:
+async def test_killed_at_each_step_with_few_users_in_memory_it_leaves_the_same_bytes(bench, deployed, frozen, promises):
     async with deployed(bench, "learner", "all-warm") as run:
         await run.finish()
         undisturbed = await run.audit()
@@ -26,9 +19,7 @@ async def test_killed_at_each_step_with_few_users_in_memory_it_leaves_the_same_b
         await promises.check("learner", run, audit, frozen)
 
 
-async def test_an_owner_that_wakes_does_not_mix_its_users_with_its_successors(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
-) -> None:
+async def test_an_owner_that_wakes_does_not_mix_its_users_with_its_successors(bench, deployed, frozen, promises):
     """Both use one data directory; the heir takes snapshots while the sleeper still has its own view of the file."""
     async with deployed(bench, "learner", "woken-few", schedule="live", resident_users=FEW) as run:
         run.pace_seconds = 0.01

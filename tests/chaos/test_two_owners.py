@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -25,14 +23,8 @@ MARKS = ("marking", "marked")
     ("roles", "stages"), [(ROLES, STAGES[:2]), (ROLES, STAGES[2:]), (("learner", "shuffler"), MARKS)]
 )
 async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
-    bench: Any,
-    deployed: Callable[..., Any],
-    frozen: Any,
-    promises: Any,
-    undisturbed: Mapping[str, Any],
-    roles: Sequence[str],
-    stages: Sequence[str],
-) -> None:
+    bench, deployed, frozen, promises, undisturbed, roles, stages
+):
     async def woken(role: str, stage: str) -> None:
         # However long it takes, nobody ticks: a tick would close a window that the undisturbed run leaves open.
         async with deployed(bench, role, f"woken-{stage}", schedule="live", tick_interval_seconds=1000) as run:
@@ -50,8 +42,8 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
 
 
 async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_snapshot_that_skips_their_others(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
-) -> None:
+    bench, deployed, frozen, promises, undisturbed
+):
     """Shrunk from the sweep: `shuffler: stop@folded+1/1`, both owners killed, and a third one on their snapshots."""
     async with deployed(bench, "shuffler", "same-record") as run:
         sleeper = await run.start(("folded", 0, 4), signal.SIGSTOP)

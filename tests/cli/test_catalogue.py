@@ -1,7 +1,5 @@
 """Items by command: added, imported, listed, retired and exported, also by a vendor of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

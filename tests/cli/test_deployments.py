@@ -1,7 +1,5 @@
 """Commands on a deployment's folder, from its configuration to its keys; every setting has its meaning."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +57,7 @@ def signing_of(folder: Path) -> SigningKeys:
     return core.signing
 
 
-def test_the_guarantee_of_devices_is_a_page_of_its_own(
-    cli: Any, refused: Callable[..., str], config: Callable[..., Path], edge: Path
-) -> None:
+def test_the_guarantee_of_devices_is_a_page_of_its_own(cli, refused, config, edge):
     said = cli("guarantee", edge, "--edge").out
     headings = [line for line in said.splitlines()[6:] if line and not line.startswith(" ")]
     assert headings == ["One person, in a whole life", "It holds only if", "Not protected", "Devices"]
@@ -80,7 +77,7 @@ def test_the_guarantee_of_devices_is_a_page_of_its_own(
     assert "kind edge" in refused("guarantee", config(), "--edge")
 
 
-def test_devices_have_no_learner_workers(cli: Any, refused: Callable[..., str], deployment: Path) -> None:
+def test_devices_have_no_learner_workers(cli, refused, deployment):
     """A hosted learner once decided on clear contexts under it, and the guarantee said that they stayed on devices."""
     where = ("-d", deployment, "--bootstrap", "127.0.0.1:1")
     line = refused("worker", "learner", *where, "--connect-timeout", "0.2")
@@ -91,9 +88,7 @@ def test_devices_have_no_learner_workers(cli: Any, refused: Callable[..., str], 
     assert cli("statement", "--deployment", deployment, "--json").json["guarantee"]["mechanism"]["deployment"] == "edge"
 
 
-def test_the_next_signing_key_is_published_for_a_version_to_come(
-    cli: Any, refused: Callable[..., str], deployment: Path, edge: Path
-) -> None:
+def test_the_next_signing_key_is_published_for_a_version_to_come(cli, refused, deployment, edge):
     keys = deployment / "keys"
     before, publish = signing_of(deployment), ("keys", "publish", "--deployment", deployment, "--zone", "signing")
     digest, agreement = load(deployment).digest, (deployment / "agreement.json").read_bytes()
@@ -119,9 +114,7 @@ def test_the_next_signing_key_is_published_for_a_version_to_come(
     assert "aggregators first" in said
 
 
-def test_only_keys_whose_public_halves_are_published_are_published(
-    refused: Callable[..., str], deployment: Path
-) -> None:
+def test_only_keys_whose_public_halves_are_published_are_published(refused, deployment):
     publish = ("keys", "publish", "--deployment", deployment)
     assert "expected sealing or signing" in refused(*publish, "--zone", "shuffler")
     assert "only with --zone signing" in refused(*publish, "--from-version", "3")
@@ -134,9 +127,7 @@ def sealed_of(folder: Path) -> P2BSystem:
     return core
 
 
-def test_the_next_key_is_published_once_for_a_time_to_come(
-    cli: Any, refused: Callable[..., str], config: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_next_key_is_published_once_for_a_time_to_come(cli, refused, config, tmp_path):
     folder, keys = tmp_path / "shop", tmp_path / "shop" / "keys"
     for zone in ("shuffler", "sealing"):
         assert cli("keys", "generate", keys, "--zone", zone).code == 0

@@ -38,7 +38,7 @@ WAIT_SECONDS = 60.0
 
 @pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
-def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: Path) -> None:
+def test_a_user_is_erased_while_the_workers_run(cli, mode, tmp_path):
     (tmp_path / "related.yaml").write_text(RELATED % MODES[mode], encoding="utf-8")
     folder = tmp_path / "deployment"
     ties = {"graph": ("ties.csv", f"{CANARY},bob,1.0\n")}

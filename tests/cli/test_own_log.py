@@ -57,7 +57,7 @@ def _run(*arguments: Any, code: int = 0) -> str:
     return found.output
 
 
-def test_an_export_becomes_a_table_whose_command_line_evaluate_takes(exported: Path) -> None:
+def test_an_export_becomes_a_table_whose_command_line_evaluate_takes(exported):
     said = _run("topics", "table", exported / "out", exported / "own", "--deployment", exported / "shop")
     assert said.startswith("INTERNAL, NOT PRIVATE")
     assert "left out" in said

@@ -99,7 +99,7 @@ HARM: Mapping[str, tuple[str, Callable[[Connection, str], Awaitable[None]], str,
 
 @pytest.mark.process(keep=["a state is gone"])
 @pytest.mark.parametrize("harm", HARM)
-async def test_each_command_of_a_refusal_works_as_it_is_printed(tmp_path: Path, harm: str) -> None:
+async def test_each_command_of_a_refusal_works_as_it_is_printed(tmp_path, harm):
     folder = tmp_path / "a shop"
     system = prepare(folder, parse_config(VALUES))
     generate_keys(folder / "keys", key_names(system.roles))

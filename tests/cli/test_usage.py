@@ -273,7 +273,7 @@ def _on_a_terminal(*arguments: str) -> str:
     return printed.replace("\r\n", "\n")
 
 
-def test_a_plan_on_a_narrow_terminal_is_cut_between_words(cli) -> None:
+def test_a_plan_on_a_narrow_terminal_is_cut_between_words(cli):
     whole = cli(*PLAN).out
     assert max(map(len, whole.splitlines())) > COLUMNS, "in a pipe each line stays whole"
     narrow = _on_a_terminal(*PLAN)
@@ -281,7 +281,7 @@ def test_a_plan_on_a_narrow_terminal_is_cut_between_words(cli) -> None:
     assert narrow.split() == whole.split()
 
 
-def test_a_table_in_a_file_has_no_line_that_ends_with_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_file_has_no_line_that_ends_with_blanks(capsys):
     table = Table(title="a title\nin two lines", box=None)
     for name in ("name", "meaning"):
         table.add_column(name, min_width=20)
@@ -292,7 +292,7 @@ def test_a_table_in_a_file_has_no_line_that_ends_with_blanks(capsys: pytest.Capt
     assert lines == [line.rstrip() for line in lines]
 
 
-def test_progress_without_a_terminal_is_a_line_every_so_often(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_without_a_terminal_is_a_line_every_so_often(capsys):
     for quiet, expected in ((False, "phase 1: 1,000 of 3,000, some 19 s left\nphase 1: 3,000 of 3,000\n"), (True, "")):
         seconds = iter((0.0, 1.0, LINE_EVERY_SECONDS, LINE_EVERY_SECONDS + 9, 30.0))
         with steps_on_a_bar(quiet, lambda times=seconds: next(times)) as progress:
@@ -302,7 +302,7 @@ def test_progress_without_a_terminal_is_a_line_every_so_often(capsys: pytest.Cap
 
 
 @pytest.mark.process
-def test_an_interrupted_command_says_so_in_one_line(cli, config, tmp_path: Path) -> None:
+def test_an_interrupted_command_says_so_in_one_line(cli, config, tmp_path):
     assert cli("prepare", config(), tmp_path / "made").code == 0
     settings = tmp_path / "security.yaml"
     os.mkfifo(settings)
@@ -465,7 +465,7 @@ def test_what_follow_takes_is_for_it_alone(refused, prepared, given, said):
     assert said in refused("verify", *given, "-d", prepared)
 
 
-def test_a_finding_names_whole_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_names_whole_commands(capsys):
     place = options.Place(Path(), SimpleNamespace(), Connection("127.0.0.1:9", "shop."), None, "--deployment shop", "")
     with pytest.raises(typer.Exit):
         options.print_and_exit(place, SimpleNamespace(as_text=lambda: f"changed: {UNEXPLAINED}", exit_code=1), False)

@@ -413,7 +413,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "behind")
 
 
-async def test_who_asks_before_the_learner_has_read_the_catalogue_is_answered_when_it_has(place: Place) -> None:
+async def test_who_asks_before_the_learner_has_read_the_catalogue_is_answered_when_it_has(place):
     async with place.client() as client:
         await client.items.add_all([Item("hat"), Item("scarf")])
         await client.items.refresh()
@@ -432,7 +432,7 @@ async def test_who_asks_before_the_learner_has_read_the_catalogue_is_answered_wh
         assert place.asked() == 3
 
 
-async def test_an_item_can_be_asked_for_as_soon_as_it_is_added(place: Place) -> None:
+async def test_an_item_can_be_asked_for_as_soon_as_it_is_added(place):
     async with place.client() as client:
         place.behind.shown = 1
         await client.items.add("hat")
@@ -447,7 +447,7 @@ async def test_an_item_can_be_asked_for_as_soon_as_it_is_added(place: Place) -> 
         assert (await asyncio.wait_for(waiting, 60)).item == "scarf"
 
 
-async def test_what_a_learner_refuses_that_has_read_everything_is_refused_at_once(place: Place) -> None:
+async def test_what_a_learner_refuses_that_has_read_everything_is_refused_at_once(place):
     place.behind.shown = 9
     async with place.client() as client:
         await client.items.add("hat")

@@ -357,7 +357,7 @@ async def asked_in_shadow(client: Client, log: Any, event: str, own: int) -> Dec
     return await task
 
 
-async def test_the_own_choice_comes_back_and_the_answer_is_in_the_log(shadowed: Any) -> None:
+async def test_the_own_choice_comes_back_and_the_answer_is_in_the_log(shadowed):
     log = shadowed
     async with Client(log, rules=log.rig.system.requests) as client:
         for number in range(8):
@@ -374,7 +374,7 @@ async def test_the_own_choice_comes_back_and_the_answer_is_in_the_log(shadowed: 
     assert log.rig.seen.counts["rewarded"] + log.rig.seen.counts["other_arm"] >= 8, "and it learns of what was shown"
 
 
-async def test_who_does_not_say_what_is_shown_is_told_to(shadowed: Any) -> None:
+async def test_who_does_not_say_what_is_shown_is_told_to(shadowed):
     log = shadowed
     async with Client(log, rules=log.rig.system.requests) as client:
         with pytest.raises(BaselineMissing, match="expected the application's own choice"):
@@ -382,14 +382,14 @@ async def test_who_does_not_say_what_is_shown_is_told_to(shadowed: Any) -> None:
     assert log.contexts == 0
 
 
-async def test_where_no_learner_answers_it_is_the_own_choice_as_ever(shadowed: Any) -> None:
+async def test_where_no_learner_answers_it_is_the_own_choice_as_ever(shadowed):
     log = shadowed
     async with Client(log, rules=log.rig.system.requests) as client:
         found = await client.decide("e", "ann", X, baseline=2, timeout=0.01)
     assert (found.arm, found.policy) == (2, "timeout")
 
 
-async def test_a_slate_is_the_applications_own(shadowed: Any) -> None:
+async def test_a_slate_is_the_applications_own(shadowed):
     log = shadowed
     async with Client(log, rules=log.rig.system.requests) as client:
         task = asyncio.create_task(client.rank("e", "ann", X, 3, baseline=[4, 1]))
@@ -477,7 +477,7 @@ NUMBERS = st.one_of(st.floats(), st.floats(width=32), st.integers(-(2**130), 2**
 
 
 @given(st.lists(NUMBERS, max_size=40))
-def test_a_list_becomes_what_an_array_of_it_becomes(numbers: list[Any]) -> None:
+def test_a_list_becomes_what_an_array_of_it_becomes(numbers):
     found: list[Any] = []
     for context in (numbers, np.array([float(one) for one in numbers])):
         try:
@@ -490,7 +490,7 @@ def test_a_list_becomes_what_an_array_of_it_becomes(numbers: list[Any]) -> None:
 @pytest.mark.parametrize(
     "context", [["x"], [None], [[0.5]], [1e39, -1e39], [float("inf"), float("-inf")], [float("nan")], "0.5", [{}]]
 )
-def test_what_is_no_vector_of_finite_numbers_is_refused(context: Any) -> None:
+def test_what_is_no_vector_of_finite_numbers_is_refused(context):
     with pytest.raises(BadContext, match="expected a vector"):
         vector_of(context)
 
@@ -506,6 +506,6 @@ async def _connect_where_contexts_have_more_partitions() -> None:
             pass
 
 
-def test_partitions_that_were_added_to_one_topic_are_named_when_the_client_connects() -> None:
+def test_partitions_that_were_added_to_one_topic_are_named_when_the_client_connects():
     with pytest.raises(HushstreamError, match="as many partitions of clicks as of contexts, found 2 and 4"):
         asyncio.run(_connect_where_contexts_have_more_partitions())

@@ -1,7 +1,5 @@
 """A client reads the answers of the partitions that it asks in: none is missed there, and no other is fetched."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 

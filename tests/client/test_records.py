@@ -76,7 +76,7 @@ def written(log: MemoryLog, topic: str) -> list[dict[str, Any]]:
     return [codec.decode(record.value)[1] for (name, _), held in log.partitions() if name == topic for record in held]
 
 
-def test_answers_and_sums_are_those_of_the_same_records_one_by_one(tmp_path: Path) -> None:
+def test_answers_and_sums_are_those_of_the_same_records_one_by_one(tmp_path):
     single, alone = played(tmp_path / "alone", one_by_one)
     many, together = played(tmp_path / "together", at_once)
     assert many == single
@@ -89,7 +89,7 @@ def test_answers_and_sums_are_those_of_the_same_records_one_by_one(tmp_path: Pat
     assert len(written(together, "records")) == 2 * HOMES * 3 < len(written(alone, "records")) / 50
 
 
-def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path):
     log = MemoryLog(lambda: 0)
     client = RecordClient(
         DirectEventLog(log, DirectDriver(log, [], bytes(32)), 1, "predictions"), NODES, STREAM.dimension
@@ -107,7 +107,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path:
     assert not any(len(held) for _, held in log.partitions())
 
 
-def test_a_refused_record_is_named_with_its_reason_and_holds_back_no_other(tmp_path: Path) -> None:
+def test_a_refused_record_is_named_with_its_reason_and_holds_back_no_other(tmp_path):
     """Refused here: an empty user, an unknown node. By the worker: an event of another user, a node that has left."""
     config = PdolConfig("many", NODES, RecordConfig(STREAM.dimension), SharingConfig("exact", domains=HOMES))
     log = MemoryLog(lambda: 1_700_000_000_000)
@@ -134,9 +134,7 @@ def test_a_refused_record_is_named_with_its_reason_and_holds_back_no_other(tmp_p
     assert sorted(labels) == ["r0", "r3", "r4"]
 
 
-def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_covers_the_question_alone(
-    tmp_path: Path,
-) -> None:
+def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_covers_the_question_alone(tmp_path):
     """Elsewhere an event of the same name is another user's, and so may it be in another batch."""
     _, log = played(tmp_path / "one", at_once)
     place = next(place for place in PLACES if OWNERS[place] * HOMES // NODES == 1)
@@ -184,7 +182,7 @@ class HeldLog:
         return self.written
 
 
-def test_calls_that_wait_for_one_record_do_not_take_its_answer_from_one_another() -> None:
+def test_calls_that_wait_for_one_record_do_not_take_its_answer_from_one_another():
     async def run() -> None:
         log, rows = HeldLog(), STREAM.rows
         async with RecordClient(log, NODES, STREAM.dimension) as client:
@@ -205,7 +203,7 @@ def test_calls_that_wait_for_one_record_do_not_take_its_answer_from_one_another(
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_record_that_the_log_refuses_fails_every_call_that_waits_for_it_and_is_sent_again(many: bool) -> None:
+def test_a_record_that_the_log_refuses_fails_every_call_that_waits_for_it_and_is_sent_again(many):
     """Without that the second call would wait for a record that nobody sends, and so would whoever asks again."""
 
     async def run() -> None:
@@ -239,7 +237,7 @@ def test_a_record_that_the_log_refuses_fails_every_call_that_waits_for_it_and_is
     asyncio.run(run())
 
 
-def test_a_call_that_is_ended_while_it_sends_leaves_no_other_waiting() -> None:
+def test_a_call_that_is_ended_while_it_sends_leaves_no_other_waiting():
     async def run() -> None:
         log, row = HeldLog(), STREAM.rows.part(0, 1)
         async with RecordClient(log, NODES, STREAM.dimension) as client:
@@ -254,7 +252,7 @@ def test_a_call_that_is_ended_while_it_sends_leaves_no_other_waiting() -> None:
     asyncio.run(run())
 
 
-def test_a_name_that_is_no_text_is_refused_before_anything_waits() -> None:
+def test_a_name_that_is_no_text_is_refused_before_anything_waits():
     async def run() -> None:
         log = HeldLog()
         async with RecordClient(log, NODES, STREAM.dimension) as client:
@@ -294,7 +292,7 @@ async def ranked(client: Client, log: Any, *arguments: Any, **keywords: Any) -> 
     return await task
 
 
-async def test_positions_have_events_arms_and_chances_of_their_own(exploring: Any) -> None:
+async def test_positions_have_events_arms_and_chances_of_their_own(exploring):
     log = exploring
     async with Client(log, rules=log.rig.system.requests) as client:
         # One arm is known to be the best, so that chances differ.
@@ -320,7 +318,7 @@ async def test_positions_have_events_arms_and_chances_of_their_own(exploring: An
         assert log.rig.seen.counts["rewarded"] == before + 1
 
 
-async def test_the_chances_of_all_slates_sum_to_one_and_are_those_with_which_they_come(log: Any, rigs: Any) -> None:
+async def test_the_chances_of_all_slates_sum_to_one_and_are_those_with_which_they_come(log, rigs):
     """Three arms, half of the choices drawn: of 600 slates each order as often as it states (5 deviations)."""
     log.rig = rigs.LearnerRig(rigs.make_system(exploration=ExplorationConfig("epsilon", share=0.5), arms=3))
     found: Counter[tuple[int, ...]] = Counter()
@@ -341,7 +339,7 @@ async def test_the_chances_of_all_slates_sum_to_one_and_are_those_with_which_the
         assert abs(found[order] - 600 * chance) < 5 * (600 * chance * (1 - chance)) ** 0.5, order
 
 
-async def test_a_slate_is_the_applications_own_from_where_no_learner_answers(log: Any) -> None:
+async def test_a_slate_is_the_applications_own_from_where_no_learner_answers(log):
     async with Client(log, rules=log.rig.system.requests) as client:
         slate = await client.rank("e", "ann", X, 4, eligible=[0, 2, 4], baseline=[4, 1, 0], timeout=0.01)
         assert [(one.arm, one.propensity, one.policy) for one in slate] == [
@@ -353,7 +351,7 @@ async def test_a_slate_is_the_applications_own_from_where_no_learner_answers(log
         assert not log.rig.logs.get(("clicks", 0)), "nobody would know it"
 
 
-async def test_impossible_slates_are_refused(log: Any) -> None:
+async def test_impossible_slates_are_refused(log):
     async with Client(log) as client:
         with pytest.raises(HushstreamError, match="positions"):
             await client.rank("e", "ann", X, 0, eligible=[1])

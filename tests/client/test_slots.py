@@ -99,7 +99,7 @@ def agents(slots: SlotClient, count: int) -> list[RatingAgent]:
     return found
 
 
-def test_devices_answer_three_rounds_beside_raters_and_predict_with_the_published_model(tmp_path: Path) -> None:
+def test_devices_answer_three_rounds_beside_raters_and_predict_with_the_published_model(tmp_path):
     deployed = Deployed(tmp_path)
 
     async def run() -> tuple[list[RatingAgent], SlotClient]:
@@ -129,7 +129,7 @@ def test_devices_answer_three_rounds_beside_raters_and_predict_with_the_publishe
     assert ((predicted >= 0.5) & (predicted <= 5.0)).all()
 
 
-def test_what_the_collector_would_not_take_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+def test_what_the_collector_would_not_take_is_refused_before_it_is_sent(tmp_path):
     deployed = Deployed(tmp_path)
 
     async def run() -> None:
@@ -167,7 +167,7 @@ def heavier(config: BgtConfig) -> Any:
     return slot
 
 
-def test_what_another_deployment_published_is_refused_and_a_late_device_joins_the_open_round(tmp_path: Path) -> None:
+def test_what_another_deployment_published_is_refused_and_a_late_device_joins_the_open_round(tmp_path):
     deployed, others = Deployed(tmp_path / "ours"), Deployed(tmp_path / "theirs", epsilon=5.0)
 
     async def run() -> int:
@@ -184,7 +184,7 @@ def test_what_another_deployment_published_is_refused_and_a_late_device_joins_th
     assert asyncio.run(run()) == 1
 
 
-def test_a_question_that_the_rater_refuses_is_answered_at_once_and_not_by_a_timeout(tmp_path: Path) -> None:
+def test_a_question_that_the_rater_refuses_is_answered_at_once_and_not_by_a_timeout(tmp_path):
     deployed = Deployed(tmp_path)
 
     async def run() -> list[float]:
@@ -209,7 +209,7 @@ async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Path, capsys: Any) -> None:
+def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path, capsys):
     shown = re.search(
         r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", APPLICATIONS.read_text(encoding="utf-8"), re.DOTALL
     )
@@ -379,7 +379,7 @@ class _Log:
         return len(taken), base
 
 
-async def test_what_comes_while_a_batch_is_under_way_makes_the_next_and_each_has_its_own_offset() -> None:
+async def test_what_comes_while_a_batch_is_under_way_makes_the_next_and_each_has_its_own_offset():
     log = _Log()
     linger = Linger(log.send, 0.0)
     first = linger.append(b"0")
@@ -393,7 +393,7 @@ async def test_what_comes_while_a_batch_is_under_way_makes_the_next_and_each_has
     assert [log.values[offset] for offset in offsets] == [b"%d" % number for number in range(6)]
 
 
-async def test_what_is_refused_is_told_to_its_batch_alone_and_what_is_cancelled_to_nobody() -> None:
+async def test_what_is_refused_is_told_to_its_batch_alone_and_what_is_cancelled_to_nobody():
     log = _Log()
     linger = Linger(log.send, 0.0)
     refused = [linger.append(b"0"), linger.append(b"1")]
@@ -410,7 +410,7 @@ async def test_what_is_refused_is_told_to_its_batch_alone_and_what_is_cancelled_
     await linger.flush()
 
 
-async def test_a_record_waits_for_others_as_long_as_was_said() -> None:
+async def test_a_record_waits_for_others_as_long_as_was_said():
     log = _Log()
     log.free.set()
     linger = Linger(log.send, 3600.0)
@@ -421,7 +421,7 @@ async def test_a_record_waits_for_others_as_long_as_was_said() -> None:
     assert not any(one.done() for one in waiting)
 
 
-def test_records_wait_twice_as_long_while_many_come() -> None:
+def test_records_wait_twice_as_long_while_many_come():
     wait, now = Wait(0.005), 1000.0
     for records, expected in ((2, 0.005), (8, 0.01), (2, 0.005)):
         for _ in range(50):
@@ -430,7 +430,7 @@ def test_records_wait_twice_as_long_while_many_come() -> None:
         assert wait.seconds == expected
 
 
-async def test_who_goes_away_takes_the_answer_from_nobody() -> None:
+async def test_who_goes_away_takes_the_answer_from_nobody():
     answer: Awaited[int] = Awaited()
     with pytest.raises(TimeoutError):
         answer.result()
@@ -447,7 +447,7 @@ async def test_who_goes_away_takes_the_answer_from_nobody() -> None:
     assert answer.result() == await answer.within(0.0) == 7
 
 
-async def test_what_fails_is_told_to_all_who_wait() -> None:
+async def test_what_fails_is_told_to_all_who_wait():
     answer: Awaited[int] = Awaited()
     waiting = [asyncio.create_task(answer.within(None)) for _ in range(2)]
     await asyncio.sleep(0)

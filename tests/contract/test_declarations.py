@@ -17,7 +17,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import PUBLISHED, common_name
 from hushstream.systems.catalogue import kinds
 from machine_drive import Rig
-from recordings import VARIANTS, Recording, Variant, recorded, require_all, unplayed
+from recordings import VARIANTS, Recording, recorded, require_all, unplayed
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def unnamed_inputs(system: System, contents: Collection[Content]) -> set[str]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_the_guarantee_names_every_topic_that_a_role_takes_input_from(variant: Variant) -> None:
+def test_the_guarantee_names_every_topic_that_a_role_takes_input_from(variant):
     with variant.registered():
         system = unplayed(variant).system
         missing = unnamed_inputs(system, system.core.guarantee().contents)
@@ -67,7 +67,7 @@ def unnamed_outputs(recording: Recording, contents: Collection[Content]) -> set[
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_the_guarantee_names_every_topic_that_a_role_writes_content_to(variant: Variant) -> None:
+def test_the_guarantee_names_every_topic_that_a_role_writes_content_to(variant):
     with variant.registered():
         recording = recorded(variant)
         missing = unnamed_outputs(recording, recording.system.core.guarantee().contents)
@@ -87,7 +87,7 @@ def refused_own(recording: Recording) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_no_role_refuses_what_a_role_of_its_deployment_wrote(variant: Variant) -> None:
+def test_no_role_refuses_what_a_role_of_its_deployment_wrote(variant):
     """A journal begins with a Genesis, so its readers have to know that, too."""
     with variant.registered():
         found = refused_own(recorded(variant))
@@ -107,14 +107,14 @@ def undeclared_reasons(recording: Recording, shared: Collection[str]) -> set[tup
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_every_reason_of_a_refusal_is_declared(variant: Variant) -> None:
+def test_every_reason_of_a_refusal_is_declared(variant):
     with variant.registered():
         found = undeclared_reasons(recorded(variant), REASONS)
         assert not found, f"expected each reason of a role's own in its `reasons`, got others: {found}"
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_a_machine_names_the_role_that_declares_it(variant: Variant, place: int) -> None:
+def test_a_machine_names_the_role_that_declares_it(variant, place):
     """Its dead letters say that name."""
     with variant.registered():
         role, home = list(unplayed(variant).homes())[place]
@@ -127,7 +127,7 @@ def test_a_machine_names_the_role_that_declares_it(variant: Variant, place: int)
 (TOY,) = (variant for variant in VARIANTS if variant.name == "meanarm")
 
 
-def test_a_topic_that_a_guarantee_leaves_out_is_noticed() -> None:
+def test_a_topic_that_a_guarantee_leaves_out_is_noticed():
     with TOY.registered():
         system = unplayed(TOY).system
         contents = [content for content in system.core.guarantee().contents if content.topic != "slots"]
@@ -135,20 +135,20 @@ def test_a_topic_that_a_guarantee_leaves_out_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("topic", ["answers", "slots", "sums", "models"])
-def test_an_output_that_a_guarantee_leaves_out_is_noticed(topic: str) -> None:
+def test_an_output_that_a_guarantee_leaves_out_is_noticed(topic):
     with TOY.registered():
         contents = [content for content in recorded(TOY).system.core.guarantee().contents if content.topic != topic]
         assert unnamed_outputs(recorded(TOY), contents) == {topic}
 
 
-def test_a_refusal_of_a_record_of_the_deployments_own_is_noticed() -> None:
+def test_a_refusal_of_a_record_of_the_deployments_own_is_noticed():
     with TOY.registered():
         as_if_of_a_role = replace(recorded(TOY), written=recorded(TOY).written | {b"no record"})
         junk = {("learner", "asks"), ("counter", "slots"), ("aggregator", "sums")}
         assert refused_own(as_if_of_a_role) == {(*place, "not_single_object") for place in junk}
 
 
-def test_a_reason_that_nobody_declares_is_noticed() -> None:
+def test_a_reason_that_nobody_declares_is_noticed():
     with TOY.registered():
         found = undeclared_reasons(recorded(TOY), ("not_single_object",))
         assert found == {("learner", "click_without_context")}

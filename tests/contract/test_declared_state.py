@@ -185,16 +185,14 @@ def rigs(variant: Variant, place: int, scenario: Scenario, tmp_path: Any) -> Ite
 
 
 @pytest.mark.parametrize(("variant", "place", "scenario"), CASES)
-def test_a_machine_that_is_restored_at_every_record_goes_on_as_if_undisturbed(
-    rigs: tuple[Rig, Rig], scenario: Scenario
-) -> None:
+def test_a_machine_that_is_restored_at_every_record_goes_on_as_if_undisturbed(rigs, scenario):
     lost = require_undisturbed(*rigs, PASSED, CONTENTS)
     if not scenario.spills:
         assert lost == set(), "attributes that a restart changes, and no reason why nothing follows from that"
 
 
 @pytest.mark.parametrize("place", DERIVED)
-def test_what_is_said_to_be_derived_is_there(place: tuple[str, ...]) -> None:
+def test_what_is_said_to_be_derived_is_there(place):
     path, *names = place
     module, _, name = path.rpartition(".")
     kind = getattr(import_module(f"hushstream.{module}"), name)
@@ -202,7 +200,7 @@ def test_what_is_said_to_be_derived_is_there(place: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
-def test_every_role_of_a_system_is_driven(kind: str) -> None:
+def test_every_role_of_a_system_is_driven(kind):
     own = [variant for variant in VARIANTS if variant.kind == kind]
     with own[0].registered():
         driven = {form_of(role) for variant in own for role in recorded(variant).system.roles}
@@ -251,9 +249,7 @@ def follow(rig: Rig, journal: Sequence[bytes]) -> Iterator[Written]:
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_whoever_follows_a_journal_sends_the_same_bytes_and_comes_to_the_same_state(
-    variant: Variant, place: int
-) -> None:
+def test_whoever_follows_a_journal_sends_the_same_bytes_and_comes_to_the_same_state(variant, place):
     with variant.registered():
         role, home = list(recorded(variant).homes())[place]
         scenario = PLAIN if role.marks is None else ROTATED_AND_SUSPECTED
@@ -265,7 +261,7 @@ def test_whoever_follows_a_journal_sends_the_same_bytes_and_comes_to_the_same_st
 
 
 @pytest.mark.parametrize(("variant", "place"), [home for home in HOMES if has_one_input(*home.values)])
-def test_where_batches_are_cut_changes_no_byte_of_a_role_with_one_input(variant: Variant, place: int) -> None:
+def test_where_batches_are_cut_changes_no_byte_of_a_role_with_one_input(variant, place):
     """One that reads several logs takes them as they come: which record it meets first is then no matter of cuts."""
     with variant.registered():
         role, home = list(recorded(variant).homes())[place]
@@ -362,7 +358,7 @@ def require_explained(
 
 @pytest.mark.sweep(keep=["bgt", "colin", "meanarm", "pdol", "poll"])
 @pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
-def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind: str) -> None:
+def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind):
     """Field by field, as if it were in no pack: all of them change in some recording, and each is missed."""
     changed: set[tuple[str, str]] = set()
     every: set[tuple[str, str]] = set()
@@ -392,7 +388,7 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
     require_explained(left, unchanged & every, attributes)
 
 
-def test_a_field_without_a_recording_is_named_with_its_attribute_and_the_file_to_say_why() -> None:
+def test_a_field_without_a_recording_is_named_with_its_attribute_and_the_file_to_say_why():
     (toy,) = (variant for variant in VARIANTS if variant.name == "meanarm")
     with toy.registered():
         (place,) = (one for one in unplayed(toy).homes() if one[0].name == "aggregator")
@@ -407,7 +403,7 @@ def test_a_field_without_a_recording_is_named_with_its_attribute_and_the_file_to
 
 
 @pytest.mark.parametrize(("variant", "place", "scenario"), [case for case in CASES if case.values[2].rotates])
-def test_keys_are_rotated_and_epochs_opened_where_noise_is_drawn(rigs: tuple[Rig, Rig]) -> None:
+def test_keys_are_rotated_and_epochs_opened_where_noise_is_drawn(rigs):
     """Of the roles whose journal says so: or the scenarios would be plain ones under another name."""
     rig, _ = rigs
     written = [one for steps in rig.drive() for one in steps]

@@ -123,7 +123,7 @@ def follow(rig: Rig, before: Callable[[int, bytes], None]) -> tuple[list[Step], 
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_an_owner_passes_over_what_its_chain_does_not_hold(rig: Rig) -> None:
+def test_an_owner_passes_over_what_its_chain_does_not_hold(rig):
     first = rig.recording.records[rig.machine.journal][0].value
 
     def garbage(offset: int, value: bytes) -> None:
@@ -142,9 +142,7 @@ def test_an_owner_passes_over_what_its_chain_does_not_hold(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_a_record_that_continues_the_journal_in_an_unknown_schema_stops_whoever_follows_it(
-    rig: Rig,
-) -> None:
+def test_a_record_that_continues_the_journal_in_an_unknown_schema_stops_whoever_follows_it(rig):
     machine = rig.machine
     chain, (topic, partition) = machine.chain, machine.journal
     content = UNKNOWN + bytes(40)
@@ -160,7 +158,7 @@ def test_a_record_that_continues_the_journal_in_an_unknown_schema_stops_whoever_
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_a_role_folds_whatever_lies_in_a_log_that_it_reads(rig: Rig) -> None:
+def test_a_role_folds_whatever_lies_in_a_log_that_it_reads(rig):
     """At its beginning, in its midst and at its end."""
     machine, there = rig.machine, rig.recording.records
     for share in (0, 1, 2):
@@ -248,15 +246,13 @@ def require_nothing_follows(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("variant", "place"), FOLLOWERS)
-def test_nothing_follows_from_a_record_off_the_chain_of_a_journal_that_a_role_reads(rig: Rig) -> None:
+def test_nothing_follows_from_a_record_off_the_chain_of_a_journal_that_a_role_reads(rig):
     """Otherwise whoever may write the topic chooses what the role does."""
     require_nothing_follows(rig)
 
 
 @pytest.mark.parametrize(("variant", "place"), FOLLOWERS)
-def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(
-    rig: Rig,
-) -> None:
+def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(rig):
     whole = rig.fresh()
     assert not unfollowed(rig), (
         f"role {rig.role.name}: expected a reader of each journal that it reads in `readers`, by which a worker tells "
@@ -278,7 +274,7 @@ def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(
 
 
 @pytest.mark.parametrize(("variant", "place"), HOMES)
-def test_garbage_is_told_from_marks_and_states(rig: Rig) -> None:
+def test_garbage_is_told_from_marks_and_states(rig):
     role, home = rig.role, rig.home
     maker = MachineMaker(role, rig.recording.system, KEYS)
     deployment = rig.recording.system.config.deployment
@@ -297,7 +293,7 @@ def test_garbage_is_told_from_marks_and_states(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_garbage_is_told_from_ledger_entries_and_answers(variant: Variant) -> None:
+def test_garbage_is_told_from_ledger_entries_and_answers(variant):
     with variant.registered():
         recording = recorded(variant)
         for topic, terms in recording.system.ledgers.items():
@@ -328,7 +324,7 @@ def _read_as_a_client(recording: Recording, role: Role) -> None:
         assert found == true
 
 
-def test_the_kinds_are_no_records_of_anybody() -> None:
+def test_the_kinds_are_no_records_of_anybody():
     for kind, made in KINDS.items():
         if kind not in ("true schema, another chain", "first record again"):
             with pytest.raises(CodecError):
@@ -356,7 +352,7 @@ def learner(remake: Callable[[Any], Any]) -> Rig:
     return Rig(recorded(TOY), *place, remake=remake)
 
 
-def test_a_role_that_takes_whatever_lies_in_a_journal_is_noticed() -> None:
+def test_a_role_that_takes_whatever_lies_in_a_journal_is_noticed():
     def trusting(machine: Any) -> Any:
         machine.models[0].__class__ = TrustingReader
         return machine
@@ -365,7 +361,7 @@ def test_a_role_that_takes_whatever_lies_in_a_journal_is_noticed() -> None:
         require_nothing_follows(learner(trusting))
 
 
-def test_a_role_that_shows_no_reader_of_a_journal_that_it_reads_is_noticed() -> None:
+def test_a_role_that_shows_no_reader_of_a_journal_that_it_reads_is_noticed():
     def hiding(machine: Any) -> Any:
         machine.__class__ = type("Hiding", (type(machine),), {"readers": ()})
         return machine

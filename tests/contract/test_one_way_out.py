@@ -39,16 +39,14 @@ CASES = tuple(cases())
 
 
 @pytest.mark.parametrize(("variant", "place"), CASES)
-def test_a_role_that_is_rolled_back_forked_or_renewed_shares_no_noise_between_contents(
-    variant: Variant, place: int
-) -> None:
+def test_a_role_that_is_rolled_back_forked_or_renewed_shares_no_noise_between_contents(variant, place):
     with variant.registered():
         role, home = list(recorded(variant).homes())[place]
         assert NoiseDrive(Rig(recorded(variant), role, home)).flaws() == []
 
 
 @pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
-def test_every_such_role_of_a_system_is_forked_over_other_contents_and_other_ids(kind: str) -> None:
+def test_every_such_role_of_a_system_is_forked_over_other_contents_and_other_ids(kind):
     """What devices have sealed cannot be changed here: then a recording of the same role without seals is changed."""
     left = {common_name(role.name): {"content", "ids"} for _, role, _ in driven(kind)}
     for variant, role, home in driven(kind):

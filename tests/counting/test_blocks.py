@@ -21,8 +21,8 @@ from hushstream.counting import (
     PureLength,
 )
 from hushstream.counting.nodes import KeyedNodes
-from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms.noise import KeyedStream
 
 PURE = PureEpsilon(1)
 BLOCKS = 6
@@ -73,7 +73,7 @@ class OneCell:
         return self.drawn[level, stream][place * self.width : (place + 1) * self.width]
 
 
-def test_each_block_is_a_counter_of_its_own_noise(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_each_block_is_a_counter_of_its_own_noise(plan, key, address):
     counters = plan.open(key, address)
     nodes = KeyedNodes(key, address, plan.mechanism, plan.parameters, plan.plan.noise, plan.plan.dimension)
     alone = [
@@ -89,7 +89,7 @@ def test_each_block_is_a_counter_of_its_own_noise(plan: BlockPlan, key: Key, add
     assert counters.leaves[:-1].min() > 60
 
 
-def test_a_block_has_the_noise_of_its_cell(key: Key, address: NoiseAddress) -> None:
+def test_a_block_has_the_noise_of_its_cell(key, address):
     """From the keyed stream of the address itself, by hand: one level, one leaf."""
     tree = NegativeDigitTree(budget=PURE, dimension=2, horizon=2, base=5)
     plan = BlockPlan(plan=tree, blocks=4)
@@ -108,7 +108,7 @@ def test_a_block_has_the_noise_of_its_cell(key: Key, address: NoiseAddress) -> N
     assert counters.release()[3].tolist() == [10 + int(nodes[2, 0]), 20 + int(nodes[2, 1])]
 
 
-def test_blocks_without_leaves_are_zeros_without_noise(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_blocks_without_leaves_are_zeros_without_noise(plan, key, address):
     counters = plan.open(key, address)
     assert not counters.release().any()
     counters.add(np.array([2]), np.zeros((1, plan.plan.dimension), dtype=np.int64))
@@ -116,9 +116,7 @@ def test_blocks_without_leaves_are_zeros_without_noise(plan: BlockPlan, key: Key
     assert np.flatnonzero(released.any(axis=1)).tolist() == [2]
 
 
-def test_the_order_within_a_batch_and_asking_twice_change_nothing(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_the_order_within_a_batch_and_asking_twice_change_nothing(plan, key, address):
     straight, shuffled = plan.open(key, address), plan.open(key, address)
     order = np.random.default_rng(5)
     for blocks, leaves in batches(plan, 40):
@@ -132,7 +130,7 @@ def test_the_order_within_a_batch_and_asking_twice_change_nothing(
     assert straight.release().tobytes() == shuffled.release().tobytes()
 
 
-def test_some_blocks_can_be_released_alone(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_some_blocks_can_be_released_alone(plan, key, address):
     whole, some = plan.open(key, address), plan.open(key, address)
     for blocks, leaves in batches(plan, 60):
         whole.add(blocks, leaves)
@@ -143,9 +141,7 @@ def test_some_blocks_can_be_released_alone(plan: BlockPlan, key: Key, address: N
     assert some.release_of(np.array([], dtype=np.int64)).shape == (0, plan.plan.dimension)
 
 
-def test_a_release_after_each_leaf_is_that_of_leaves_one_at_a_time(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_a_release_after_each_leaf_is_that_of_leaves_one_at_a_time(plan, key, address):
     together, single = plan.open(key, address), plan.open(key, address)
     for blocks, leaves in batches(plan, 25):
         released = together.release_each(blocks, leaves)
@@ -156,7 +152,7 @@ def test_a_release_after_each_leaf_is_that_of_leaves_one_at_a_time(
     assert together.leaves.tolist() == single.leaves.tolist()
 
 
-def test_restored_blocks_go_on_as_if_they_had_never_stopped(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_restored_blocks_go_on_as_if_they_had_never_stopped(plan, key, address):
     work = batches(plan, 50)
     undisturbed = plan.open(key, address)
     expected = []
@@ -173,7 +169,7 @@ def test_restored_blocks_go_on_as_if_they_had_never_stopped(plan: BlockPlan, key
     assert len(state) <= 8 * plan.blocks * (1 + plan.plan.dimension) + 32
 
 
-def test_a_damaged_or_foreign_state_is_refused(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_a_damaged_or_foreign_state_is_refused(plan, key, address):
     counters = plan.open(key, address)
     counters.add(np.array([1]), np.ones((1, plan.plan.dimension), dtype=np.int64))
     state = plan.save(key, address, counters)
@@ -197,7 +193,7 @@ def test_a_damaged_or_foreign_state_is_refused(plan: BlockPlan, key: Key, addres
 
 
 @pytest.mark.parametrize("numbers", [[-1], [BLOCKS], [0, 1], [0.0], [[0]], None])
-def test_bad_block_numbers_are_refused(plan: BlockPlan, key: Key, address: NoiseAddress, numbers: object) -> None:
+def test_bad_block_numbers_are_refused(plan, key, address, numbers):
     counters = plan.open(key, address)
     with pytest.raises(BadLeaves, match="block numbers: expected"):
         counters.add(
@@ -207,7 +203,7 @@ def test_bad_block_numbers_are_refused(plan: BlockPlan, key: Key, address: Noise
     assert not counters.leaves.any()
 
 
-def test_bad_leaves_and_sums_beyond_64_bits_are_refused(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:
+def test_bad_leaves_and_sums_beyond_64_bits_are_refused(plan, key, address):
     counters = plan.open(key, address)
     good = np.full((1, plan.plan.dimension), 1 << 60, dtype=np.int64)
     counters.add(np.array([0]), good)
@@ -219,7 +215,7 @@ def test_bad_leaves_and_sums_beyond_64_bits_are_refused(plan: BlockPlan, key: Ke
     assert counters.leaves[0] == 1
 
 
-def test_a_block_beyond_its_horizon_is_refused_and_nothing_taken(key: Key, address: NoiseAddress) -> None:
+def test_a_block_beyond_its_horizon_is_refused_and_nothing_taken(key, address):
     plan = BlockPlan(plan=NegativeDigitTree(budget=PURE, horizon=3), blocks=2)
     counters = plan.open(key, address)
     one = np.ones((1, 1), dtype=np.int64)
@@ -234,7 +230,7 @@ def test_a_block_beyond_its_horizon_is_refused_and_nothing_taken(key: Key, addre
     assert counters.leaves.tolist() == [1, 3]
 
 
-def test_impossible_groups_are_refused(key: Key, address: NoiseAddress) -> None:
+def test_impossible_groups_are_refused(key, address):
     tree = NegativeDigitTree(budget=PURE, dimension=1 << 10)
     for blocks in (0, -1, 1.0, True, (1 << 16) + 1):
         with pytest.raises(BadPlan, match="blocks: expected a whole number"):
@@ -247,7 +243,7 @@ def test_impossible_groups_are_refused(key: Key, address: NoiseAddress) -> None:
         PLANS["default"].open(key, replace(address, cell=1))
 
 
-def test_the_guarantee_is_that_of_one_block(plan: BlockPlan) -> None:
+def test_the_guarantee_is_that_of_one_block(plan):
     single, group = plan.plan.guarantee(units_in_life=12), plan.guarantee(units_in_life=12)
     assert (group.cost, group.lifetime, group.unit) == (single.cost, single.lifetime, single.unit)
     if isinstance(plan.plan.budget, PureEpsilon):
@@ -257,7 +253,7 @@ def test_the_guarantee_is_that_of_one_block(plan: BlockPlan) -> None:
     assert plan.rmse(50) == plan.plan.rmse(50)
 
 
-def test_another_number_of_blocks_has_unrelated_noise(key: Key, address: NoiseAddress) -> None:
+def test_another_number_of_blocks_has_unrelated_noise(key, address):
     tree = NegativeDigitTree(budget=PURE, dimension=500)
     leaf = np.zeros((1, 500), dtype=np.int64)
     released = []
@@ -275,7 +271,7 @@ def test_another_number_of_blocks_has_unrelated_noise(key: Key, address: NoiseAd
             assert np.mean(first == second) < 0.15
 
 
-def test_the_error_of_blocks_is_the_closed_form_within_three_percent(key: Key, address: NoiseAddress) -> None:
+def test_the_error_of_blocks_is_the_closed_form_within_three_percent(key, address):
     """400 blocks of 30 coordinates, 60 leaves: standard error below 0.6 % (asserted), so 3 % are five of them."""
     plan = BlockPlan(plan=NegativeDigitTree(budget=PURE, dimension=30, horizon=200, base=5), blocks=400)
     counters = plan.open(key, address)
@@ -296,9 +292,7 @@ GOLDEN = {
 }
 
 
-def test_noise_is_the_same_on_every_platform(
-    request: pytest.FixtureRequest, plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_noise_is_the_same_on_every_platform(request, plan, key, address):
     counters = plan.open(key, address)
     digest = hashlib.sha256()
     for blocks, leaves in batches(plan, 80):
@@ -310,9 +304,7 @@ def test_noise_is_the_same_on_every_platform(
 # Erasure.
 
 
-def test_a_sum_set_to_zero_under_the_same_noise_would_be_told_by_a_subtraction(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_a_sum_set_to_zero_under_the_same_noise_would_be_told_by_a_subtraction(plan, key, address):
     """Why a block is not simply set to zero: two releases around that differ by exactly what was there."""
     group = plan.open(key, address)
     for blocks, leaves in batches(plan, 9):
@@ -326,9 +318,7 @@ def test_a_sum_set_to_zero_under_the_same_noise_would_be_told_by_a_subtraction(
     assert np.array_equal(told[0], exact)
 
 
-def test_an_erased_block_is_a_zero_without_noise_for_good_and_the_others_are_as_before(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_an_erased_block_is_a_zero_without_noise_for_good_and_the_others_are_as_before(plan, key, address):
     group = plan.open(key, address)
     for blocks, leaves in batches(plan, 9):
         group.add(blocks, leaves)
@@ -349,9 +339,7 @@ def test_an_erased_block_is_a_zero_without_noise_for_good_and_the_others_are_as_
     assert not np.frombuffer(group.dump(), "<i8", offset=9 + 8 * BLOCKS)[: plan.plan.dimension].any()
 
 
-def test_what_erasing_leaves_does_not_depend_on_what_was_there(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_what_erasing_leaves_does_not_depend_on_what_was_there(plan, key, address):
     states = []
     for seed in (1, 2):
         group = plan.open(key, address)
@@ -363,9 +351,7 @@ def test_what_erasing_leaves_does_not_depend_on_what_was_there(
     assert states[0] == states[1]
 
 
-def test_a_block_that_is_not_there_cannot_be_erased_nor_one_with_a_sum_be_restored_as_erased(
-    plan: BlockPlan, key: Key, address: NoiseAddress
-) -> None:
+def test_a_block_that_is_not_there_cannot_be_erased_nor_one_with_a_sum_be_restored_as_erased(plan, key, address):
     group = plan.open(key, address)
     with pytest.raises(BadLeaves, match="got one outside"):
         group.erase(BLOCKS)

@@ -27,15 +27,14 @@ from hushstream.counting.buffered import BltCounter, lower_bound, shape_for
 from hushstream.privacy.amounts import delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.errors import BadNoise, PrivacyError
-from hushstream.privacy.keys import Key
-from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace, laplace_scale
 from hushstream.replay.bench import counters
 from hushstream.replay.experiments.rows import BenchRow
 
 
 @pytest.mark.parametrize("rho", [0.001, 0.02, 0.5, 3.0, 40.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
-def test_epsilon_of_rho_is_that_of_dp_accounting(rho: float, delta: float) -> None:
+def test_epsilon_of_rho_is_that_of_dp_accounting(rho, delta):
     """Google's accountant on the same whole orders."""
     orders = [*range(2, 600), *range(600, 30_000, 50)]
     accountant = RdpAccountant(orders)
@@ -47,7 +46,7 @@ def test_epsilon_of_rho_is_that_of_dp_accounting(rho: float, delta: float) -> No
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", 1, 8])
-def test_the_rho_for_an_epsilon_is_the_largest(epsilon: float | str) -> None:
+def test_the_rho_for_an_epsilon_is_the_largest(epsilon):
     budget = Concentrated.for_epsilon(epsilon, 1e-6)
     target = int(Fraction(epsilon) * 1_000_000)
     rho, units = epsilon_micro(budget.rho), delta_units(1e-6)
@@ -56,13 +55,13 @@ def test_the_rho_for_an_epsilon_is_the_largest(epsilon: float | str) -> None:
     assert plan.guarantee().cost.epsilon_micro <= target
 
 
-def test_an_epsilon_that_no_rho_gives_is_refused() -> None:
+def test_an_epsilon_that_no_rho_gives_is_refused():
     with pytest.raises(BadPlan, match="some rho"):
         Concentrated.for_epsilon("0.000001", 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan, "x", None, True])
-def test_an_impossible_epsilon_is_refused(epsilon: object) -> None:
+def test_an_impossible_epsilon_is_refused(epsilon):
     with pytest.raises((BadPlan, PrivacyError), match="expected"):
         PureEpsilon(epsilon)  # type: ignore[arg-type]
     with pytest.raises((BadPlan, PrivacyError), match="expected"):
@@ -70,12 +69,12 @@ def test_an_impossible_epsilon_is_refused(epsilon: object) -> None:
 
 
 @pytest.mark.parametrize("delta", [0, 1, 2, -1e-6, math.nan])
-def test_an_impossible_delta_is_refused(delta: float) -> None:
+def test_an_impossible_delta_is_refused(delta):
     with pytest.raises((BadPlan, PrivacyError), match="expected"):
         Concentrated(0.5, delta)
 
 
-def test_noise_that_does_not_fit_is_refused() -> None:
+def test_noise_that_does_not_fit_is_refused():
     with pytest.raises((BadPlan, PrivacyError), match="expected"):
         NegativeDigitTree(budget=PureEpsilon(1), sensitivity=1 << 50)
     with pytest.raises(BadPlan, match=r"2\^37"):
@@ -83,7 +82,7 @@ def test_noise_that_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("exponent", [6, 8, 10, 12, 14, 17, 20, 22])
-def test_the_toeplitz_counter_is_within_a_tenth_of_the_lower_bound(exponent: int) -> None:
+def test_the_toeplitz_counter_is_within_a_tenth_of_the_lower_bound(exponent):
     """Root mean square error in units of Delta_2 / sqrt(2 rho), roundings and lattice included.
 
     No factorisation is below ||A||_* / T (Henzinger, Upadhyay, Upadhyay 2023); see `blt_shapes.lower_bound`.
@@ -94,12 +93,12 @@ def test_the_toeplitz_counter_is_within_a_tenth_of_the_lower_bound(exponent: int
 
 
 @pytest.mark.parametrize(("exponent", "bound"), [(10, 2.91), (14, 3.79), (20, 5.11)])
-def test_the_lower_bound_is_the_published_one(exponent: int, bound: float) -> None:
+def test_the_lower_bound_is_the_published_one(exponent, bound):
     assert lower_bound(1 << exponent) == pytest.approx(bound, abs=0.005)
 
 
 @pytest.mark.parametrize("horizon", [300, 1 << 14, 1 << 30])
-def test_roundings_move_the_toeplitz_counters_noise_by_no_more_than_is_paid_for(horizon: int) -> None:
+def test_roundings_move_the_toeplitz_counters_noise_by_no_more_than_is_paid_for(horizon):
     """The proof's step: leaves that differ by v at j need noise that differs by c_k v, but for the bound e."""
     plan = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), horizon=horizon, dimension=400)
     steps, change = 300, 1 << plan.fine_bits
@@ -114,7 +113,7 @@ def test_roundings_move_the_toeplitz_counters_noise_by_no_more_than_is_paid_for(
         second.push(moved)
 
 
-def test_every_weight_fits_the_whole_number_arithmetic_of_the_toeplitz_counter() -> None:
+def test_every_weight_fits_the_whole_number_arithmetic_of_the_toeplitz_counter():
     """Gaps above one half once overflowed a product: rarely, and by some thousand fine units."""
     for exponent in (10, 14, 20, 24, 30):
         for pair in shape_for(1 << exponent).dyadic:
@@ -136,38 +135,38 @@ class NoNodes:
         raise AssertionError("expected no leaf")
 
 
-def test_the_toeplitz_counter_says_on_what_its_guarantee_rests() -> None:
+def test_the_toeplitz_counter_says_on_what_its_guarantee_rests():
     promise = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), horizon=100).guarantee()
     assert any("not integer" in condition for condition in promise.conditions)
     digits = NegativeDigitTree(budget=Concentrated(0.5, 1e-6), horizon=100).guarantee()
     assert not any("not integer" in condition for condition in digits.conditions)
 
 
-def test_roundings_cost_the_toeplitz_counter_next_to_nothing() -> None:
+def test_roundings_cost_the_toeplitz_counter_next_to_nothing():
     for dimension in (1, 25, 2500):
         plan = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), dimension=dimension)
         exact = float(plan.shape.squared_norm(plan.horizon)) * 4.0**plan.fine_bits
         assert exact < plan.squared_sensitivity < 1.005 * exact
 
 
-def test_a_thousand_windows_cost_less_than_half_of_fresh_noise() -> None:
+def test_a_thousand_windows_cost_less_than_half_of_fresh_noise():
     assert counter_rmse(1, 1000, 1024) < 0.5 * fresh_rmse(1, 1000)
 
 
-def test_the_error_of_fresh_noise_is_the_closed_form(key: Key, address: NoiseAddress) -> None:
+def test_the_error_of_fresh_noise_is_the_closed_form(key, address):
     """4,000 runs of 100 windows: standard error 1.2 %, so 6 % are five of them (false alarm below 1e-6)."""
     noise = discrete_laplace(KeyedStream(key, address), *laplace_scale(1, 3), 400_000).reshape(4000, 100)
     assert np.sqrt(np.mean(np.cumsum(noise, axis=1) ** 2.0)) == pytest.approx(fresh_rmse(1, 100, 3), rel=0.06)
 
 
-def test_few_windows_have_fresh_noise_and_many_a_counter() -> None:
+def test_few_windows_have_fresh_noise_and_many_a_counter():
     choices = [choose_release(1, windows, 1024) for windows in (1, 10, 100, 1000)]
     assert choices == ["fresh", "fresh", "fresh", "counter"]
     assert choose_release(1, 100) == "fresh"
     assert choose_release(1, 10_000) == "counter"
 
 
-def test_the_choice_changes_once_where_the_errors_cross() -> None:
+def test_the_choice_changes_once_where_the_errors_cross():
     choices = [choose_release("0.5", windows, 2000, 256) for windows in range(1, 2001, 97)]
     first = choices.index("counter")
     assert set(choices[:first]) == {"fresh"}
@@ -176,12 +175,12 @@ def test_the_choice_changes_once_where_the_errors_cross() -> None:
     assert counter_rmse("0.5", windows, 2000, 256) < fresh_rmse("0.5", windows, 256)
 
 
-def test_equal_errors_keep_fresh_noise() -> None:
+def test_equal_errors_keep_fresh_noise():
     assert counter_rmse(1, 8, 8) == fresh_rmse(1, 8)
     assert choose_release(1, 8, 8) == "fresh"
 
 
-def test_the_best_tree_is_no_worse_than_any_other() -> None:
+def test_the_best_tree_is_no_worse_than_any_other():
     for budget in (PureEpsilon(1), Concentrated(0.5, 1e-6)):
         for horizon in (1, 5, 31, 100, 1024, 1 << 20):
             best = best_tree(budget, horizon).rmse()
@@ -189,7 +188,7 @@ def test_the_best_tree_is_no_worse_than_any_other() -> None:
                 assert best <= NegativeDigitTree(budget=budget, horizon=horizon, base=base).rmse()
 
 
-def test_the_negative_digit_tree_is_below_two_fifths_of_the_binary_one() -> None:
+def test_the_negative_digit_tree_is_below_two_fifths_of_the_binary_one():
     million = 1 << 20
     default, binary = NegativeDigitTree(budget=PureEpsilon(1)), BinaryTree(budget=PureEpsilon(1))
     assert default.rmse(million) < 0.40 * binary.rmse(million)
@@ -202,7 +201,7 @@ def test_the_negative_digit_tree_is_below_two_fifths_of_the_binary_one() -> None
     ("epsilon", "windows", "horizon", "sensitivity"),
     [(0, 10, 100, 1), (1, 0, 100, 1), (1, 101, 100, 1), (1, 10, 0, 1), (1, 10, 100, 0), (1, 1.5, 100, 1)],
 )
-def test_impossible_configurations_are_refused(epsilon: int, windows: int, horizon: int, sensitivity: int) -> None:
+def test_impossible_configurations_are_refused(epsilon, windows, horizon, sensitivity):
     with pytest.raises((BadPlan, BadNoise), match="expected"):
         choose_release(epsilon, windows, horizon, sensitivity)
 
@@ -217,12 +216,12 @@ def rows() -> list[BenchRow]:
     return measured
 
 
-def test_every_figure_is_a_number_with_a_unit(rows: list[BenchRow]) -> None:
+def test_every_figure_is_a_number_with_a_unit(rows):
     assert all(math.isfinite(row.value) and row.value > 0 and row.unit for row in rows)
     assert len({row.name for row in rows}) == len(rows)
 
 
-def test_the_targets_are_those_of_the_project(rows: list[BenchRow]) -> None:
+def test_the_targets_are_those_of_the_project(rows):
     targets = {row.target for row in rows if row.target}
     assert targets == {
         "at least 400000",

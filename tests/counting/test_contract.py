@@ -10,7 +10,6 @@ from hushstream.counting import (
     BadLeaves,
     BadPlan,
     BadState,
-    Budget,
     BufferedToeplitz,
     Concentrated,
     CountingError,
@@ -23,8 +22,7 @@ from hushstream.counting import (
 )
 from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.nodes import KeyedNodes
-from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 
 pytestmark = pytest.mark.slow
@@ -36,8 +34,8 @@ def some_leaves(plan: Plan, count: int, seed: int = 1) -> np.ndarray:
 
 class TestRelease:
     def test_the_exact_sum_plus_noise_that_knows_of_leaves_by_their_history_alone(
-        self, plan: Plan, key: Key, address: NoiseAddress, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, plan, key, address, monkeypatch
+    ):
         monkeypatch.setattr(KeyedNodes, "histories", lambda self, before, leaves, origin: [bytes(16)] * len(leaves))
         leaves = some_leaves(plan, 60)
         noised = plan.open(key, address).release_each(leaves)
@@ -45,7 +43,7 @@ class TestRelease:
         assert (noised - noise == np.cumsum(leaves, axis=0)).all()
         assert np.count_nonzero(noise) > 0.5 * noise.size
 
-    def test_is_the_same_however_the_leaves_are_split(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_is_the_same_however_the_leaves_are_split(self, plan, key, address):
         leaves = some_leaves(plan, 90)
         each = plan.open(key, address).release_each(leaves)
         one, parts, mixed = plan.open(key, address), plan.open(key, address), plan.open(key, address)
@@ -61,7 +59,7 @@ class TestRelease:
         mixed.add(leaves[50:])
         assert parts.release().values.tolist() == mixed.release().values.tolist() == each[-1].tolist()
 
-    def test_asked_twice_gives_the_same_bytes(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_asked_twice_gives_the_same_bytes(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 33))
         first = counter.release()
@@ -69,14 +67,14 @@ class TestRelease:
         assert first.values.dtype == np.int64
         assert counter.release().values.tobytes() == first.values.tobytes()
 
-    def test_a_release_is_no_view_of_the_state(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_a_release_is_no_view_of_the_state(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 33))
         first = counter.release().values.copy()
         counter.release().values[:] = 0
         assert counter.release().values.tolist() == first.tolist()
 
-    def test_a_closed_batch_is_one_leaf(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_a_closed_batch_is_one_leaf(self, plan, key, address):
         events = some_leaves(plan, 48)
         closed, summed = plan.open(key, address), plan.open(key, address)
         for low, high in ((0, 16), (16, 21), (21, 21), (21, 48)):
@@ -85,12 +83,12 @@ class TestRelease:
             assert closed.release().values.tolist() == summed.release().values.tolist()
         assert closed.leaves == 4
 
-    def test_before_the_first_leaf_there_is_none(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_before_the_first_leaf_there_is_none(self, plan, key, address):
         with pytest.raises(BadLeaves, match="at least one leaf"):
             plan.open(key, address).release()
         assert plan.open(key, address).release_each(some_leaves(plan, 0)).shape == (0, plan.dimension)
 
-    def test_another_key_address_or_plan_has_unrelated_noise(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_another_key_address_or_plan_has_unrelated_noise(self, plan, key, address):
         wide = replace(plan, dimension=40)
         leaves = np.zeros((50, 40), dtype=np.int64)
         noises = [
@@ -112,9 +110,7 @@ class TestRelease:
 
 
 class TestState:
-    def test_a_restored_counter_goes_on_as_if_it_had_never_stopped(
-        self, plan: Plan, key: Key, address: NoiseAddress
-    ) -> None:
+    def test_a_restored_counter_goes_on_as_if_it_had_never_stopped(self, plan, key, address):
         leaves = some_leaves(plan, 100)
         undisturbed = plan.open(key, address).release_each(leaves)
         for stop in (0, 1, 2, 31, 64, 99):
@@ -125,7 +121,7 @@ class TestState:
             assert plan.save(key, address, restored) == state
             assert (restored.release_each(leaves[stop:]) == undisturbed[stop:]).all()
 
-    def test_a_damaged_state_is_refused(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_a_damaged_state_is_refused(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 20))
         state = plan.save(key, address, counter)
@@ -138,9 +134,7 @@ class TestState:
             with pytest.raises(BadState):
                 plan.restore(key, address, short)
 
-    def test_the_state_of_another_key_address_or_plan_is_refused(
-        self, plan: Plan, key: Key, address: NoiseAddress
-    ) -> None:
+    def test_the_state_of_another_key_address_or_plan_is_refused(self, plan, key, address):
         state = plan.save(key, address, plan.open(key, address))
         for restore in (
             lambda: plan.restore(seeded_key(8, "counter"), address, state),
@@ -150,7 +144,7 @@ class TestState:
             with pytest.raises(BadState):
                 restore()
 
-    def test_a_body_that_no_counter_wrote_is_refused(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_a_body_that_no_counter_wrote_is_refused(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 3))
         body = counter.dump()
@@ -167,14 +161,14 @@ class TestState:
             with pytest.raises(BadState):
                 plan.open(key, address).load(wrong)
 
-    def test_it_is_logarithmic_in_the_horizon(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_it_is_logarithmic_in_the_horizon(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 99))
         assert len(plan.save(key, address, counter)) <= 8 * plan.dimension * 8 + 64
 
 
 class TestRefusals:
-    def test_leaves_beyond_the_horizon(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_leaves_beyond_the_horizon(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 99))
         for take in (counter.add, counter.release_each):
@@ -185,7 +179,7 @@ class TestRefusals:
             counter.add_batch(some_leaves(plan, 1))
         assert counter.release().leaves == 100
 
-    def test_sums_that_could_leave_64_bits(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_sums_that_could_leave_64_bits(self, plan, key, address):
         counter = plan.open(key, address)
         half = np.full((1, plan.dimension), 1 << 60, dtype=np.int64)
         counter.add(half)
@@ -201,7 +195,7 @@ class TestRefusals:
         assert counter.leaves == 5
 
     @pytest.mark.parametrize("wrong", ["float", "int32", "flat", "wide", "list"])
-    def test_leaves_of_another_type_or_shape(self, plan: Plan, key: Key, address: NoiseAddress, wrong: str) -> None:
+    def test_leaves_of_another_type_or_shape(self, plan, key, address, wrong):
         good = some_leaves(plan, 4)
         bad = {
             "float": good.astype(float),
@@ -229,18 +223,18 @@ class TestRefusals:
             {"sensitivity": 1 << 60},
         ],
     )
-    def test_settings_for_which_no_counter_exists(self, plan: Plan, change: dict[str, int]) -> None:
+    def test_settings_for_which_no_counter_exists(self, plan, change):
         with pytest.raises(BadPlan, match="expected a whole number"):
             replace(plan, **change)
 
-    def test_errors_have_the_common_root(self) -> None:
+    def test_errors_have_the_common_root(self):
         assert issubclass(CountingError, HushstreamError)
         for error in (BadPlan, BadLeaves, BadState, HorizonReached):
             assert issubclass(error, CountingError)
 
 
 class TestError:
-    def test_is_the_closed_form_within_three_percent(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_is_the_closed_form_within_three_percent(self, plan, key, address):
         """12,000 coordinates, 60 leaves: of one counter where they are independent, of 48 with K-norm noise.
 
         The measured root mean square has a standard error below 0.6 % (asserted), so 3 % are five of them: a sound
@@ -255,7 +249,7 @@ class TestError:
         assert np.std(squares) / np.sqrt(len(squares)) / np.mean(squares) / 2 < 0.006
         assert np.sqrt(np.mean(squares)) == pytest.approx(wide.rmse(leaves), rel=0.03)
 
-    def test_is_asked_within_the_horizon_only(self, plan: Plan) -> None:
+    def test_is_asked_within_the_horizon_only(self, plan):
         assert plan.rmse() == plan.rmse(100)
         for leaves in (0, 101):
             with pytest.raises(BadPlan, match="expected 1 to 100"):
@@ -265,9 +259,7 @@ class TestError:
 @pytest.mark.parametrize(
     "budget", [PureEpsilon(1), PureLength(1), Concentrated(0.5, 1e-6)], ids=["laplace", "k-norm", "gaussian"]
 )
-def test_noise_that_is_a_tenth_too_small_would_be_found(
-    budget: Budget, key: Key, address: NoiseAddress, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_that_is_a_tenth_too_small_would_be_found(budget, key, address, monkeypatch):
     """The power of the test of the error: scale 9/10 of what the plan states."""
     draw = NodeNoise.draw
     monkeypatch.setattr(NodeNoise, "draw", lambda self, *given: (9 * draw(self, *given) + 5) // 10)
@@ -277,7 +269,7 @@ def test_noise_that_is_a_tenth_too_small_would_be_found(
 
 
 class TestGuarantee:
-    def test_states_the_budget_and_the_sensitivity(self, plan: Plan) -> None:
+    def test_states_the_budget_and_the_sensitivity(self, plan):
         promise = plan.guarantee()
         assert promise.sensitivity == plan.sensitivity
         assert promise.norm.startswith(plan.budget.norm)
@@ -290,7 +282,7 @@ class TestGuarantee:
             assert promise.cost.delta_units == promise.truncation_units
         assert 0 < promise.truncation_units < 1 << 40
 
-    def test_prices_more_units_of_one_person(self, plan: Plan) -> None:
+    def test_prices_more_units_of_one_person(self, plan):
         one, many = plan.guarantee(), plan.guarantee(units_in_life=7)
         assert many.cost == one.cost
         assert many.lifetime.units == 7
@@ -302,11 +294,11 @@ class TestGuarantee:
             assert 7 < many.lifetime.cost.epsilon_micro / one.cost.epsilon_micro < 49
         assert many.lifetime.cost.delta_units > one.cost.delta_units - one.truncation_units
 
-    def test_a_bound_on_any_two_contents_is_not_doubled(self, plan: Plan) -> None:
+    def test_a_bound_on_any_two_contents_is_not_doubled(self, plan):
         promise = plan.guarantee(Neighbours("replace-one", "one reward", any_content=True))
         assert promise.replace_one == promise.cost
 
-    def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_truncation(self, plan: Plan) -> None:
+    def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_truncation(self, plan):
         one = plan.guarantee()
         spread = plan.guarantee(Neighbours(leaves=20))
         assert spread.cost.epsilon_micro == one.cost.epsilon_micro
@@ -314,12 +306,12 @@ class TestGuarantee:
         assert 19 * (one.truncation_units - 1) < spread.truncation_units <= 20 * one.truncation_units
         assert any("at most 20 leaves" in condition for condition in spread.conditions)
 
-    def test_units_out_of_range_are_refused(self, plan: Plan) -> None:
+    def test_units_out_of_range_are_refused(self, plan):
         for units in (0, True, 1.5, 1_000_001):
             with pytest.raises(BadPlan, match="units_in_life"):
                 plan.guarantee(units_in_life=units)
 
-    def test_all_that_shapes_the_noise_is_in_the_identity(self, plan: Plan) -> None:
+    def test_all_that_shapes_the_noise_is_in_the_identity(self, plan):
         others = [replace(plan, horizon=99), replace(plan, dimension=2), replace(plan, sensitivity=6)]
         if isinstance(plan, NegativeDigitTree) and plan.mechanism == "negative-digit tree":
             others.append(replace(plan, base=plan.base + 1))
@@ -345,28 +337,24 @@ GOLDEN = {
 }
 
 
-def test_noise_is_the_same_on_every_platform(
-    request: pytest.FixtureRequest, plan: Plan, key: Key, address: NoiseAddress
-) -> None:
+def test_noise_is_the_same_on_every_platform(request, plan, key, address):
     releases = plan.open(key, address).release_each(np.zeros((100, plan.dimension), dtype=np.int64))
     digest = hashlib.sha256(releases.astype("<i8").tobytes()).hexdigest()[:32]
     assert GOLDEN[request.node.callspec.params["plan"]] == (releases[:3, 0].tolist(), digest)
 
 
-def test_the_toeplitz_counter_takes_rho_alone() -> None:
+def test_the_toeplitz_counter_takes_rho_alone():
     with pytest.raises(BadPlan, match="budget in rho"):
         BufferedToeplitz(budget=PureEpsilon(1), horizon=100)
 
 
 @pytest.mark.parametrize("leaves", [0, -1, 5000, True, 1.0])
-def test_a_block_of_no_nodes_is_refused(leaves: int) -> None:
+def test_a_block_of_no_nodes_is_refused(leaves):
     with pytest.raises(BadPlan, match="nodes_per_block: expected a whole number from 1"):
         NegativeDigitTree(budget=PureEpsilon(1), nodes_per_block=leaves)
 
 
-def test_a_toeplitz_counter_of_ten_thousand_coordinates_holds_less_than_a_megabyte(
-    key: Key, address: NoiseAddress
-) -> None:
+def test_a_toeplitz_counter_of_ten_thousand_coordinates_holds_less_than_a_megabyte(key, address):
     plan = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), dimension=10_000, sensitivity=1 << 12, horizon=32)
     counter = plan.open(key, address)
     leaf = np.ones((1, plan.dimension), dtype=np.int64)

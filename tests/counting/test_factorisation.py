@@ -67,14 +67,14 @@ EVERY = [pytest.param(plan, id=f"{plan.mechanism}-{plan.levels}-{plan.budget.nor
 
 
 @pytest.mark.parametrize("plan", EVERY)
-def test_prefix_sums_are_left_times_right(plan: Plan) -> None:
+def test_prefix_sums_are_left_times_right(plan):
     for leaves in (1, 2, 7, LEAVES):
         parts = plan.factorisation(leaves)
         assert np.allclose(parts.left @ parts.right, np.tril(np.ones((leaves, leaves))), atol=1e-9)
 
 
 @pytest.mark.parametrize("plan", EVERY)
-def test_the_noise_pays_for_every_leaf(plan: Plan) -> None:
+def test_the_noise_pays_for_every_leaf(plan):
     """Exhaustive over leaves: scale >= ||R_j||_1 Delta_1/eps, or variance >= ||R_j||_2^2 Delta_2^2/(2 rho)."""
     right = plan.factorisation(LEAVES).right
     for sensitivity in (1, 9):
@@ -92,7 +92,7 @@ def test_the_noise_pays_for_every_leaf(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("plan", [plan for plan in plans(PURE, LEAVES) + plans(ZCDP, LEAVES) if plan.levels > 1])
-def test_a_forgotten_level_factor_would_be_found(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_level_factor_would_be_found(plan, monkeypatch):
     forgetful = property(lambda self: self.budget.node_noise(self.levels - 1, self.sensitivity, self.dimension))
     monkeypatch.setattr(HonakerTree if isinstance(plan, HonakerTree) else NegativeDigitTree, "noise", forgetful)
     with pytest.raises(AssertionError, match="max"):
@@ -100,7 +100,7 @@ def test_a_forgotten_level_factor_would_be_found(plan: Plan, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("plan", EVERY)
-def test_the_running_code_computes_left(plan: Plan) -> None:
+def test_the_running_code_computes_left(plan):
     size, unit = 1 << 30, float(1 << 30)
     if isinstance(plan, BufferedToeplitz):
         plan = replace(plan, sensitivity=1 << 20)
@@ -120,14 +120,14 @@ def by_column(left: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("plan", EVERY)
-def test_the_closed_form_of_the_error_is_that_of_left(plan: Plan) -> None:
+def test_the_closed_form_of_the_error_is_that_of_left(plan):
     for leaves in (1, 5, LEAVES):
         left = plan.factorisation(leaves).left
         fine = 4.0**-plan.fine_bits if isinstance(plan, BufferedToeplitz) else 1.0
         assert plan.rmse(leaves) ** 2 == pytest.approx(np.sum(left**2) / leaves * plan.noise.variance * fine, rel=1e-6)
 
 
-def test_a_closed_batch_draws_only_the_nodes_of_its_release() -> None:
+def test_a_closed_batch_draws_only_the_nodes_of_its_release():
     plan = NegativeDigitTree(budget=PURE, horizon=1 << 20)
     source = UnitNodes(2048, 1)
     counter = replace(plan, dimension=2048).open_on(source)
@@ -138,7 +138,7 @@ def test_a_closed_batch_draws_only_the_nodes_of_its_release() -> None:
 
 
 @pytest.mark.parametrize("base", [2, 3, 4, 5, 8, 15])
-def test_levels_are_the_fewest_that_hold_the_horizon(base: int) -> None:
+def test_levels_are_the_fewest_that_hold_the_horizon(base):
     for horizon in range(1, 300):
         levels = levels_for(base, horizon)
         most = (base // 2) * (base**levels - 1) // (base - 1)
@@ -146,13 +146,13 @@ def test_levels_are_the_fewest_that_hold_the_horizon(base: int) -> None:
         assert fewer < horizon <= most
 
 
-def test_the_default_tree_serves_two_to_the_thirty_with_eight_levels() -> None:
+def test_the_default_tree_serves_two_to_the_thirty_with_eight_levels():
     plan = NegativeDigitTree(budget=PureEpsilon(1))
     assert (plan.base, plan.levels, plan.horizon) == (15, 8, 1 << 30)
     assert plan.noise.numerator == 8 * plan.noise.denominator
 
 
-def test_the_mean_number_of_nodes_is_that_of_counting_them() -> None:
+def test_the_mean_number_of_nodes_is_that_of_counting_them():
     for base in (2, 3, 4, 7):
         counted = []
         for t in range(1, 200):
@@ -164,7 +164,7 @@ def test_the_mean_number_of_nodes_is_that_of_counting_them() -> None:
             assert mean_nodes(base, levels_for(base, 199), t) == Fraction(sum(counted), t)
 
 
-def test_blocks_share_no_node() -> None:
+def test_blocks_share_no_node():
     """Block-diagonal: the noise of a block's releases is that of its own nodes, whatever other blocks do."""
 
     class UnitCells:

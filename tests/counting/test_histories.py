@@ -74,14 +74,12 @@ def histories_of(plan: Plan, key: Key, address: NoiseAddress, leaves: np.ndarray
     return found
 
 
-def test_only_trees_with_negative_digits_reach_ahead() -> None:
+def test_only_trees_with_negative_digits_reach_ahead():
     assert NegativeDigitTree(budget=PURE).draws_ahead
     assert not any(plan.draws_ahead for plan in FOLLOWING.values())
 
 
-def test_a_node_is_drawn_once_and_when_its_last_leaf_is_there(
-    plan: Plan, key: Key, address: NoiseAddress, drawn: Drawn
-) -> None:
+def test_a_node_is_drawn_once_and_when_its_last_leaf_is_there(plan, key, address, drawn):
     counter, leaves = plan.open(key, address), leaves_of(plan, 1)
     histories = histories_of(plan, key, address, leaves)
     for time, leaf in enumerate(leaves, 1):
@@ -96,9 +94,7 @@ def test_a_node_is_drawn_once_and_when_its_last_leaf_is_there(
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_branches_share_what_was_complete_and_nothing_after(
-    plan: Plan, key: Key, address: NoiseAddress, drawn: Drawn, at_once: bool
-) -> None:
+def test_branches_share_what_was_complete_and_nothing_after(plan, key, address, drawn, at_once):
     """One coordinate of one leaf differs, by one."""
     leaves = leaves_of(plan, 1)
     other = leaves.copy()
@@ -116,7 +112,7 @@ def test_branches_share_what_was_complete_and_nothing_after(
         assert (branches[1][place] == history) == shared
 
 
-def test_noise_after_a_fork_has_nothing_in_common(plan: Plan, key: Key, address: NoiseAddress) -> None:
+def test_noise_after_a_fork_has_nothing_in_common(plan, key, address):
     """Of 40 coordinates with a deviation above 2, fewer than one in six agree by chance: half do with p < 1e-6."""
     leaves = leaves_of(plan, 1)
     kept = plan.open(key, address)
@@ -133,7 +129,7 @@ def test_noise_after_a_fork_has_nothing_in_common(plan: Plan, key: Key, address:
     assert np.mean((one - two)[-1] == exact[-1]) < 0.5
 
 
-def test_equal_leaves_of_other_events_have_other_noise(plan: Plan, key: Key, address: NoiseAddress) -> None:
+def test_equal_leaves_of_other_events_have_other_noise(plan, key, address):
     leaves = leaves_of(plan, 1, 3)
     named, again, others = plan.open(key, address), plan.open(key, address), plan.open(key, address)
     released = [
@@ -143,9 +139,7 @@ def test_equal_leaves_of_other_events_have_other_noise(plan: Plan, key: Key, add
     assert np.mean(released[0] == released[2]) < 0.4
 
 
-def test_many_counters_in_one_draw_are_as_if_each_took_its_leaf_alone(
-    plan: Plan, key: Key, address: NoiseAddress
-) -> None:
+def test_many_counters_in_one_draw_are_as_if_each_took_its_leaf_alone(plan, key, address):
     alone = [plan.open(key, replace(address, cell=cell)) for cell in range(5)]
     together = [plan.open(key, replace(address, cell=cell)) for cell in range(5)]
     held = [counter for counter in together if isinstance(counter, DrawingCounter)]
@@ -163,7 +157,7 @@ def test_many_counters_in_one_draw_are_as_if_each_took_its_leaf_alone(
     assert [c.release().values.tolist() for c in together] == [c.release().values.tolist() for c in alone]
 
 
-def test_of_leaves_that_are_taken_together_all_are_or_none(plan: Plan, key: Key, address: NoiseAddress) -> None:
+def test_of_leaves_that_are_taken_together_all_are_or_none(plan, key, address):
     counters = [plan.open(key, replace(address, cell=cell)) for cell in range(2)]
     held = [counter for counter in counters if isinstance(counter, DrawingCounter)]
     held[1].add(np.zeros((100, plan.dimension), dtype=np.int64))

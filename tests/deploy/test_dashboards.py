@@ -1,7 +1,5 @@
 """Dashboards: committed as the code makes them, every panel classed, and every query answered by a live Prometheus."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -20,12 +20,12 @@ def document(deploy: Path, documents: Any) -> Any:
     return found
 
 
-def test_the_committed_document_is_the_one_that_the_declarations_give(deploy: Path, script: Any) -> None:
+def test_the_committed_document_is_the_one_that_the_declarations_give(deploy, script):
     answer = script(deploy / "asyncapi" / "build.py", "--check")
     assert answer.returncode == 0, answer.stderr
 
 
-def test_every_topic_is_a_channel_and_every_right_an_operation(document: Any) -> None:
+def test_every_topic_is_a_channel_and_every_right_an_operation(document):
     assert document["asyncapi"].startswith("3.")
     assert document["channels"].keys() == {topic.name for kind in builtin() for topic in kind.topics}
     found = {(one["x-role"], one["action"], one["channel"]["$ref"]) for one in document["operations"].values()}
@@ -38,7 +38,7 @@ def test_every_topic_is_a_channel_and_every_right_an_operation(document: Any) ->
     }
 
 
-def test_a_channel_says_what_every_system_that_has_the_topic_declares(document: Any) -> None:
+def test_a_channel_says_what_every_system_that_has_the_topic_declares(document):
     for kind in builtin():
         for topic in kind.topics:
             channel = document["channels"][topic.name]
@@ -68,13 +68,13 @@ def references(node: Any) -> list[str]:
     return [found for value in node for found in references(value)] if isinstance(node, list) else []
 
 
-def test_every_reference_leads_somewhere(document: Any) -> None:
+def test_every_reference_leads_somewhere(document):
     found = references(document)
     assert len(found) > 100
     assert all(resolved(document, reference) for reference in found)
 
 
-def test_every_committed_schema_is_a_message_with_its_fingerprint(document: Any) -> None:
+def test_every_committed_schema_is_a_message_with_its_fingerprint(document):
     messages = document["components"]["messages"]
     assert messages.keys() == CATALOGUE.keys()
     for name, schema in CATALOGUE.items():

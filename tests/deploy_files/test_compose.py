@@ -49,7 +49,7 @@ def mounts(service: Any) -> dict[str, str]:
     return {place: source for source, _, place in split}
 
 
-def test_every_container_is_confined_pinned_and_has_a_health_check(compose: Any) -> None:
+def test_every_container_is_confined_pinned_and_has_a_health_check(compose):
     for name, service in compose["services"].items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -61,14 +61,14 @@ def test_every_container_is_confined_pinned_and_has_a_health_check(compose: Any)
         assert re.fullmatch(f"{ours}|{others}", service["image"]), name
 
 
-def test_nothing_is_published_beyond_loopback_and_the_broker_not_at_all(compose: Any, command: list[str]) -> None:
+def test_nothing_is_published_beyond_loopback_and_the_broker_not_at_all(compose, command):
     for name, service in compose["services"].items():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
     assert compose["services"]["hushstream"]["ports"] == ["127.0.0.1:8080:8080"]
     assert "--bootstrap" not in command, "the broker listens on the container's own loopback"
 
 
-def test_everything_named_is_declared(compose: Any, deploy: Path) -> None:
+def test_everything_named_is_declared(compose, deploy):
     for name, service in compose["services"].items():
         assert set(service["networks"]) <= compose["networks"].keys(), name
         assert set(service.get("depends_on", ())) <= compose["services"].keys(), name
@@ -81,7 +81,7 @@ def test_everything_named_is_declared(compose: Any, deploy: Path) -> None:
     assert (deploy / "compose" / build["context"] / build["dockerfile"]).is_file()
 
 
-def test_secrets_come_from_files_and_not_from_the_environment(compose: Any) -> None:
+def test_secrets_come_from_files_and_not_from_the_environment(compose):
     for name, service in compose["services"].items():
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|SECRET|TOKEN", key):
@@ -91,7 +91,7 @@ def test_secrets_come_from_files_and_not_from_the_environment(compose: Any) -> N
     assert len(set(files)) == 2, "who may see the public dashboards may not see the zones' by that"
 
 
-def test_release_marks_lie_on_a_volume_of_their_own(compose: Any, command: list[str]) -> None:
+def test_release_marks_lie_on_a_volume_of_their_own(compose, command):
     """A data volume that is put back to an earlier day must not take the marks with it."""
     kept = mounts(compose["services"]["hushstream"])
     data, marks = (command[command.index(option) + 1] for option in ("--data", "--marks"))
@@ -101,7 +101,7 @@ def test_release_marks_lie_on_a_volume_of_their_own(compose: Any, command: list[
     assert users == ["hushstream"], "keys are in the data: no other container has them"
 
 
-def test_each_kind_of_metrics_has_a_network_and_a_prometheus_of_its_own(compose: Any) -> None:
+def test_each_kind_of_metrics_has_a_network_and_a_prometheus_of_its_own(compose):
     service = compose["services"]["hushstream"]
     for (name, network), variable, config in zip(WATCHED.items(), METRICS, ("prometheus", "zone"), strict=True):
         host = service["environment"][variable]
@@ -115,7 +115,7 @@ def test_each_kind_of_metrics_has_a_network_and_a_prometheus_of_its_own(compose:
     assert mounts(service)[f"{IN_THE_IMAGE}/data/targets"] == "targets"
 
 
-def test_grafana_finds_its_data_and_the_dashboards_of_its_kind(compose: Any, deploy: Path, documents: Any) -> None:
+def test_grafana_finds_its_data_and_the_dashboards_of_its_kind(compose, deploy, documents):
     (sources,) = documents(deploy / "compose" / "grafana" / "datasources" / "prometheus.yaml")
     assert sources["datasources"][0]["url"] == "http://$PROMETHEUS:9090"
     (providers,) = documents(deploy / "compose" / "grafana" / "dashboards" / "hushstream.yaml")
@@ -128,7 +128,7 @@ def test_grafana_finds_its_data_and_the_dashboards_of_its_kind(compose: Any, dep
         assert service["depends_on"] == {prometheus: {"condition": "service_healthy"}}
 
 
-def test_beyond_loopback_applications_need_a_token_that_is_made_once(deploy: Path, tmp_path: Path) -> None:
+def test_beyond_loopback_applications_need_a_token_that_is_made_once(deploy, tmp_path):
     """Catches a gateway that anybody on a network may ask, and a token that changes with each start."""
     system = load(deploy / "kubernetes" / "base" / "shop" / "deployment")
     near, far = (UpOptions(config=tmp_path, data=tmp_path, listen=one) for one in ("127.0.0.1", "0.0.0.0"))
@@ -151,9 +151,7 @@ def served(address: str) -> bytes:
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_images_command_runs_a_deployment_whose_metrics_are_where_they_are_said_to_be(
-    command: list[str], deploy: Path, tmp_path: Path
-) -> None:
+def test_the_images_command_runs_a_deployment_whose_metrics_are_where_they_are_said_to_be(command, deploy, tmp_path):
     """Catches a command that its own command line refuses, and metrics at an address that nobody was told."""
     file = tmp_path / "deployment.yaml"
     text = (deploy / "examples" / "demo.yaml").read_text(encoding="utf-8")

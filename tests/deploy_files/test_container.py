@@ -31,13 +31,13 @@ def recipe(deploy: Path) -> list[tuple[str, str]]:
     return instructions(deploy / "container" / "Containerfile")
 
 
-def test_every_instruction_is_one_that_a_builder_knows(recipe: list[tuple[str, str]]) -> None:
+def test_every_instruction_is_one_that_a_builder_knows(recipe):
     known = {"ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "EXPOSE"}
     known |= {"STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     assert {word for word, _ in recipe} <= known
 
 
-def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe: list[tuple[str, str]]) -> None:
+def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe):
     (base,) = [rest.partition("=")[2] for word, rest in recipe if word == "ARG"]
     assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
     stages = [rest for word, rest in recipe if word == "FROM"]
@@ -51,7 +51,7 @@ def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe: list[tupl
     assert not any("pip" in rest for word, rest in last if word == "RUN"), "the shipped stage installs nothing"
 
 
-def test_what_is_installed_is_the_wheel_at_the_locked_versions(recipe: list[tuple[str, str]]) -> None:
+def test_what_is_installed_is_the_wheel_at_the_locked_versions(recipe):
     (build,) = [rest for word, rest in recipe if word == "RUN" and "pip wheel" in rest]
     assert "pip install --require-hashes --requirement requirements-run.lock" in build
     assert "pip install --no-deps /wheel/*.whl" in build
@@ -59,7 +59,7 @@ def test_what_is_installed_is_the_wheel_at_the_locked_versions(recipe: list[tupl
     assert "pip wheel --no-deps --no-build-isolation" in build
 
 
-def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe: list[tuple[str, str]]) -> None:
+def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe):
     said = dict(recipe)
     assert said["USER"] == "10001:10001"
     assert [word for word, _ in recipe].index("USER") > [word for word, _ in recipe].index("COPY")
@@ -69,7 +69,7 @@ def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe: list[tuple[str, s
     assert json.loads(said["VOLUME"]) == [f"/var/lib/hushstream/{name}" for name in volumes]
 
 
-def test_no_secret_enters_the_build(deploy: Path, recipe: list[tuple[str, str]]) -> None:
+def test_no_secret_enters_the_build(deploy, recipe):
     lines = (deploy / "container" / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*", "everything is left out but what is named"
@@ -111,7 +111,7 @@ def worker() -> Iterator[Worker]:
     made.metrics.close()
 
 
-def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy: Path, worker: Worker) -> None:
+def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy, worker):
     def said(assigned: int, held: int, stopped: int) -> tuple[int, str]:
         worker.metrics.partitions(assigned, held, stopped)
         answer = health(deploy, worker.port)
@@ -125,7 +125,7 @@ def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy
     assert said(3, 2, 1) == (1, "unhealthy: 1 partitions were stopped; the worker's log says why\n")
 
 
-def test_a_worker_that_no_broker_answers_is_not_ready_and_is_left_alive(deploy: Path, worker: Worker) -> None:
+def test_a_worker_that_no_broker_answers_is_not_ready_and_is_left_alive(deploy, worker):
     worker.metrics.partitions(assigned=2, held=2, stopped=0)
     for sign in ("fetch_age_seconds", "group_commit_age_seconds"):
         worker.metrics.health(**{sign: 25.0})
@@ -137,9 +137,7 @@ def test_a_worker_that_no_broker_answers_is_not_ready_and_is_left_alive(deploy: 
         worker.metrics.health(**{sign: 0.0})
 
 
-def test_a_worker_is_alive_however_long_its_recovery_takes_and_dead_when_its_loop_hangs(
-    deploy: Path, worker: Worker
-) -> None:
+def test_a_worker_is_alive_however_long_its_recovery_takes_and_dead_when_its_loop_hangs(deploy, worker):
     worker.metrics.partitions(assigned=2, held=0, stopped=0)
     assert health(deploy, worker.port, "--live").returncode == 0
     worker.metrics.partitions(assigned=2, held=2, stopped=0)
@@ -153,7 +151,7 @@ def test_a_worker_is_alive_however_long_its_recovery_takes_and_dead_when_its_loo
     assert health(deploy, worker.port).returncode == 0
 
 
-def test_a_worker_that_does_not_answer_is_not_healthy(deploy: Path) -> None:
+def test_a_worker_that_does_not_answer_is_not_healthy(deploy):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         answer = health(deploy, listener.getsockname()[1])
@@ -161,7 +159,7 @@ def test_a_worker_that_does_not_answer_is_not_healthy(deploy: Path) -> None:
     assert "expected metrics at http://127.0.0.1" in answer.stderr
 
 
-def test_what_the_pages_write_secrets_into_is_never_committed(deploy: Path) -> None:
+def test_what_the_pages_write_secrets_into_is_never_committed(deploy):
     ignored = (deploy.parent / ".gitignore").read_text(encoding="utf-8").split()
     pages = [(deploy / page / "README.md").read_text(encoding="utf-8") for page in ("compose", "kubernetes")]
     for page in pages:

@@ -54,14 +54,12 @@ def each_pod(manifests: dict[str, list[Any]]) -> Iterator[tuple[str, Any]]:
             yield name, one
 
 
-def test_the_committed_manifests_are_those_that_the_declarations_give(deploy: Path, script: Any) -> None:
+def test_the_committed_manifests_are_those_that_the_declarations_give(deploy, script):
     answer = script(deploy / "kubernetes" / "build.py", "--check")
     assert answer.returncode == 0, answer.stderr
 
 
-def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(
-    deploy: Path, base: Path, script: Any, tmp_path: Path
-) -> None:
+def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(deploy, base, script, tmp_path):
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     build = deploy / "kubernetes" / "build.py"
     assert script(build, tmp_path).returncode == 0
@@ -94,8 +92,8 @@ def sealed(tmp_path: Path) -> Path:
 
 
 def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shuffler(
-    sealed: Path, deploy: Path, documents: Any, script: Any
-) -> None:
+    sealed, deploy, documents, script
+):
     answer = script(deploy / "kubernetes" / "build.py", sealed)
     assert answer.returncode == 0, answer.stderr
     (kustomization,) = documents(sealed / "kustomization.yaml")
@@ -111,14 +109,14 @@ def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shu
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_object_of_kubernetes_is_valid(example: str, manifests: dict[str, list[Any]]) -> None:
+def test_every_object_of_kubernetes_is_valid(example, manifests):
     own = [one for one in manifests[example] if not one["apiVersion"].startswith(OTHERS)]
     assert {one["kind"] for one in own} == {"StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget", "CronJob"}
     for one in own:
         kubernetes_validate.validate(one, VERSION, strict=True)
 
 
-def test_the_validation_would_find_a_fault(manifests: dict[str, list[Any]]) -> None:
+def test_the_validation_would_find_a_fault(manifests):
     worker = of_kind(manifests["shop"], "StatefulSet")[0]
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate({**worker, "spec": {**worker["spec"], "replica": 1}}, VERSION, strict=True)
@@ -160,9 +158,7 @@ def strimzi(deploy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_object_of_strimzi_is_valid(
-    example: str, deploy: Path, documents: Any, manifests: dict[str, list[Any]], strimzi: dict[str, Any]
-) -> None:
+def test_every_object_of_strimzi_is_valid(example, deploy, documents, manifests, strimzi):
     objects = [one for one in manifests[example] if one["apiVersion"].startswith("kafka.strimzi.io/")]
     assert {one["kind"] for one in objects} == {"KafkaTopic", "KafkaUser"}
     pool, kafka = documents(deploy / "kubernetes" / "kafka" / "kafka.yaml")
@@ -176,9 +172,7 @@ def test_every_object_of_strimzi_is_valid(
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_declared_topic_is_there_with_its_partitions(
-    example: str, manifests: dict[str, list[Any]], base: Path
-) -> None:
+def test_every_declared_topic_is_there_with_its_partitions(example, manifests, base):
     system = load(base / example / "deployment")
     found = {one["spec"]["topicName"]: one["spec"] for one in of_kind(manifests[example], "KafkaTopic")}
     assert {name: spec["partitions"] for name, spec in found.items()} == {
@@ -189,9 +183,7 @@ def test_every_declared_topic_is_there_with_its_partitions(
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
-    example: str, manifests: dict[str, list[Any]], base: Path
-) -> None:
+def test_users_open_what_is_declared_for_their_role_and_together_every_topic(example, manifests, base):
     system = load(base / example / "deployment")
     for what, side in (("Write", writers), ("Read", readers)):
         opened_by_any = set()
@@ -208,8 +200,8 @@ def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
 
 
 def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
-    base: Path, deploy: Path, script: Any, documents: Any, manifests: dict[str, list[Any]], tmp_path: Path
-) -> None:
+    base, deploy, script, documents, manifests, tmp_path
+):
     names = [one["metadata"]["name"] for objects in manifests.values() for one in objects]
     assert not [name for name in names if any(duty in name for duty in duty_names())]
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
@@ -244,8 +236,8 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
 
 @pytest.mark.parametrize("system", ["shop", "mall"])
 def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
-    system: str, base: Path, deploy: Path, script: Any, documents: Any, tmp_path: Path
-) -> None:
+    system, base, deploy, script, documents, tmp_path
+):
     if system == "shop":
         shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
         duty, name = "gateway", "shop-gateway"
@@ -307,8 +299,8 @@ def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
 
 
 def test_an_auditor_comes_by_request_with_the_key_of_its_zone_and_an_account_that_reads_alone(
-    base: Path, deploy: Path, script: Any, documents: Any, tmp_path: Path
-) -> None:
+    base, deploy, script, documents, tmp_path
+):
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     assert script(deploy / "kubernetes" / "build.py", tmp_path, "--duty", "verify-shuffler").returncode == 0
     objects = documents(tmp_path / "auditors.yaml")
@@ -340,9 +332,7 @@ def test_an_auditor_comes_by_request_with_the_key_of_its_zone_and_an_account_tha
         assert selector.get("matchLabels", selector).items() <= marks.items(), one["kind"]
 
 
-def test_topics_are_checked_every_hour_as_the_operator_and_each_pod_is_spread_over_nodes(
-    manifests: dict[str, list[Any]],
-) -> None:
+def test_topics_are_checked_every_hour_as_the_operator_and_each_pod_is_spread_over_nodes(manifests):
     for name, objects in manifests.items():
         (job,) = of_kind(objects, "CronJob")
         pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
@@ -386,9 +376,7 @@ def rendered(chart: Path, values: dict[str, Any]) -> list[Any]:
     return [one for text in texts for one in yaml.safe_load_all(re.sub(r"\{\{ (.*?) \}\}", stands_for, text))]
 
 
-def test_a_chart_of_helm_gives_the_same_objects_and_a_secret_store_the_keys(
-    base: Path, deploy: Path, script: Any, documents: Any, tmp_path: Path
-) -> None:
+def test_a_chart_of_helm_gives_the_same_objects_and_a_secret_store_the_keys(base, deploy, script, documents, tmp_path):
     """Catches a value without a template, a template that is not YAML, and a secret that lacks a key of its pod."""
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     more = ("--chart", "--duty", "gateway", "--duty", "verify-shuffler", "--secret-store", "vault")
@@ -420,14 +408,14 @@ def test_a_chart_of_helm_gives_the_same_objects_and_a_secret_store_the_keys(
                 assert {item["key"] for item in volume["secret"]["items"]} <= stored[volume["secret"]["secretName"]]
 
 
-def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:
+def test_the_page_names_every_principal_by_the_user_that_is_made(deploy, manifests):
     page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
     named = dict(re.findall(r"--principals ([a-z-]+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
     users = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "KafkaUser")}
     assert named == {name.removeprefix("shop-"): name for name in users}
 
 
-def test_nothing_that_prunes_takes_a_topic_away(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
+def test_nothing_that_prunes_takes_a_topic_away(deploy, documents, manifests):
     for objects in manifests.values():
         for topic in of_kind(objects, "KafkaTopic"):
             assert topic["metadata"]["annotations"] == {
@@ -443,7 +431,7 @@ def test_nothing_that_prunes_takes_a_topic_away(deploy: Path, documents: Any, ma
     assert change == {"op": "add", "path": "/metadata/annotations/strimzi.io~1managed", "value": "false"}
 
 
-def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
+def test_every_worker_is_confined(manifests):
     for name, worker in each_pod(manifests):
         pod = worker["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is False
@@ -464,7 +452,7 @@ def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
         assert ("--release-marks" in main["args"]) == ("marks" in claims)
 
 
-def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str, list[Any]]) -> None:
+def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests):
     assert not [one for objects in manifests.values() for one in of_kind(objects, "Secret")]
     for name, worker in each_pod(manifests):
         pod, role = worker["spec"]["template"]["spec"], worker["metadata"]["labels"]["hushstream.io/role"]
@@ -478,9 +466,7 @@ def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str
             assert "key-secret" not in {mount["name"] for mount in container["volumeMounts"]}
 
 
-def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_alone(
-    manifests: dict[str, list[Any]],
-) -> None:
+def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_alone(manifests):
     for name, objects in manifests.items():
         policies = of_kind(objects, "NetworkPolicy")
         zones = [one for one in policies if "hushstream.io/zone" in one["metadata"].get("labels", {})]
@@ -499,7 +485,7 @@ def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_
             assert [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]] == [9093, 53, 53]
 
 
-def test_the_shared_prometheus_is_never_sent_to_a_zones_own_endpoint(manifests: dict[str, list[Any]]) -> None:
+def test_the_shared_prometheus_is_never_sent_to_a_zones_own_endpoint(manifests):
     for objects in manifests.values():
         for monitor in of_kind(objects, "PodMonitor"):
             (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -527,9 +513,7 @@ def targets_of(monitor: Any, objects: list[Any]) -> Iterator[dict[str, str]]:
             }
 
 
-def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment(
-    deploy: Path, documents: Any, manifests: dict[str, list[Any]]
-) -> None:
+def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment(deploy, documents, manifests):
     (rules,) = documents(deploy / "prometheus" / "rules" / "alerts.yml")
     (alert,) = [one for group in rules["groups"] for one in group["rules"] if one.get("alert") == "WorkerDown"]
     seen = re.fullmatch(r'up\{job="([^"]*)", role=~"([^"]*)"\} == 0', alert["expr"])
@@ -549,7 +533,7 @@ def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment
                 assert len(found) == len(of_kind(objects, "StatefulSet"))
 
 
-def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(manifests: dict[str, list[Any]]) -> None:
+def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(manifests):
     for objects in manifests.values():
         admitted = {
             (rule["ports"][0]["port"], rule["from"][0]["podSelector"]["matchLabels"]["hushstream.io/watches"])
@@ -567,9 +551,7 @@ def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(man
 
 
 @pytest.mark.parametrize(("endpoint", "files"), [("public", ["alerts", "recording"]), ("zone", ["zone"])])
-def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind(
-    endpoint: str, files: list[str], deploy: Path, documents: Any
-) -> None:
+def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind(endpoint, files, deploy, documents):
     folder = deploy / "kubernetes" / "monitoring" / endpoint
     rules = {one["metadata"]["name"]: one for one in documents(folder / "rules.yaml")}
     assert sorted(rules) == [f"hushstream-{name}" for name in files]
@@ -591,7 +573,7 @@ def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind
     assert bool(private) == (endpoint == "zone")
 
 
-def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifests: dict[str, list[Any]]) -> None:
+def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifests):
     health = ["python", "/opt/hushstream/health.py"]
     for _, worker in each_pod(manifests):
         (main,) = worker["spec"]["template"]["spec"]["containers"]
@@ -600,7 +582,7 @@ def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifest
         assert main["startupProbe"]["exec"]["command"] == [*health, "--live"]
 
 
-def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests: dict[str, list[Any]]) -> None:
+def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests):
     for name, objects in manifests.items():
         workers = {worker["metadata"]["name"]: worker for n, worker in each_pod(manifests) if n == name}
         budgets = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "PodDisruptionBudget")}
@@ -610,7 +592,7 @@ def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests: dict[str, l
             assert spec["selector"]["matchLabels"] == workers[one]["spec"]["selector"]["matchLabels"]
 
 
-def test_every_kustomization_names_what_is_there(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
+def test_every_kustomization_names_what_is_there(deploy, documents, manifests):
     found = sorted((deploy / "kubernetes").glob("**/kustomization.yaml"))
     assert len(found) == 6
     for path in found:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.privacy.keys import generate_keys
 
 
-def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, script: Any, tmp_path: Path) -> None:
+def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy, script, tmp_path):
     values = {"deployment": "sealed", "items": {"capacity": 3}, "features": {"dimension": 4}, "expected_slots": 1_000}
     config = parse_config(values)
     generate_keys(tmp_path / "keys", ("sealing",))
@@ -35,13 +34,13 @@ def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("example", ["shop", "circle"])
-def test_the_command_line_takes_every_command_of_kubernetes(example: str, deploy: Path, documents: Any) -> None:
+def test_the_command_line_takes_every_command_of_kubernetes(example, deploy, documents):
     commands = list(of_kubernetes(documents(deploy / "kubernetes" / "base" / example / "workers.yaml")))
     assert len(commands) == 3
     for command in commands:
         parse(command)
 
 
-def test_an_option_that_is_not_there_would_be_found() -> None:
+def test_an_option_that_is_not_there_would_be_found():
     with pytest.raises(Exception, match="No such option"):
         parse(["worker", "learner", "--deployment", "x", "--metrics-prot", "1"])

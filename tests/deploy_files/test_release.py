@@ -56,14 +56,14 @@ def used(workflow: Any, job: str) -> set[str]:
     return {step["uses"].partition("@")[0] for step in steps(workflow, job) if "uses" in step}
 
 
-def test_every_action_is_pinned_by_its_commit_and_says_its_version() -> None:
+def test_every_action_is_pinned_by_its_commit_and_says_its_version():
     lines = [line for line in PLACE.read_text(encoding="utf-8").splitlines() if "uses:" in line]
     assert len(lines) >= 8
     for line in lines:
         assert re.fullmatch(r"\s*(- )?uses: [\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), line
 
 
-def test_it_runs_for_tags_alone_and_each_job_has_the_rights_that_it_needs(workflow: Any) -> None:
+def test_it_runs_for_tags_alone_and_each_job_has_the_rights_that_it_needs(workflow):
     # YAML 1.1 reads the key `on` as a boolean.
     assert workflow[True] == {"push": {"tags": ["v[0-9]*"]}}
     assert workflow["permissions"] == {}
@@ -74,7 +74,7 @@ def test_it_runs_for_tags_alone_and_each_job_has_the_rights_that_it_needs(workfl
     }  # fmt: skip
 
 
-def test_what_leaves_has_an_sbom_a_provenance_and_a_signature(workflow: Any) -> None:
+def test_what_leaves_has_an_sbom_a_provenance_and_a_signature(workflow):
     assert {"anchore/sbom-action", "actions/attest-build-provenance", "sigstore/cosign-installer"} <= used(
         workflow, "packages"
     )
@@ -86,7 +86,7 @@ def test_what_leaves_has_an_sbom_a_provenance_and_a_signature(workflow: Any) -> 
     assert "cosign sign-blob" in commands(workflow, "packages")
 
 
-def test_it_builds_with_the_tools_of_the_lock_files_and_from_files_that_are_there(workflow: Any) -> None:
+def test_it_builds_with_the_tools_of_the_lock_files_and_from_files_that_are_there(workflow):
     said = commands(workflow, "packages") + commands(workflow, "image")
     for path in set(re.findall(r"[\w./-]+\.(?:py|lock)|deploy/container/\w+", said)):
         assert (TOP / path).is_file(), path
@@ -101,9 +101,7 @@ def packed(tree: Path) -> set[str]:
     }
 
 
-def test_sources_are_packed_whole_and_without_the_environment_that_the_release_makes_beside_them(
-    workflow: Any, tmp_path: Path
-) -> None:
+def test_sources_are_packed_whole_and_without_the_environment_that_the_release_makes_beside_them(workflow, tmp_path):
     listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, encoding="utf-8", check=False)
     if listed.returncode:
         pytest.skip("these sources are no clone: nothing says which files belong to them")
@@ -121,7 +119,7 @@ def test_sources_are_packed_whole_and_without_the_environment_that_the_release_m
     assert packed(tree) == whole
 
 
-def test_a_tag_that_is_the_version_and_is_spoken_of_may_be_released(check: ModuleType, tmp_path: Path) -> None:
+def test_a_tag_that_is_the_version_and_is_spoken_of_may_be_released(check, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n', encoding="utf-8")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
     assert check.notes("v0.1.0", tmp_path).endswith("* Roll the workers.\n")
@@ -136,16 +134,14 @@ def test_a_tag_that_is_the_version_and_is_spoken_of_may_be_released(check: Modul
         ("v0.1.0", ("For who runs a deployment", "Other"), "For who runs a deployment"),
     ],
 )
-def test_a_tag_of_which_the_changelog_does_not_say_what_to_do_is_refused(
-    check: ModuleType, tmp_path: Path, tag: str, changed: tuple[str, str], said: str
-) -> None:
+def test_a_tag_of_which_the_changelog_does_not_say_what_to_do_is_refused(check, tmp_path, tag, changed, said):
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n', encoding="utf-8")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.replace(*changed) if changed[0] else CHANGELOG, encoding="utf-8")
     with pytest.raises(check.NotReleasable, match=said):
         check.notes(tag, tmp_path)
 
 
-def test_this_changelog_says_what_a_running_deployment_must_do(check: ModuleType) -> None:
+def test_this_changelog_says_what_a_running_deployment_must_do(check):
     text = (TOP / "CHANGELOG.md").read_text(encoding="utf-8")
     assert check.DUTIES in text.split("\n## ")[1]
 
@@ -171,12 +167,12 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found.group()).lower()
 
 
-def test_there_is_a_lock_for_everything_for_every_command_for_the_site_and_for_the_build() -> None:
+def test_there_is_a_lock_for_everything_for_every_command_for_the_site_and_for_the_build():
     assert LOCKS == ["requirements-build.lock", "requirements-docs.lock", "requirements-run.lock", "requirements.lock"]
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_of_everything(name: str) -> None:
+def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_of_everything(name):
     # The site is built with more than all tests need, and shares a virtual environment with them.
     everything = locked("requirements-docs.lock") | locked("requirements.lock")
     for package, entry in locked(name).items():
@@ -186,7 +182,7 @@ def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_
         assert digests <= set(re.findall(r"sha256:[0-9a-f]{64}", everything[package])), package
 
 
-def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned() -> None:
+def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (backend,) = project["build-system"]["requires"]
     assert re.fullmatch(r"hatchling==[0-9.]+", backend)

@@ -45,7 +45,7 @@ def _is_true(value: ast.expr | None) -> bool:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_whoever_opens_text_names_its_encoding(folder: str) -> None:
+def test_whoever_opens_text_names_its_encoding(folder):
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for path in sorted((ROOT / folder).rglob("*.py"))
@@ -66,5 +66,5 @@ def test_whoever_opens_text_names_its_encoding(folder: str) -> None:
         ("run(command)", 0), ("path.write_text(text, 'utf-8')", 0), ("open(path, **how)", 0),
     ],
 )  # fmt: skip
-def test_such_calls_are_found(source: str, found: int) -> None:
+def test_such_calls_are_found(source, found):
     assert len(list(calls_without_an_encoding(ast.parse(source)))) == found

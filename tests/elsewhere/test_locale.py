@@ -22,7 +22,7 @@ def relative_folders():
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, ASCII], ids=["C", "strict"])
-def test_an_installation_in_a_folder_with_an_umlaut_starts(relative_folders, tmp_path: Path, locale) -> None:
+def test_an_installation_in_a_folder_with_an_umlaut_starts(relative_folders, tmp_path, locale):
     checkout = tmp_path / "Träume für alle"
     (checkout / "pipeline").mkdir(parents=True)
     (checkout / "pipeline" / "product.py").write_text("VALUE = 7\n", encoding="utf-8")
@@ -41,11 +41,11 @@ def test_an_installation_in_a_folder_with_an_umlaut_starts(relative_folders, tmp
         assert (done.stdout, done.returncode) == (b"7\n", 0), done.stderr.decode(errors="replace")
 
 
-def test_where_nothing_is_installed_nothing_is_named(relative_folders, tmp_path: Path) -> None:
+def test_where_nothing_is_installed_nothing_is_named(relative_folders, tmp_path):
     assert relative_folders.make_relative(tmp_path) == []
 
 
-def test_a_refusal_names_a_path_that_the_locale_cannot_write(tmp_path: Path) -> None:
+def test_a_refusal_names_a_path_that_the_locale_cannot_write(tmp_path):
     folder = tmp_path / "Träume"
     folder.mkdir()
     program = "from hushstream.cli.main import main; main()"
@@ -60,7 +60,7 @@ def test_a_refusal_names_a_path_that_the_locale_cannot_write(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_a_page_is_printed_whole_in_any_encoding(encoding: str) -> None:
+def test_a_page_is_printed_whole_in_any_encoding(encoding):
     shown = subprocess.run(
         [sys.executable, "-m", "hushstream.cli", "guarantee", str(ROOT / "deploy" / "examples" / "shop.yaml")],
         env={**os.environ, **ASCII, "PYTHONIOENCODING": encoding}, capture_output=True, check=False,
@@ -71,12 +71,12 @@ def test_a_page_is_printed_whole_in_any_encoding(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["hushstream.agents.partition.driver", "hushstream.replay.runners.stream", __name__])
-def test_a_warning_of_ours_is_raised(module: str) -> None:
+def test_a_warning_of_ours_is_raised(module):
     with pytest.raises(RuntimeWarning, match="overflow"):
         warnings.warn_explicit("overflow", RuntimeWarning, "file.py", 1, module)
 
 
-def test_a_warning_of_a_library_is_shown() -> None:
+def test_a_warning_of_a_library_is_shown():
     with warnings.catch_warnings(record=True) as shown:
         warnings.warn_explicit("old", DeprecationWarning, "file.py", 1, "library.module")
     assert [str(warning.message) for warning in shown] == ["old"]

@@ -1,7 +1,5 @@
 """Clicks that contexts name or come before: how long is waited, and for which showing they count."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -310,14 +310,14 @@ WHOLE = {"country": "de", "age": 40, "spend": 30, "member": False, "hour": 12.5,
         ({"age": 1, "member": None}, (1, 1)),
     ],
 )
-def test_a_row_says_how_many_of_its_values_are_missing_or_at_an_end(changes: dict[str, Any], lost: Any) -> None:
+def test_a_row_says_how_many_of_its_values_are_missing_or_at_an_end(changes, lost):
     schema = declare(FEATURES)
     row = schema.encode({**WHOLE, **changes}).row
     assert schema.losses(row) == [lost]
     assert schema.losses(schema.encode(WHOLE).row + row) == [(0, 0), lost]
 
 
-def test_tags_and_vectors_have_no_sign_of_it() -> None:
+def test_tags_and_vectors_have_no_sign_of_it():
     declared = {
         "likes": {"kind": "tags", "vocabulary": ["a"], "most": 1},
         "taste": {"kind": "embedding", "dimension": 2},
@@ -327,7 +327,7 @@ def test_tags_and_vectors_have_no_sign_of_it() -> None:
 
 
 @pytest.mark.parametrize("system", ["p2b", "pdap"])
-def test_learners_count_them_once_for_each_context(system: str, tmp_path: Any) -> None:
+def test_learners_count_them_once_for_each_context(system, tmp_path):
     own = {"items": {"capacity": 3}, "expected_slots": 40} if system == "p2b" else {}
     vendors = {"vendors": [{"name": "one", "items": {"capacity": 3}}]} if system == "pdap" else {}
     values = {"system": system, "deployment": "d", "features": FEATURES, **own, **vendors}
@@ -351,7 +351,7 @@ def test_learners_count_them_once_for_each_context(system: str, tmp_path: Any) -
     assert (counts[Outcome.VALUE_MISSING], counts[Outcome.VALUE_AT_END], counts[Outcome.DECIDED]) == (2, 1, 3)
 
 
-def test_they_are_the_zones_own() -> None:
+def test_they_are_the_zones_own():
     assert {OUTCOMES[one] for one in (Outcome.VALUE_MISSING, Outcome.VALUE_AT_END)} == {"zone-private"}
 
 

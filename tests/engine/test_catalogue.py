@@ -50,7 +50,7 @@ def full() -> Catalogue:
     return catalogue((offer("a", 1), 0), (offer("b", 2), 0), (retire("b", 3), 1_000))
 
 
-def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way() -> None:
+def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way():
     found = full()
     with pytest.raises(CatalogueFull, match="the first is free in 1 s"):
         found.take(offer("c", 4), 1_000 + WAIT_MS - 1)
@@ -64,7 +64,7 @@ def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way() -
         found.take(offer("d", 5), 10 * WAIT_MS)
 
 
-def test_changes_of_one_record_count_together_or_not_at_all() -> None:
+def test_changes_of_one_record_count_together_or_not_at_all():
     found = catalogue((offer("a", 1), 0))
     before = found.dump()
     for wrong, number in (([offer("b", 2), offer("a", 2)], 1), ([retire("c", 2), offer("b", 2)], 0)):
@@ -79,21 +79,21 @@ def test_changes_of_one_record_count_together_or_not_at_all() -> None:
         found.take_all([offer("c", 2)], 5)
 
 
-def test_a_log_whose_time_goes_back_frees_no_row_early() -> None:
+def test_a_log_whose_time_goes_back_frees_no_row_early():
     found = full()
     found.take(retire("a", 4), 5_000 + WAIT_MS)
     # The row of the item that was retired first is free; by this record's own time none would be.
     assert found.take(offer("c", 5), 2_000).row == 1
 
 
-def test_an_item_that_comes_back_before_its_row_is_used_again_is_what_it_was() -> None:
+def test_an_item_that_comes_back_before_its_row_is_used_again_is_what_it_was():
     found = full()
     assert found.take(offer("b", 4), 2_000).entered == 2
     assert found.entries.tolist() == [1, 2]
     assert found.offered.tolist() == [True, True]
 
 
-def test_of_two_changes_with_one_version_the_first_counts() -> None:
+def test_of_two_changes_with_one_version_the_first_counts():
     found = catalogue((offer("a", 1), 0))
     for version in (1, 3, 0, -1):
         with pytest.raises(StaleCatalogue, match="expected a change to version 2"):
@@ -113,7 +113,7 @@ def test_of_two_changes_with_one_version_the_first_counts() -> None:
         (offer("c", 4)._replace(features='{"colour": "red"}'), BadItem),
     ],
 )
-def test_what_can_never_be_taken_changes_nothing_and_is_not_repeated(change: ItemChange, error: type) -> None:
+def test_what_can_never_be_taken_changes_nothing_and_is_not_repeated(change, error):
     found = full()
     before = found.dump()
     with pytest.raises(error) as caught:
@@ -122,7 +122,7 @@ def test_what_can_never_be_taken_changes_nothing_and_is_not_repeated(change: Ite
     assert len(str(caught.value)) < 200
 
 
-def test_a_catalogue_is_what_it_was_after_a_restart() -> None:
+def test_a_catalogue_is_what_it_was_after_a_restart():
     found = full()
     found.take(offer("c", 4), 1_000 + WAIT_MS)
     again = Catalogue(RULES)
@@ -137,7 +137,7 @@ def test_a_catalogue_is_what_it_was_after_a_restart() -> None:
 NUMBERED = CatalogueRules(3, WAIT_MS, bytes(16), numbered=True)
 
 
-def test_items_that_are_named_by_numbers_are_there_from_the_beginning_and_come_and_go_as_others_do() -> None:
+def test_items_that_are_named_by_numbers_are_there_from_the_beginning_and_come_and_go_as_others_do():
     found = Catalogue(NUMBERED)
     assert [(one.item, one.row, one.entered) for one in found.items()] == [("0", 0, 1), ("1", 1, 2), ("2", 2, 3)]
     assert (found.version, found.full, found.of_row(2, 3).item) == (3, True, "2")
@@ -163,7 +163,7 @@ def started(*items: str) -> Catalogue:
     return found
 
 
-def test_an_item_that_is_known_beforehand_enters_its_row_with_a_version_that_says_so() -> None:
+def test_an_item_that_is_known_beforehand_enters_its_row_with_a_version_that_says_so():
     found = started("n", "z", "a")
     assert [(one.item, one.row, one.entered) for one in found.items()] == [("a", 0, 1), ("z", 1, 2), ("n", 2, 3)]
     assert found.known.tolist() == [True, True, False]
@@ -171,7 +171,7 @@ def test_an_item_that_is_known_beforehand_enters_its_row_with_a_version_that_say
     assert found.of_row(1, 4).item == "z"
 
 
-def test_new_items_take_rows_of_known_ones_last_and_a_known_one_that_comes_too_late_is_new() -> None:
+def test_new_items_take_rows_of_known_ones_last_and_a_known_one_that_comes_too_late_is_new():
     found = started("n", "m")
     assert [(one.item, one.row, one.entered) for one in found.items()] == [("m", 1, 4), ("n", 2, 3)]
     assert found.left_out() == ["a", "z"]
@@ -184,7 +184,7 @@ def test_new_items_take_rows_of_known_ones_last_and_a_known_one_that_comes_too_l
         found.take(offer("a", 7), 0)
 
 
-def test_a_known_item_that_comes_back_keeps_its_row_until_another_has_taken_it() -> None:
+def test_a_known_item_that_comes_back_keeps_its_row_until_another_has_taken_it():
     found = started("a", "n", "m")
     found.take(retire("a", 6), 0)
     assert found.take(offer("a", 7), 0).entered == 1
@@ -194,7 +194,7 @@ def test_a_known_item_that_comes_back_keeps_its_row_until_another_has_taken_it()
     assert found.left_out() == ["a", "z"]
 
 
-def test_a_catalogue_of_known_items_is_what_it_was_after_a_restart() -> None:
+def test_a_catalogue_of_known_items_is_what_it_was_after_a_restart():
     found, again = started("n", "z", "a"), Catalogue(STARTED)
     found.take(retire("z", 6), 0)
     found.take(offer("o", 7), WAIT_MS)
@@ -219,16 +219,14 @@ def slice_of(topic: str, *times_ms: int) -> InputSlice:
         ((9, 6, 12), (11,), (2, 0), True),
     ],
 )
-def test_a_batch_decides_under_one_version(
-    contexts: tuple[int, ...], changes: tuple[int, ...], taken: tuple[int, int], left: bool
-) -> None:
+def test_a_batch_decides_under_one_version(contexts, changes, taken, left):
     parts, some_left = until_next_change([slice_of("contexts", *contexts), slice_of("items", *changes)], PLACES, 0)
     assert [len(part.records) for part in parts] == list(taken)
     assert [part.high for part in parts] == list(taken)
     assert some_left == left
 
 
-def test_a_reader_goes_on_where_it_stood() -> None:
+def test_a_reader_goes_on_where_it_stood():
     reader = ItemReader(RULES)
     assert [one.reason for one in reader.read(slice_of("items", 3, 2))] == ["not_single_object"] * 2
     again = ItemReader(RULES)
@@ -247,12 +245,12 @@ NAMES = sorted(
 )
 
 
-def test_declarations_name_functions_in_this_way() -> None:
+def test_declarations_name_functions_in_this_way():
     assert NAMES
 
 
 @pytest.mark.parametrize(("module", "attribute"), NAMES, ids=lambda part: str(part).removeprefix("hushstream."))
-def test_what_a_declaration_names_is_there(module: str, attribute: str) -> None:
+def test_what_a_declaration_names_is_there(module, attribute):
     named: Any = getattr(import_module(module), attribute)
     package, place, function = named.args
     assert callable(getattr(import_module(f"{package}.{place}"), function))

@@ -5,8 +5,6 @@ limits and records that arrive in any order. What leaves is compared byte for by
 that is packed at the end. `make cuts` draws 10,000 cuts.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import replace

@@ -4,8 +4,6 @@ The strongest check plays two worlds that differ in the rewards of the erased us
 deletion request on every release must have the same bytes, and the states that are kept must be the same.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -51,7 +51,7 @@ def _asked(rig: Any, count: int, users: Sequence[str] = ("ann", "bob", "cyd"), *
 
 @pytest.mark.parametrize("name", ["centroid", "onehot", "colin"])
 @pytest.mark.parametrize("exploration", [HALF, SOFT], ids=["epsilon", "softmax"])
-def test_what_is_stated_was_drawn(name: str, exploration: ExplorationConfig, request: pytest.FixtureRequest) -> None:
+def test_what_is_stated_was_drawn(name, exploration, request):
     """Of n events the arm's inverse propensities sum to n, however it scores: Horvitz and Thompson."""
     rig, count = _rig(name, request, exploration), 1_200
     # Scores that differ, so that propensities do: one reward, of one arm.
@@ -69,7 +69,7 @@ def test_what_is_stated_was_drawn(name: str, exploration: ExplorationConfig, req
 
 
 @pytest.mark.parametrize("name", ["centroid", "colin"])
-def test_where_two_are_eligible_both_are_shown(name: str, request: pytest.FixtureRequest) -> None:
+def test_where_two_are_eligible_both_are_shown(name, request):
     """One eligible arm is certain; of two the mixture gives each its part, whatever their scores."""
     rig = _rig(name, request, ExplorationConfig("epsilon", share=1.0))
     # Arm 1 scores higher: it was rewarded, or its features are longer.
@@ -88,7 +88,7 @@ def test_where_two_are_eligible_both_are_shown(name: str, request: pytest.Fixtur
     assert (alone.arm, alone.propensity) == (2, WHOLE)
 
 
-def test_declared_features_explore_too() -> None:
+def test_declared_features_explore_too():
     """Agents of declared features: five arms, of which a tenth of the decisions goes to each at least."""
     config = P2BConfig(
         deployment="shop",
@@ -113,7 +113,7 @@ def test_declared_features_explore_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["centroid", "colin"])
-def test_a_request_that_is_repeated_does_not_draw_anew(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_request_that_is_repeated_does_not_draw_anew(name, request):
     """Also when nobody remembers that it was answered: it would be asked again until it gives another item."""
     rig = _rig(name, request, HALF)
     first = _asked(rig, 60)
@@ -133,9 +133,7 @@ def test_a_request_that_is_repeated_does_not_draw_anew(name: str, request: pytes
     [("centroid", "hushstream.systems.p2b.edge.agent"), ("colin", "hushstream.systems.colin.edge")],
     ids=["centroid", "colin"],
 )
-def test_a_propensity_that_was_not_drawn_does_not_verify(
-    name: str, role: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_propensity_that_was_not_drawn_does_not_verify(name, role, request, monkeypatch):
     """A learner that states another chance than the one that it drew with: whoever draws again finds it out."""
     rig = _rig(name, request, HALF)
     with monkeypatch.context() as dishonest:
@@ -147,7 +145,7 @@ def test_a_propensity_that_was_not_drawn_does_not_verify(
         rig.replayed(_fresh(rig))
 
 
-def test_users_who_are_shown_the_own_choice_and_those_over_quota_are_not_explored_upon(rigs: Any) -> None:
+def test_users_who_are_shown_the_own_choice_and_those_over_quota_are_not_explored_upon(rigs):
     """Their answers are what everybody would get: the baseline's stay the baseline, the rest by score."""
     system = rigs.make_system(exploration=HALF, users={"contexts_per_period": 1}, measurement={"baseline": 0.5})
     rig = rigs.LearnerRig(system)
@@ -164,7 +162,7 @@ def test_users_who_are_shown_the_own_choice_and_those_over_quota_are_not_explore
     assert isinstance(rig.machine, LearnerMachine)
 
 
-def test_the_digest_is_what_it_was_while_nothing_explores(rigs: Any) -> None:
+def test_the_digest_is_what_it_was_while_nothing_explores(rigs):
     greedy = rigs.make_system().digest
     assert rigs.make_system(exploration=ExplorationConfig()).digest == greedy
     assert rigs.make_system(exploration=HALF).digest != greedy

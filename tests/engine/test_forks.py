@@ -5,8 +5,6 @@ to a cut and finds other inputs behind it. That both share no noise is audited f
 of `hushstream audit`) and required of every recording (`tests/contract/test_one_way_out.py`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Keys that turn under a running journal: new noise under the new key, nothing noised twice, no byte left to chance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What does not follow from the log is refused: altered inputs, records off the chain, snapshots of others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -34,12 +34,12 @@ def fields_of(content: bytes) -> list[dict[str, Any]]:
 CONTENT_OF_THREE = b"0123456789abcdefghijKLMNO"
 
 
-def test_a_part_of_the_largest_size_is_a_record_of_the_log() -> None:
+def test_a_part_of_the_largest_size_is_a_record_of_the_log():
     part = {"config_digest": CONFIG, "whole": CONFIG, "part": 15, "parts": 16, "content": bytes(WHOLE_BYTES)}
     assert len(codec.encode(PART, part)) <= MAX_VALUE_BYTES
 
 
-def test_parts_join_in_any_order_and_however_often_each_came() -> None:
+def test_parts_join_in_any_order_and_however_often_each_came():
     parts = fields_of(CONTENT_OF_THREE)
     assert [len(one["content"]) for one in parts] == [10, 10, 5]
     for order in itertools.permutations(range(3)):
@@ -50,14 +50,14 @@ def test_parts_join_in_any_order_and_however_often_each_came() -> None:
         assert sets.take(parts[order[-1]]).content == CONTENT_OF_THREE
 
 
-def test_no_set_is_whole_as_long_as_one_part_is_missing() -> None:
+def test_no_set_is_whole_as_long_as_one_part_is_missing():
     for missing in range(3):
         sets = PartSets(most=1)
         some = [one for place, one in enumerate(fields_of(CONTENT_OF_THREE)) if place != missing]
         assert all(sets.take(one).content is None for one in (*some, *some))
 
 
-def test_parts_of_two_releases_never_join_to_a_third() -> None:
+def test_parts_of_two_releases_never_join_to_a_third():
     first, second = fields_of(b"a" * 20), fields_of(b"b" * 20)
     sets = PartSets(most=2)
     assert sets.take(first[0]).content is None
@@ -69,12 +69,12 @@ def test_parts_of_two_releases_never_join_to_a_third() -> None:
 
 
 @pytest.mark.parametrize("change", [{"part": -1}, {"part": 3}, {"parts": 1, "part": 0}, {"parts": MOST_PARTS + 1}])
-def test_impossible_numbers_are_refused(change: dict[str, int]) -> None:
+def test_impossible_numbers_are_refused(change):
     with pytest.raises(BadPart, match="expected a number below a count"):
         PartSets(most=1).take({**fields_of(CONTENT_OF_THREE)[0], **change})
 
 
-def test_a_part_that_says_another_count_than_its_set_is_refused_and_the_set_stands() -> None:
+def test_a_part_that_says_another_count_than_its_set_is_refused_and_the_set_stands():
     sets, parts = PartSets(most=1), fields_of(CONTENT_OF_THREE)
     sets.take(parts[0])
     with pytest.raises(BadPart, match="expected one of 3"):
@@ -83,7 +83,7 @@ def test_a_part_that_says_another_count_than_its_set_is_refused_and_the_set_stan
     assert sets.take(parts[2]).content == CONTENT_OF_THREE
 
 
-def test_a_set_that_is_left_behind_gives_way_to_those_that_go_on() -> None:
+def test_a_set_that_is_left_behind_gives_way_to_those_that_go_on():
     sets = PartSets(most=2)
     left, other, third = (fields_of(letter * 20) for letter in (b"a", b"b", b"c"))
     sets.take(left[0])
@@ -96,7 +96,7 @@ def test_a_set_that_is_left_behind_gives_way_to_those_that_go_on() -> None:
     assert sets.take(left[0]).content == b"a" * 20
 
 
-def test_sets_go_on_from_a_snapshot() -> None:
+def test_sets_go_on_from_a_snapshot():
     for taken in range(3):
         sets, again, parts = PartSets(most=1), PartSets(most=1), fields_of(CONTENT_OF_THREE)
         for one in parts[:taken]:
@@ -148,7 +148,7 @@ def whole(reader: PartReader, versions: list[Version], part: InputSlice) -> list
     return [(one.log_time_ms, one.record.fields["version"], one.record.fields[CONTENT]) for one in found]
 
 
-def test_a_version_counts_when_record_and_parts_are_there_whichever_comes_last() -> None:
+def test_a_version_counts_when_record_and_parts_are_there_whichever_comes_last():
     parts, content = records_of(CONTENT_OF_THREE), CONTENT_OF_THREE
     reader = PartReader(0, CONFIG)
     assert not whole(reader, [version(1, content)], slice_of(parts[:2]))
@@ -160,7 +160,7 @@ def test_a_version_counts_when_record_and_parts_are_there_whichever_comes_last()
     assert reader.position == 3
 
 
-def test_a_version_whose_parts_never_come_holds_up_nobody() -> None:
+def test_a_version_whose_parts_never_come_holds_up_nobody():
     reader, second = PartReader(0, CONFIG), b"z" * 15
     assert not whole(reader, [version(1, CONTENT_OF_THREE)], slice_of(records_of(CONTENT_OF_THREE)[:2]))
     assert whole(reader, [version(2, second)], slice_of(records_of(second), low=2)) == [(300, 2, second)]
@@ -168,20 +168,20 @@ def test_a_version_whose_parts_never_come_holds_up_nobody() -> None:
     assert not whole(reader, [], slice_of(records_of(CONTENT_OF_THREE)[2:], low=4))
 
 
-def test_parts_that_are_sent_again_after_a_crash_change_nothing() -> None:
+def test_parts_that_are_sent_again_after_a_crash_change_nothing():
     parts, reader = records_of(CONTENT_OF_THREE), PartReader(0, CONFIG)
     assert whole(reader, [version(1, CONTENT_OF_THREE)], slice_of([parts[0], *parts])) == [(300, 1, CONTENT_OF_THREE)]
     assert not whole(reader, [], slice_of(parts, low=4))
 
 
-def test_what_is_no_part_of_this_deployment_is_passed_over() -> None:
+def test_what_is_no_part_of_this_deployment_is_passed_over():
     parts, reader = records_of(CONTENT_OF_THREE), PartReader(0, CONFIG)
     others = parts_of(CONTENT_OF_THREE, bytes(16))
     assert not whole(reader, [version(1, CONTENT_OF_THREE)], slice_of([b"no record", *others, *parts[:2]]))
     assert len(whole(reader, [], slice_of(parts[2:], low=6))) == 1
 
 
-def test_a_reader_goes_on_from_a_snapshot_between_any_two_parts() -> None:
+def test_a_reader_goes_on_from_a_snapshot_between_any_two_parts():
     parts = records_of(CONTENT_OF_THREE)
     for taken in range(4):
         reader, again = PartReader(0, CONFIG), PartReader(0, CONFIG)

@@ -10,7 +10,6 @@ end of a phase and published as a model must be the same bytes, offsets aside.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,17 +75,17 @@ def at_server(run: Both[Any]) -> bool:
 
 
 @pytest.mark.process
-def test_every_user_gets_the_same_decisions_rewards_and_regret(run: Both[Any]) -> None:
+def test_every_user_gets_the_same_decisions_rewards_and_regret(run):
     assert len(run.equal_decisions()) == USERS * ROUNDS
     run.require_played("chosen", "rewards", "regret", "random_regret")
 
 
-def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both[Any]) -> None:
+def test_each_phase_decides_by_the_model_of_the_phase_before(run):
     for event_id, (*_, version) in run.equal_decisions().items():
         assert version == int(event_id.partition(":")[2]) // (ROUNDS // PHASES)
 
 
-def test_every_model_is_the_same_bytes(run: Both[Any]) -> None:
+def test_every_model_is_the_same_bytes(run):
     assert run.system.config.learner.ridge == "auto"
     assert run.system.core.ridge > 2
     names = ("version", "parameters", "widths", "observations", "epsilon_micro", "delta_units", "digest")
@@ -104,7 +103,7 @@ def last_sums(recording: Any) -> dict[int, bytes]:
     return newest
 
 
-def test_releases_are_the_same_bytes(run: Both[Any]) -> None:
+def test_releases_are_the_same_bytes(run):
     ours, theirs = last_sums(run.direct), last_sums(run.stream)
     assert ours == theirs
     assert set(ours) == set(range(USERS))
@@ -112,25 +111,25 @@ def test_releases_are_the_same_bytes(run: Both[Any]) -> None:
         assert len(run.equal("releases", "Release")) == PHASES
 
 
-def test_debits_are_the_same_in_both_ledgers(run: Both[Any]) -> None:
+def test_debits_are_the_same_in_both_ledgers(run):
     run.require_debits(["epoch/0/0"] if at_server(run) else ["epoch/0/0", "epoch/1/0"], 4_000_000)
 
 
 # Recomputing.
 
 
-def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both[Any], tmp_path: Path) -> None:
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run, tmp_path):
     require_recomputed(run.system, KEYS, run.direct, run.stream)
     require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[Any]) -> None:
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run):
     own = {"rewards", "journal-counter"} if at_server(run) else set()
     there = {"contexts", "clicks", "decisions", "releases", "ledger", "models", *own}
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
 
-def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both[Any]) -> None:
+def test_a_release_that_was_taken_out_or_put_in_is_found(run):
     logs = run.stream.logs
     for topic in ("releases", "ledger"):
         source = (topic, 0)
@@ -147,7 +146,7 @@ def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both[Any]) -> None
         assert verify(dataclasses.replace(logs, parts=parts), run.system, KEYS).exit_code == 1
 
 
-def test_sums_with_half_the_noise_are_found_though_the_record_is_well_formed(run: Both[Any]) -> None:
+def test_sums_with_half_the_noise_are_found_though_the_record_is_well_formed(run):
     logs, source = run.stream.logs, ("releases", 0)
     records = list(logs.part(source).records)
     index = next(i for i, record in enumerate(records) if codec.decode(record.value)[0] == "Release")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -57,9 +56,7 @@ async def until(shown: Shown, found: set[Shown], visitors: Sequence[asyncio.Task
             await asyncio.sleep(0.01)
 
 
-async def test_items_are_withdrawn_and_offered_while_workers_decide_and_all_follows_from_the_logs(
-    tmp_path: Path,
-) -> None:
+async def test_items_are_withdrawn_and_offered_while_workers_decide_and_all_follows_from_the_logs(tmp_path):
     graph = SocialGraph.of_edges([("ann", "bob", 1.0), ("bob", "eve", 1.0)], list(USERS))
     system = prepare(tmp_path, parse_config(VALUES), inputs_of(graph), public_dataset="made up")
     found: set[Shown] = set()

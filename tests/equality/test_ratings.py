@@ -35,7 +35,7 @@ async def run(tmp_path_factory: pytest.TempPathFactory) -> Both[RatingsPlayed]:
 
 
 @pytest.mark.process
-def test_every_release_round_and_debit_is_the_same_bytes(run: Both[RatingsPlayed]) -> None:
+def test_every_release_round_and_debit_is_the_same_bytes(run):
     for topic, schema, count in (
         ("releases", "RatingSums", 3),
         ("rounds", "RatingRound", 3),
@@ -44,20 +44,20 @@ def test_every_release_round_and_debit_is_the_same_bytes(run: Both[RatingsPlayed
         assert len(run.equal(topic, schema)) == count
 
 
-def test_every_slot_is_the_same_whatever_their_order(run: Both[RatingsPlayed]) -> None:
+def test_every_slot_is_the_same_whatever_their_order(run):
     assert len(run.equal("updates", "RatingSlot", ordered=False)) == 3 * 240
 
 
-def test_models_and_predictions_are_the_same(run: Both[RatingsPlayed]) -> None:
+def test_models_and_predictions_are_the_same(run):
     assert run.equal("models", "RatingModel", "version", "biases", "factors", "next_kind", "top", "gains")
     run.require_played("predicted")
 
 
-def test_what_both_leave_follows_from_their_logs(run: Both[RatingsPlayed]) -> None:
+def test_what_both_leave_follows_from_their_logs(run):
     require_recomputed(run.system, KEYS, run.direct, run.stream)
 
 
-def test_three_rounds_on_the_stream_are_better_than_each_device_alone(run: Both[RatingsPlayed]) -> None:
+def test_three_rounds_on_the_stream_are_better_than_each_device_alone(run):
     """Seeded: no chance is in it."""
     split = ratings()
     world, truth = split.world, split.world.values[split.later]

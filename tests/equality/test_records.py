@@ -7,8 +7,6 @@ same.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -60,13 +58,13 @@ async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
 
 
 @pytest.mark.process
-def test_every_record_gets_the_same_prediction_at_the_same_version(run: Both[RecordsPlayed]) -> None:
+def test_every_record_gets_the_same_prediction_at_the_same_version(run):
     run.require_played("predicted", "versions")
     assert sorted(set(run.direct.played.versions.tolist())) == list(range(HORIZON))
     assert np.all(np.abs(run.direct.played.predicted) == 1)
 
 
-def test_every_model_is_the_same_bytes(run: Both[RecordsPlayed]) -> None:
+def test_every_model_is_the_same_bytes(run):
     names = ("version", "phase", "weights", "releases", "screened", "epsilon_micro", "delta_units", "digest")
     models = run.equal("models", "LinearModel", *names)
     assert [model["releases"] for model in models] == [
@@ -74,18 +72,18 @@ def test_every_model_is_the_same_bytes(run: Both[RecordsPlayed]) -> None:
     ]
 
 
-def test_releases_are_the_same_bytes_whatever_their_order(run: Both[RecordsPlayed]) -> None:
+def test_releases_are_the_same_bytes_whatever_their_order(run):
     assert len(run.equal("releases", "GradientSum", ordered=False)) == run.system.core.config.domains * HORIZON
 
 
-def test_debits_are_the_same_in_both_ledgers(run: Both[RecordsPlayed]) -> None:
+def test_debits_are_the_same_in_both_ledgers(run):
     domains = run.system.core.config.domains
     scopes = sorted(f"epoch/{domain}/0" for domain in range(domains))
     run.require_debits(scopes, run.system.core.guarantee().epsilon_micro)
 
 
 @pytest.mark.parametrize("run", ["domains"], indirect=True)
-def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run: Both[RecordsPlayed]) -> None:
+def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run):
     """Seeded: no chance is in it. Two counters of four nodes each, at epsilon 16."""
     stream = records()
     shared = np.mean(run.stream.played.predicted == stream.rows.labels)
@@ -97,13 +95,13 @@ def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run: Both[RecordsPla
 # Recomputing.
 
 
-def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both[RecordsPlayed], tmp_path: Path) -> None:
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run, tmp_path):
     require_recomputed(run.system, KEYS, run.direct, run.stream)
     require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
 @pytest.mark.parametrize("run", ["domains"], indirect=True)
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[RecordsPlayed]) -> None:
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run):
     there = {"records", "predictions", "releases", "ledger", "models"}
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
@@ -122,10 +120,10 @@ async def gossip(tmp_path_factory: pytest.TempPathFactory) -> Both[RecordsPlayed
     return await on_both(system, folder, 11, lambda: RecordLoop(stream, system.core, NODES))
 
 
-def test_nodes_of_the_papers_form_predict_and_send_the_same(gossip: Both[RecordsPlayed]) -> None:
+def test_nodes_of_the_papers_form_predict_and_send_the_same(gossip):
     gossip.require_played("predicted")
     assert len(gossip.equal("parameters", "Parameters", ordered=False)) == 16 * NODES
 
 
-def test_the_papers_form_verifies(gossip: Both[RecordsPlayed]) -> None:
+def test_the_papers_form_verifies(gossip):
     require_recomputed(gossip.system, KEYS, gossip.direct, gossip.stream)

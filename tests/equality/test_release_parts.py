@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-async def test_a_catalogue_of_1000_items_learns_in_parts_through_kills_of_every_worker(tmp_path: Path) -> None:
+async def test_a_catalogue_of_1000_items_learns_in_parts_through_kills_of_every_worker(tmp_path):
     system = prepare(tmp_path, parse_config(VALUES))
     assert system.core.form.shape == (ITEMS, CELLS)
     assert system.core.form.parts == 2

@@ -31,14 +31,14 @@ def last_models(recording: Any) -> dict[str, dict[str, Any]]:
     return {model["line"]: {name: model[name] for name in names} for model in models}
 
 
-def test_every_user_gets_the_same_decisions_and_rewards(run: Any) -> None:
+def test_every_user_gets_the_same_decisions_and_rewards(run):
     assert len(run.equal_decisions()) == run.direct.played.decisions
     for condition, chosen in run.direct.played.chosen.items():
         np.testing.assert_array_equal(chosen, run.stream.played.chosen[condition])
         np.testing.assert_array_equal(run.direct.played.rewards[condition], run.stream.played.rewards[condition])
 
 
-def test_warm_users_started_from_the_complete_model_on_both_runners(run: Any) -> None:
+def test_warm_users_started_from_the_complete_model_on_both_runners(run):
     for recording in (run.direct, run.stream):
         last = last_models(recording)
         versions: dict[str, set[int]] = {}
@@ -52,7 +52,7 @@ def test_warm_users_started_from_the_complete_model_on_both_runners(run: Any) ->
         }
 
 
-def test_every_slot_holds_the_same_content(run: Any) -> None:
+def test_every_slot_holds_the_same_content(run):
     ours, theirs = (
         {fields["report_id"]: fields["content"] for fields in decoded(recording, "reports", "SlotReport")}
         for recording in (run.direct, run.stream)
@@ -62,7 +62,7 @@ def test_every_slot_holds_the_same_content(run: Any) -> None:
     assert {part for part, copy in run.stream.logs.of_topic("reports") if copy.records} == {0, 1}
 
 
-def test_sums_and_their_debits_are_the_same_bytes(run: Any) -> None:
+def test_sums_and_their_debits_are_the_same_bytes(run):
     for topic, schema in (("window-sums", "WindowSums"), ("ledger", "LedgerEntry")):
         assert len(run.equal(topic, schema, ordered=False)) == 2, "one window of each shuffler"
     windows = list(decoded(run.direct, "window-sums", "WindowSums"))
@@ -71,7 +71,7 @@ def test_sums_and_their_debits_are_the_same_bytes(run: Any) -> None:
     )
 
 
-def test_the_last_model_of_each_line_is_the_same_bytes(run: Any) -> None:
+def test_the_last_model_of_each_line_is_the_same_bytes(run):
     ours, theirs = last_models(run.direct), last_models(run.stream)
     assert ours == theirs
     assert set(ours) == {"private", "nonprivate"}
@@ -89,7 +89,7 @@ def with_a_byte_changed(logs: LogCopy, source: tuple[str, int]) -> LogCopy:
     return with_records(logs, source, [*part.records[:-1], last._replace(value=bytes(bent))])
 
 
-def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
+def test_a_live_stream_and_a_direct_run_verify(run, key_seed):
     require_recomputed(run.system, KeySource(seed=key_seed), run.direct, run.stream)
 
 
@@ -99,7 +99,7 @@ def is_mark(source: tuple[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("run", ["slot-sums"], indirect=True)
-def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run: Any, key_seed: int) -> None:
+def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run, key_seed):
     sources = [source for source, part in run.stream.logs.parts.items() if part.records and not is_mark(source)]
     assert {topic for topic, _ in sources} >= {
         "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "window-sums", "ledger",
@@ -110,9 +110,7 @@ def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run: Any, key_see
         assert found.exit_code == 1, source
 
 
-def test_an_export_of_a_stream_played_again_by_the_direct_runner_gives_the_same_bytes(
-    run: Any, key_seed: int, tmp_path: Any
-) -> None:
+def test_an_export_of_a_stream_played_again_by_the_direct_runner_gives_the_same_bytes(run, key_seed, tmp_path):
     export_copy(run.stream.logs, run.system, tmp_path / "export")
     assert verify_export(tmp_path / "export", run.system, KeySource(seed=key_seed)).exit_code == 0
     log = MemoryLog()
@@ -125,9 +123,7 @@ def test_an_export_of_a_stream_played_again_by_the_direct_runner_gives_the_same_
     assert [step for step in driver.steps if step.journal is not None or step.releases] == []
 
 
-def test_a_fresh_shuffler_over_the_reports_of_a_stream_writes_its_journal_and_releases_again(
-    run: Any, key_seed: int
-) -> None:
+def test_a_fresh_shuffler_over_the_reports_of_a_stream_writes_its_journal_and_releases_again(run, key_seed):
     """Windows are cut by the log, not by batches, so even without the journal the bytes are the same."""
     log = MemoryLog()
     for source, part in run.stream.logs.parts.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -83,12 +82,12 @@ async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[System, dict[s
     return system, dict(zip(("direct", "stream"), found, strict=True))
 
 
-def test_every_user_is_answered_in_every_phase(runs: Any) -> None:
+def test_every_user_is_answered_in_every_phase(runs):
     for recording in runs[1].values():
         assert recording.played == PHASES * USERS * ROUNDS
 
 
-def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs: Any) -> None:
+def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs):
     for topic, schema in (("window-sums", "WindowSums"), ("ledger", "LedgerEntry")):
         ours, theirs = (
             sorted(codec.encode(schema, fields) for fields in decoded(recording, topic, schema))
@@ -98,7 +97,7 @@ def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs:
         assert len(ours) == PAID * SHUFFLERS
 
 
-def test_windows_beyond_are_closed_and_withheld_and_cost_nothing(runs: Any) -> None:
+def test_windows_beyond_are_closed_and_withheld_and_cost_nothing(runs):
     system, recordings = runs
     price = system.guarantee().epsilon_micro
     found = []
@@ -112,7 +111,7 @@ def test_windows_beyond_are_closed_and_withheld_and_cost_nothing(runs: Any) -> N
     assert sum(slots for part in found[:SHUFFLERS] for _, slots, _ in part) == PHASES * USERS
 
 
-def test_the_budget_is_exhausted_and_everything_follows_from_the_logs(runs: Any) -> None:
+def test_the_budget_is_exhausted_and_everything_follows_from_the_logs(runs):
     system, recordings = runs
     for recording in recordings.values():
         budget = read(recording.logs, system)

@@ -7,7 +7,6 @@ what is decided, released at the end of a phase and published as a model must be
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,29 +67,29 @@ def counters(run: Both[Any]) -> int:
 
 
 @pytest.mark.process
-def test_every_visitor_gets_the_same_decision_and_clicks_alike(run: Both[Any]) -> None:
+def test_every_visitor_gets_the_same_decision_and_clicks_alike(run):
     assert len(run.equal_decisions()) == CONTEXTS
     run.require_played("chosen", "chances", "clicks")
 
 
-def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both[Any]) -> None:
+def test_each_phase_decides_by_the_model_of_the_phase_before(run):
     ends = [events.stop for events in PdapPlan(CONTEXTS, Schedule(200, 1.5)).phases()]
     for event_id, (*_, version) in run.equal_decisions().items():
         assert version == int(np.searchsorted(ends, int(event_id.partition(":")[2]), side="right"))
 
 
-def test_every_model_is_the_same_bytes(run: Both[Any]) -> None:
+def test_every_model_is_the_same_bytes(run):
     names = ("version", "opened", "changed", "tickets", "pool", "observations", "epsilon_micro", "delta_units")
     models = run.equal("models", "TicketModel", *names)
     assert [model["observations"] for model in models] == [200, 300, 450]
     assert any(model["opened"] for model in models), "the root has split"
 
 
-def test_releases_are_the_same_bytes(run: Both[Any]) -> None:
+def test_releases_are_the_same_bytes(run):
     assert len(run.equal("releases", "BlockRelease", ordered=False)) == PHASES * counters(run)
 
 
-def test_every_outcome_is_in_one_block_or_waits(run: Both[Any]) -> None:
+def test_every_outcome_is_in_one_block_or_waits(run):
     for recording in (run.direct, run.stream):
         releases = list(decoded(recording, "releases", "BlockRelease"))
         assert sum(fields["outcomes"] for fields in releases) == CONTEXTS
@@ -101,19 +100,19 @@ def test_every_outcome_is_in_one_block_or_waits(run: Both[Any]) -> None:
         assert len(every) == sum(map(len, names)) // 16 == CONTEXTS
 
 
-def test_debits_are_the_same_in_both_ledgers(run: Both[Any]) -> None:
+def test_debits_are_the_same_in_both_ledgers(run):
     run.require_debits(["epoch/0/0"] * counters(run), 2_000_000)  # each counter has a ledger
 
 
 # Recomputing.
 
 
-def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run: Both[Any], tmp_path: Path) -> None:
+def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run, tmp_path):
     require_recomputed(run.system, KEYS, run.direct, run.stream)
     require_export_recomputed(run.system, KEYS, run.stream, tmp_path)
 
 
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[Any]) -> None:
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run):
     there = {
         "contexts",
         "clicks",
@@ -128,7 +127,7 @@ def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both[Any]) -> No
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
 
 
-def test_an_outcome_in_two_blocks_is_found(run: Both[Any]) -> None:
+def test_an_outcome_in_two_blocks_is_found(run):
     """A release whose block counts one outcome more than its counter was sent is no release that verify finds."""
     logs = run.stream.logs
     source = ("releases", 0)
@@ -144,7 +143,7 @@ def test_an_outcome_in_two_blocks_is_found(run: Both[Any]) -> None:
     assert any(finding.topic == "releases" for finding in found.findings)
 
 
-def test_what_one_vendor_sends_to_another_is_the_same_but_for_probes(run: Both[Any]) -> None:
+def test_what_one_vendor_sends_to_another_is_the_same_but_for_probes(run):
     """Every context that got another vendor's arm is forwarded to that vendor, with its home."""
     owners = run.system.config.owners
     homes = Visits.of(vendors(vendors=VENDORS, arms=8, seed=SEED), CONTEXTS, SEED).arrivals.homes

@@ -274,7 +274,7 @@ def _forget(known: dict[str, Answered], now_ms: int) -> None:
 
 
 @pytest.mark.parametrize("names", [30, 200, 900])
-def test_they_are_what_a_dictionary_would_hold_in_its_order(names: int) -> None:
+def test_they_are_what_a_dictionary_would_hold_in_its_order(names):
     """Kept, replaced, forgotten and asked for at random, with ids that begin alike, are empty, or are no ASCII."""
     rng = random.Random(names)
     kept, known = KeptAnswers(), dict[str, Answered]()
@@ -304,7 +304,7 @@ def test_they_are_what_a_dictionary_would_hold_in_its_order(names: int) -> None:
     assert most >= min(20, names)
 
 
-def test_what_is_forgotten_takes_no_room() -> None:
+def test_what_is_forgotten_takes_no_room():
     """A window of 50 goes by over 20,000 answers: block and table stay as large as for some of those."""
     kept = KeptAnswers()
     for number in range(20_000):
@@ -315,7 +315,7 @@ def test_what_is_forgotten_takes_no_room() -> None:
     assert len(kept._places) <= 512
 
 
-def test_one_takes_about_twenty_bytes() -> None:
+def test_one_takes_about_twenty_bytes():
     """Text of 14 bytes, 22 of fields and length, all compressed to 7, and 8 to 16 of the table."""
     kept = KeptAnswers()
     for number in range(3_000):

@@ -125,12 +125,12 @@ def golden() -> Any:
 
 
 @pytest.mark.parametrize("variant", OWN, ids=lambda variant: variant.name)
-def test_no_byte_that_a_system_publishes_journals_or_packs_has_changed(variant: Variant, golden: Any) -> None:
+def test_no_byte_that_a_system_publishes_journals_or_packs_has_changed(variant, golden):
     found = changes(variant, golden["variants"][variant.name], golden["kernels"] == kernels())
     assert not found, "\n".join([*found, f"if that is wanted: {RECORD}=1 pytest tests/golden"])
 
 
-def test_a_change_is_named_by_topic_and_record_whatever_the_kernels(golden: Any) -> None:
+def test_a_change_is_named_by_topic_and_record_whatever_the_kernels(golden):
     variant = OWN[0]
     was = golden["variants"][variant.name]
     windows, models = was["logs"]["window-sums/0"], was["logs"]["models/0"]
@@ -140,5 +140,5 @@ def test_a_change_is_named_by_topic_and_record_whatever_the_kernels(golden: Any)
     assert found.startswith("p2b-windows: log window-sums/0, from record 2 of ")
 
 
-def test_no_variant_is_left_without_golden_logs(golden: Any) -> None:
+def test_no_variant_is_left_without_golden_logs(golden):
     assert golden["variants"].keys() == {variant.name for variant in OWN}

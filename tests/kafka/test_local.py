@@ -42,7 +42,7 @@ def copy_of_the_command(folder: Path) -> Path:
     return home
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_it_says_what_to_install(tmp_path):
     done = local("up", "--folder", tmp_path / "kafka", path=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "kafka: expected java (17 or newer) on the path, found none; install a JRE\n"
@@ -51,14 +51,14 @@ def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("says", "found"), [('openjdk version "11.0.2" 2019', "version 11"), ('java version "1.8.0"', "version 1")]
 )
-def test_an_old_java_is_named_with_its_version(tmp_path: Path, says: str, found: str) -> None:
+def test_an_old_java_is_named_with_its_version(tmp_path, says, found):
     tool(tmp_path, "java", says)
     done = local("up", "--folder", tmp_path / "kafka", path=tmp_path)
     assert done.returncode == 1
     assert f"expected java 17 or newer, found {found} at {tmp_path / 'java'}" in done.stderr
 
 
-def test_without_maven_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_maven_it_says_what_to_install(tmp_path):
     tool(tmp_path, "java", 'openjdk version "17.0.1" 2021')
     home = copy_of_the_command(tmp_path)
     done = subprocess.run(
@@ -69,7 +69,7 @@ def test_without_maven_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == "kafka: expected mvn (Maven) on the path, found none; install it\n"
 
 
-def test_it_says_what_it_does_while_it_fetches_and_starts_a_broker(tmp_path: Path) -> None:
+def test_it_says_what_it_does_while_it_fetches_and_starts_a_broker(tmp_path):
     """It was silent for half a minute. Here Java and Maven end at once, so no broker ever takes a record."""
     tool(tmp_path, "java", 'openjdk version "17.0.1" 2021')
     tool(tmp_path, "mvn", "done")
@@ -87,7 +87,7 @@ def test_it_says_what_it_does_while_it_fetches_and_starts_a_broker(tmp_path: Pat
     ]
 
 
-def test_stopping_what_does_not_run_is_no_mistake_and_killing_it_is(tmp_path: Path) -> None:
+def test_stopping_what_does_not_run_is_no_mistake_and_killing_it_is(tmp_path):
     assert local("down", "--folder", tmp_path).returncode == 0
     for command in ("kill", "start"):
         done = local(command, "2", "--folder", tmp_path)
@@ -103,7 +103,7 @@ def test_stopping_what_does_not_run_is_no_mistake_and_killing_it_is(tmp_path: Pa
     reason="needs three brokers of Apache Kafka: start them with `make kafka-up-three` and set HUSHSTREAM_TEST_THREE "
     "to their folder",
 )
-async def test_three_brokers_keep_what_was_acknowledged_while_one_is_killed_and_comes_back() -> None:
+async def test_three_brokers_keep_what_was_acknowledged_while_one_is_killed_and_comes_back():
     assert THREE is not None
     bootstrap = (THREE / "bootstrap").read_text(encoding="utf-8")
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)

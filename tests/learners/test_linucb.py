@@ -300,7 +300,7 @@ def _masks(arms: int) -> list[np.ndarray | None]:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("scores", SCORES, ids=str)
-def test_every_number_has_one_owner_who_owns_as_many_as_they_state(rule, scores) -> None:
+def test_every_number_has_one_owner_who_owns_as_many_as_they_state(rule, scores):
     """All 10^9 numbers, by the ends of the runs that arms own: a run's first and last number, and its neighbours."""
     for eligible in _masks(len(scores)):
         weights = rule.weights(np.array(scores, dtype=np.float32), eligible)
@@ -319,7 +319,7 @@ def test_every_number_has_one_owner_who_owns_as_many_as_they_state(rule, scores)
 
 @pytest.mark.parametrize("share", [1, 50_000_000, 333_333_331, WHOLE])
 @pytest.mark.parametrize("scores", SCORES[1:], ids=str)
-def test_the_mixture_is_a_uniform_part_and_one_for_the_best(share: int, scores: list[float]) -> None:
+def test_the_mixture_is_a_uniform_part_and_one_for_the_best(share, scores):
     """share/n for each, and the rest divided among the best: within one number for each division."""
     found, arms = EpsilonMixture(share).weights(np.array(scores), None), len(scores)
     best = [arm for arm, score in enumerate(scores) if score == max(scores)]
@@ -328,7 +328,7 @@ def test_the_mixture_is_a_uniform_part_and_one_for_the_best(share: int, scores: 
         assert abs(int(found[arm]) - exact) <= arms + 1
 
 
-def test_softmax_weighs_by_the_exponential_of_the_score() -> None:
+def test_softmax_weighs_by_the_exponential_of_the_score():
     """Within half a 64th of a temperature, and of all scores together."""
     scores = np.array([0.31, 0.3, 0.22, 0.11, 0.0], dtype=np.float32)
     found = Softmax(0.1).weights(scores, None)
@@ -338,14 +338,14 @@ def test_softmax_weighs_by_the_exponential_of_the_score() -> None:
     assert abs(far[1] / WHOLE - exp(-20)) < 2e-9
 
 
-def test_the_best_is_known_beforehand_or_not() -> None:
+def test_the_best_is_known_beforehand_or_not():
     scores = np.array([0.2, 0.9, 0.1, 0.8])
     rule = EpsilonMixture(70_000_001)
     assert rule.weights(scores, None).tolist() == rule.weights_around(1, 4).tolist()
 
 
 @pytest.mark.parametrize("rule", [EpsilonMixture(50_000_000), Softmax(0.05)], ids=str)
-def test_a_rounding_explains_a_neighbour_and_nothing_else(rule) -> None:
+def test_a_rounding_explains_a_neighbour_and_nothing_else(rule):
     """Scores that two processors round differently: the other one's answer is near, a made-up propensity is not."""
     scores, other = np.array([0.5, 0.5 + 1e-7, 0.1]), np.array([0.5 + 1e-7, 0.5, 0.1])
     for number in range(0, WHOLE, WHOLE // 997):
@@ -357,7 +357,7 @@ def test_a_rounding_explains_a_neighbour_and_nothing_else(rule) -> None:
 
 
 @pytest.mark.parametrize("rule", [EpsilonMixture(50_000_000), Softmax(0.05)], ids=str)
-def test_without_an_arm_or_a_number_nothing_is_drawn(rule) -> None:
+def test_without_an_arm_or_a_number_nothing_is_drawn(rule):
     with pytest.raises(NoEligibleArm):
         rule.weights(np.array([0.1, 0.2]), np.zeros(2, dtype=np.bool_))
     with pytest.raises(LearnerError, match="finite"):

@@ -1,7 +1,5 @@
 """No series is one user's, and what the public endpoint says does not follow from content."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hushstream.agents.observe.metrics import METRICS, Labels, Metrics

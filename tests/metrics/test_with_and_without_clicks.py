@@ -226,7 +226,7 @@ def played(variant: Variant, other: Sides | None = None) -> Sides:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_what_everybody_may_read_is_the_same_with_and_without_clicks(variant: Variant) -> None:
+def test_what_everybody_may_read_is_the_same_with_and_without_clicks(variant):
     with variant.registered():
         clicked = played(variant)
         silent = played(variant, clicked)
@@ -236,7 +236,7 @@ def test_what_everybody_may_read_is_the_same_with_and_without_clicks(variant: Va
         assert clicked.zone() != silent.zone(), "the comparison sees a difference where there is one"
 
 
-def test_no_public_metric_was_left_out() -> None:
+def test_no_public_metric_was_left_out():
     """Who adds one lets a deployment above move it, or says here why no record can."""
     driven = set().union(*(played(variant).driven for variant in VARIANTS if variant.name in SHOW_ALL))
     public = {spec.name for spec in METRICS if spec.metric_class != "zone-private"}
@@ -311,9 +311,7 @@ async def gateway_pages(clicks: bool) -> tuple[list[list[str]], bytes]:
                 return pages, await answer.read()
 
 
-def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_clicks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_clicks(monkeypatch):
     monkeypatch.setattr("hushstream.gateway.listening.MEASURE_SECONDS", 0.02)
     monkeypatch.setattr("hushstream.gateway.listening.SILENT_SECONDS", 0.1)
     (clicked, told), (silent, untold) = (asyncio.run(gateway_pages(clicks)) for clicks in (True, False))
@@ -323,7 +321,7 @@ def test_what_everybody_may_read_of_a_gateway_is_the_same_with_and_without_click
     assert b"too-busy" not in untold
 
 
-def test_every_call_by_which_feedback_is_told_is_called_so_in_every_protocol() -> None:
+def test_every_call_by_which_feedback_is_told_is_called_so_in_every_protocol():
     """Only other calls are counted where everybody may read it (the test above drives those of decisions)."""
     told = {served.name: {call.name for call in served.calls if call.is_feedback} for served in SERVED.values()}
     assert told == {"decisions": {"shown", "reward", "harm"}, "records": {"label"}, "ratings": {"rate"}}

@@ -1,7 +1,5 @@
 """The runner of mutants, on a repository of two files: what it calls caught is caught, and nothing else."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

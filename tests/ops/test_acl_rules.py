@@ -50,7 +50,7 @@ def enforced(rules: tuple[Rule, ...]) -> list[Enforced]:
     return [Enforced(rule.principal, rule.kind, rule.name, rule.operation) for rule in rules]
 
 
-def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(rules: tuple[Rule, ...]) -> None:
+def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(rules):
     readers = {
         role: topics(rules, role, "Read") for role in ("client", "learner", "shuffler", "aggregator", "operator")
     }
@@ -72,7 +72,7 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
         assert {who for who, read in readers.items() if marks in read} == {role, "operator"}
 
 
-def test_nobody_reads_the_dead_letters_of_two_zones_and_no_role_reads_any(rules: tuple[Rule, ...]) -> None:
+def test_nobody_reads_the_dead_letters_of_two_zones_and_no_role_reads_any(rules):
     may_read = {(rule.principal, rule.name.removeprefix(PREFIX)) for rule in rules if rule.operation == "Read"}
     assert {pair for pair in may_read if pair[1].startswith("dead-letters-")} == {
         (f"User:letters-{zone}", f"dead-letters-{zone}") for zone in ("edge", "shuffler", "server")
@@ -84,7 +84,7 @@ def test_nobody_reads_the_dead_letters_of_two_zones_and_no_role_reads_any(rules:
     assert not [rule for rule in rules if rule.principal == "User:letters-counter"]
 
 
-def test_a_duty_in_one_zone_reads_no_other_zones_dead_letters(deployment: Any) -> None:
+def test_a_duty_in_one_zone_reads_no_other_zones_dead_letters(deployment):
     zones = {"learner": "edge", "shuffler": "shuffler", "aggregator": "server"}
     for role, zone in zones.items():
         named = [f"verify-{role}=User:inspector", f"requeue-{zone}=User:desk"]
@@ -94,18 +94,18 @@ def test_a_duty_in_one_zone_reads_no_other_zones_dead_letters(deployment: Any) -
             assert {name for name in read if "dead-letters" in name} == {f"{PREFIX}dead-letters-{zone}"}
 
 
-def test_two_zones_dead_letters_may_not_be_given_to_one_account() -> None:
+def test_two_zones_dead_letters_may_not_be_given_to_one_account():
     with pytest.raises(HushstreamError, match="a principal of its own for each role"):
         Principals.of(["letters-edge=User:desk", "letters-shuffler=User:desk"])
 
 
-def test_who_needs_an_account_is_told_from_the_deployment(deployment: Any) -> None:
+def test_who_needs_an_account_is_told_from_the_deployment(deployment):
     assert accounts_of(deployment.system) == (
         "learner", "shuffler", "aggregator", "client", "operator", "letters-edge", "letters-shuffler", "letters-server",
     )  # fmt: skip
 
 
-def test_only_its_role_writes_a_journal_sums_or_a_model(rules: tuple[Rule, ...]) -> None:
+def test_only_its_role_writes_a_journal_sums_or_a_model(rules):
     writers = {
         role: topics(rules, role, "Write") for role in ("client", "learner", "shuffler", "aggregator", "operator")
     }
@@ -125,7 +125,7 @@ def test_only_its_role_writes_a_journal_sums_or_a_model(rules: tuple[Rule, ...])
     assert writers["client"] == {"contexts", "clicks"}
 
 
-def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(deployment: Any) -> None:
+def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(deployment):
     named = rules_of(deployment.system, PREFIX, Principals.of(["requeue-edge=User:desk", "requeue-server=User:other"]))
     without = rules_of(deployment.system, PREFIX, Principals.of())
     found = {(rule.principal, rule.name.removeprefix(PREFIX), rule.operation) for rule in set(named) - set(without)}
@@ -140,7 +140,7 @@ def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(dep
         rules_of(deployment.system, PREFIX, Principals.of(["requeue-counter=User:desk"]))
 
 
-def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write_nothing(deployment: Any) -> None:
+def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write_nothing(deployment):
     named = Principals.of(["verify-learner=User:one", "verify-shuffler=User:two", "export=User:owner"])
     found = set(rules_of(deployment.system, PREFIX, named)) - set(rules_of(deployment.system, PREFIX, Principals.of()))
     assert {(rule.kind, rule.operation) for rule in found} == {("topic", "Read")}
@@ -183,7 +183,7 @@ VERIFIED = {
 
 
 @pytest.mark.parametrize("name", VERIFIED)
-def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related: Any, name: str) -> None:
+def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs, related, name):
     systems = {
         "p2b": lambda: declare(rigs.make_system(public_dataset=True)),
         "colin": lambda: declare_colin(related.make_system()),
@@ -208,7 +208,7 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
 
 
 @pytest.mark.parametrize("from_requests", [False, True])
-def test_a_gateway_changes_the_items_as_whoever_has_an_operators_token_asks_it_to(from_requests: bool) -> None:
+def test_a_gateway_changes_the_items_as_whoever_has_an_operators_token_asks_it_to(from_requests):
     items = {"capacity": 3, "named": True, "from_requests": from_requests}
     features = {"age": {"kind": "number", "range": [16, 96]}}
     values = {"deployment": "shop", "expected_slots": 100, "features": features, "release": {"form": "features"}}
@@ -216,7 +216,7 @@ def test_a_gateway_changes_the_items_as_whoever_has_an_operators_token_asks_it_t
     assert rights_of("gateway", system)["items"] == {"Read", "Write"}
 
 
-def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related: Any) -> None:
+def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related):
     found = {
         noise_at: rules_of(declare_colin(related.releasing(noise_at=noise_at)), PREFIX, Principals.of())
         for noise_at in ("server", "learner")
@@ -236,7 +236,7 @@ def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(
         assert read[noise_at]["aggregator"] == {"releases", "models", "state-aggregator"}
 
 
-def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
+def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment):
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
     lattice, recipients = deployment.system.core.encoder.lattice, Recipients.first(seeded_key(3, "sealing"))
     system = declare(P2BSystem.of(config, lattice, recipients, public_dataset=True))
@@ -244,22 +244,22 @@ def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(de
     assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 
 
-def test_each_worker_has_its_own_group_and_nobody_another(rules: tuple[Rule, ...]) -> None:
+def test_each_worker_has_its_own_group_and_nobody_another(rules):
     assert {(rule.principal, rule.name, rule.operation) for rule in rules if rule.kind == "group"} == {
         (f"User:{role}", f"small.{role}", "Read") for role in ("learner", "shuffler", "aggregator")
     }
 
 
-def test_no_right_beyond_these_is_ever_given(rules: tuple[Rule, ...]) -> None:
+def test_no_right_beyond_these_is_ever_given(rules):
     assert {rule.operation for rule in rules} == {"Read", "Write", "Describe", "DescribeConfigs"}
     assert {rule.principal for rule in rules if rule.operation == "Describe"} == {"User:operator"}
 
 
-def test_what_is_there_in_full_is_neither_missing_nor_too_much(rules: tuple[Rule, ...]) -> None:
+def test_what_is_there_in_full_is_neither_missing_nor_too_much(rules):
     assert not access_differences(rules, enforced(rules), ())
 
 
-def test_every_single_rule_that_is_taken_away_is_missed_and_named(rules: tuple[Rule, ...]) -> None:
+def test_every_single_rule_that_is_taken_away_is_missed_and_named(rules):
     for rule in rules:
         left = [
             one
@@ -287,7 +287,7 @@ def test_every_single_rule_that_is_taken_away_is_missed_and_named(rules: tuple[R
         Enforced("User:stranger", "topic", "small.ledger", "Describe", host="10.0.0.1"),
     ],
 )
-def test_a_rule_that_gives_more_is_excess(rules: tuple[Rule, ...], one: Enforced) -> None:
+def test_a_rule_that_gives_more_is_excess(rules, one):
     found = access_differences(rules, [*enforced(rules), one], ())
     assert [(difference.what, difference.rule) for difference in found] == [("excess", str(one))]
     assert not access_differences(rules, [*enforced(rules), one], {one.principal})
@@ -302,9 +302,7 @@ def test_a_rule_that_gives_more_is_excess(rules: tuple[Rule, ...], one: Enforced
         Enforced("User:stranger", "topic", "small.contexts", "Read", allows=False),
     ],
 )
-def test_rules_of_others_carried_rights_and_denials_of_strangers_are_no_difference(
-    rules: tuple[Rule, ...], one: Enforced
-) -> None:
+def test_rules_of_others_carried_rights_and_denials_of_strangers_are_no_difference(rules, one):
     assert not access_differences(rules, [*enforced(rules), one], ())
 
 
@@ -316,16 +314,16 @@ def test_rules_of_others_carried_rights_and_denials_of_strangers_are_no_differen
         Enforced("User:learner", "topic", "small.", "All", host="10.0.0.1", prefixed=True, allows=False),
     ],
 )
-def test_a_denial_of_what_is_needed_is_named(rules: tuple[Rule, ...], one: Enforced) -> None:
+def test_a_denial_of_what_is_needed_is_named(rules, one):
     assert ("denied", str(one)) in [(d.what, d.rule) for d in access_differences(rules, [*enforced(rules), one], ())]
 
 
-def test_a_right_for_one_host_only_is_not_enough(rules: tuple[Rule, ...]) -> None:
+def test_a_right_for_one_host_only_is_not_enough(rules):
     bound = [replace(one, host="10.0.0.1") for one in enforced(rules)]
     assert missing(rules, bound) == rules
 
 
-def test_a_rule_on_a_beginning_or_on_all_gives_the_right(rules: tuple[Rule, ...]) -> None:
+def test_a_rule_on_a_beginning_or_on_all_gives_the_right(rules):
     for broad in (
         Enforced("User:learner", "topic", "small.", "All", prefixed=True),
         Enforced("User:learner", "topic", "*", "All"),
@@ -334,7 +332,7 @@ def test_a_rule_on_a_beginning_or_on_all_gives_the_right(rules: tuple[Rule, ...]
         assert not [rule for rule in left if rule.principal == "User:learner" and rule.kind == "topic"]
 
 
-def test_principals_are_named_role_by_role() -> None:
+def test_principals_are_named_role_by_role():
     named = Principals.of(["learner=User:CN=learner,O=shop", "administrator=User:admin"])
     assert named.by_role["learner"] == "User:CN=learner,O=shop"
     assert named.by_role["shuffler"] == "User:shuffler"
@@ -359,6 +357,6 @@ def test_principals_are_named_role_by_role() -> None:
         ),
     ],
 )
-def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:
+def test_principals_that_are_misspelt_or_shared_are_refused(text, says):
     with pytest.raises(HushstreamError, match=says.replace("*", r"\*")):
         Principals.of([text])

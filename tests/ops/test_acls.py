@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -23,5 +22,5 @@ async def broker() -> AsyncIterator[EmbeddedBroker]:
 
 
 @pytest.mark.parametrize("call", [acls.plan_async, acls.apply_async, acls.check_async])
-async def test_the_embedded_broker_is_known_to_have_no_authorizer(broker: Any, deployment: Any, call: Any) -> None:
+async def test_the_embedded_broker_is_known_to_have_no_authorizer(broker, deployment, call):
     assert await call(Connection(broker.bootstrap, "small."), deployment.system, Principals.of()) is None

@@ -96,7 +96,7 @@ def live(deployment: Any, broker: Any, tmp_path: Path) -> Live:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_it_counts_what_verify_counts(deployment: Any, live: Live, role: str) -> None:
+async def test_it_counts_what_verify_counts(deployment, live, role):
     await live.put_copy(deployment.copy)
     auditor = await live.once(role)
     expected = verify(deployment.copy, deployment.system, deployment.keys, [role])
@@ -111,9 +111,7 @@ async def test_it_counts_what_verify_counts(deployment: Any, live: Live, role: s
     [("learner", "decisions"), ("learner", "reports"), ("learner", "dead-letters-edge"), ("shuffler", "window-sums"),
      ("shuffler", "journal-shuffler"), ("aggregator", "models")],
 )  # fmt: skip
-async def test_an_altered_record_is_found_and_told(
-    editor: Any, deployment: Any, live: Live, role: str, topic: str
-) -> None:
+async def test_an_altered_record_is_found_and_told(editor, deployment, live, role, topic):
     source = editor.holding(topic, 3)[-1]
     altered = editor.byte_changed(source, 1, -1, 1)
     await live.put_copy(altered)
@@ -125,13 +123,13 @@ async def test_an_altered_record_is_found_and_told(
     assert again.differences >= auditor.differences, "a restart forgets no difference"
 
 
-async def test_a_record_that_nothing_explains_is_found(deployment: Any, editor: Any, live: Live) -> None:
+async def test_a_record_that_nothing_explains_is_found(deployment, editor, live):
     source = editor.holding("window-sums", 1)[0]
     await live.put_copy(editor.inserted(source, 1, b"nobody's"))
     assert (await live.once("shuffler")).differences == 1
 
 
-async def test_a_restart_goes_on_from_its_checkpoint(deployment: Any, live: Live) -> None:
+async def test_a_restart_goes_on_from_its_checkpoint(deployment, live):
     copy, early = deployment.copy, {}
     for source, part in copy.parts.items():
         # Up to a journal record of the learner's: what came before it is there, as it was at that time.
@@ -158,7 +156,7 @@ def _middle(copy: LogCopy) -> int:
     return records[len(records) // 2].timestamp_ms
 
 
-async def test_what_a_worker_has_not_sent_yet_is_no_difference(editor: Any, deployment: Any, live: Live) -> None:
+async def test_what_a_worker_has_not_sent_yet_is_no_difference(editor, deployment, live):
     """The last window's sums are missing, as behind a worker that ended before it sent them, and come later."""
     source = editor.holding("window-sums", 1)[-1]
     records = list(deployment.copy.part(source).records)
@@ -169,7 +167,7 @@ async def test_what_a_worker_has_not_sent_yet_is_no_difference(editor: Any, depl
     assert (auditor.differences, auditor.counts[Status.UNCHECKABLE]) == (0, 0)
 
 
-async def test_what_is_missing_before_what_came_later_is_a_difference(editor: Any, deployment: Any, live: Live) -> None:
+async def test_what_is_missing_before_what_came_later_is_a_difference(editor, deployment, live):
     source = editor.holding("window-sums", 3)[0]
     await live.put_copy(editor.closed_up(source, 0))
     auditor = live.auditor("shuffler")
@@ -187,9 +185,7 @@ async def test_what_is_missing_before_what_came_later_is_a_difference(editor: An
 
 
 @pytest.mark.parametrize("role", ["learner", "shuffler"])
-async def test_a_trimmed_journal_is_followed_from_a_published_state(
-    p2b: Any, broker: Any, tmp_path: Path, role: str
-) -> None:
+async def test_a_trimmed_journal_is_followed_from_a_published_state(p2b, broker, tmp_path, role):
     live = Live(p2b.system, p2b.keys, broker, tmp_path)
     await live.put_copy(p2b.logs)
     whole = await live.once(role)
@@ -201,9 +197,7 @@ async def test_a_trimmed_journal_is_followed_from_a_published_state(
     assert expected.exit_code == 0
 
 
-async def test_a_record_of_nobody_on_the_journal_is_found_and_ends_nothing(
-    editor: Any, deployment: Any, live: Live
-) -> None:
+async def test_a_record_of_nobody_on_the_journal_is_found_and_ends_nothing(editor, deployment, live):
     """It names other topics, and more of an input than any batch covers."""
     source = editor.holding("decisions", 3)[0]
     records = deployment.copy.part(source).records
@@ -226,7 +220,7 @@ def _put_in(records: Any, index: int, value: bytes) -> list[InputRecord]:
     return [InputRecord(offset, *stored) for offset, stored in enumerate(values)]
 
 
-async def test_two_auditors_on_one_state_folder_are_refused(live: Live) -> None:
+async def test_two_auditors_on_one_state_folder_are_refused(live):
     await live.create()
     stop = asyncio.Event()
     first = asyncio.create_task(live.auditor("learner").run(stop))
@@ -239,9 +233,7 @@ async def test_two_auditors_on_one_state_folder_are_refused(live: Live) -> None:
     assert (await live.once("learner")).differences == 0, "its lock ends with it"
 
 
-async def test_it_ends_when_it_is_told_though_no_broker_answers(
-    deployment: Any, live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_ends_when_it_is_told_though_no_broker_answers(deployment, live, monkeypatch):
     await live.put_copy(deployment.copy)
     reading, stop = asyncio.Event(), asyncio.Event()
 
@@ -257,7 +249,7 @@ async def test_it_ends_when_it_is_told_though_no_broker_answers(
     assert await running == 0
 
 
-async def test_a_reader_that_finds_no_broker_leaves_nothing_open(live: Live) -> None:
+async def test_a_reader_that_finds_no_broker_leaves_nothing_open(live):
     settings = live.connection.settings().model_copy(update={"bootstrap": f"127.0.0.1:{free_port()}"})
     reader = LogReader(settings)
     with pytest.raises(KafkaError):
@@ -265,13 +257,13 @@ async def test_a_reader_that_finds_no_broker_leaves_nothing_open(live: Live) -> 
     assert reader._consumer._closed
 
 
-async def test_without_the_zones_key_it_does_not_begin(deployment: Any, live: Live, tmp_path: Path) -> None:
+async def test_without_the_zones_key_it_does_not_begin(deployment, live, tmp_path):
     live.keys = type(live.keys)(folder=tmp_path / "none")
     with pytest.raises(HushstreamError, match="expected the key of edge"):
         live.auditor("learner")
 
 
-def test_a_sampled_stretch_is_checked_by_a_coin_of_its_own() -> None:
+def test_a_sampled_stretch_is_checked_by_a_coin_of_its_own():
     """40,000 stretches at a share of .2: a false alarm once in 5e8, and a share of .18 fails but once in 10,000."""
     source = random.Random(5)
     stretches = Sampling(0.2, seconds=10, draw=source.random)
@@ -283,7 +275,7 @@ def test_a_sampled_stretch_is_checked_by_a_coin_of_its_own() -> None:
     assert [stretches.checks(399_990.0 + second) for second in range(10)] == [checked[-1]] * 10
 
 
-def test_the_power_of_a_share_is_said() -> None:
+def test_the_power_of_a_share_is_said():
     assert power(1) == "every altered record is found"
     assert detection(0.1, 29) >= 0.95 > detection(0.1, 28)
     assert power(0.1).endswith("one or more of 29 in different stretches with 95%")

@@ -45,7 +45,7 @@ def accounts(found: budget.Budget) -> Mapping[str, budget.Account]:
 # A finished p2b deployment with windows and a lift.
 
 
-def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -> None:
+def test_every_window_costs_its_slots_the_promised_price_once(deployment):
     found = budget.read(deployment.copy, deployment.system)
     windows = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger"))
     lifts = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger-edge"))
@@ -62,7 +62,7 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     assert f"{windows} by slot-sums" in found.as_text()
 
 
-def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its_own(deployment: Any) -> None:
+def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its_own(deployment):
     found = accounts(budget.read(deployment.copy, deployment.system))
     life = deployment.system.guarantee().lifetime.cost
     price = lift_guarantee(*required_lift(deployment.system.config)).cost
@@ -82,7 +82,7 @@ def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its
     assert "window/0/0 " not in text
 
 
-def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deployment: Any) -> None:
+def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deployment):
     """The largest delta of a lift beside the price of a slot read as an overspend."""
     found = budget.read(deployment.copy, deployment.system)
     slot = deployment.system.guarantee().price
@@ -97,7 +97,7 @@ def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deploym
     ]
 
 
-def test_a_repeated_entry_is_charged_once(deployment: Any, editor: Any) -> None:
+def test_a_repeated_entry_is_charged_once(deployment, editor):
     source = ("ledger", 0)
     records = editor.copy.part(source).records
     found = budget.read(editor.inserted(source, len(records), records[0].value), deployment.system)
@@ -106,7 +106,7 @@ def test_a_repeated_entry_is_charged_once(deployment: Any, editor: Any) -> None:
     assert found.charges == budget.read(editor.copy, deployment.system).charges
 
 
-def test_two_contents_under_one_id_are_an_error_and_both_are_charged(deployment: Any, editor: Any) -> None:
+def test_two_contents_under_one_id_are_an_error_and_both_are_charged(deployment, editor):
     source = ("ledger", 0)
     records = editor.copy.part(source).records
     _, entry = codec.decode(records[0].value)
@@ -122,7 +122,7 @@ def test_two_contents_under_one_id_are_an_error_and_both_are_charged(deployment:
     assert not charged.within
 
 
-def test_entries_of_others_and_noise_are_named_and_cost_nothing(deployment: Any, editor: Any) -> None:
+def test_entries_of_others_and_noise_are_named_and_cost_nothing(deployment, editor):
     source = ("ledger", 0)
     _, entry = codec.decode(editor.copy.part(source).records[0].value)
     before = budget.read(editor.copy, deployment.system)
@@ -146,7 +146,7 @@ def with_marks(copy: LogCopy, *marks: Mark, partition: int = 0) -> LogCopy:
     return LogCopy({**copy.parts, ("marks-shuffler", partition): whole(records)})
 
 
-def test_a_ledger_that_holds_what_its_marks_say_is_complete(deployment: Any) -> None:
+def test_a_ledger_that_holds_what_its_marks_say_is_complete(deployment):
     found = budget.read(with_marks(deployment.copy, Mark("a", 0), Mark("a", 9, paid=True)), deployment.system)
     assert found.ok
     assert found.as_json()["complete"] is True
@@ -154,7 +154,7 @@ def test_a_ledger_that_holds_what_its_marks_say_is_complete(deployment: Any) -> 
     assert begun.ok, "nothing was paid yet"
 
 
-def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment: Any) -> None:
+def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment):
     kept = {place: part for place, part in deployment.copy.parts.items() if place != ("ledger", 0)}
     found = budget.read(with_marks(LogCopy(kept), Mark("a", 0), Mark("a", 9, paid=True)), deployment.system)
     assert found.exit_code == INCOMPLETE
@@ -169,7 +169,7 @@ def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment: Any) -> None:
     assert len(found.as_text().splitlines()) == 2
 
 
-def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_too_low_for_good(deployment: Any) -> None:
+def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_too_low_for_good(deployment):
     for marks in (
         (Mark("a", 0), Mark("a", 9, paid=True), Mark("b", 0, 1, accepted=True)),
         (Mark("a", 0), Mark("a", 9, paid=True), Mark("a", 5, 1, accepted=True)),
@@ -180,7 +180,7 @@ def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_to
         assert "add what was spent on what is lost" in found.lost[0].reason
 
 
-def test_the_price_of_a_fork_says_how_many_incarnations_were_paid_though_their_entries_are_lost(rigs: Any) -> None:
+def test_the_price_of_a_fork_says_how_many_incarnations_were_paid_though_their_entries_are_lost(rigs):
     """The ledger was put back with the journal: its first entry is that of the third life."""
     system = rigs.make_system(release={"window_slots": 4, "epsilon": 0.05}, budget=BudgetConfig(8.0, 1e-6))
     rig = rigs.ShufflerRig(system)
@@ -205,8 +205,8 @@ OURS = b"shuffler/1/a/0/00"
 )  # fmt: skip
 @pytest.mark.parametrize("foreign", ["garbage", "a mark of another partition"])
 def test_a_foreign_record_among_marks_counts_only_where_it_may_have_replaced_a_mark(
-    deployment: Any, key: bytes | None, mended: bool, complete: bool, foreign: str
-) -> None:
+    deployment, key, mended, complete, foreign
+):
     part = with_marks(deployment.copy, Mark("a", 0), partition=1).part(("marks-shuffler", 1))
     other = with_marks(deployment.copy, Mark("b", 0), partition=0).part(("marks-shuffler", 0))
     value = b"garbage" if foreign == "garbage" else other.records[0].value
@@ -221,7 +221,7 @@ def test_a_foreign_record_among_marks_counts_only_where_it_may_have_replaced_a_m
         assert str(found.lost[0]).startswith("marks-shuffler/1 offset 1: expected a")
 
 
-def test_a_mark_that_is_none_is_named_where_a_copy_has_no_keys(deployment: Any) -> None:
+def test_a_mark_that_is_none_is_named_where_a_copy_has_no_keys(deployment):
     noise = {("marks-shuffler", 1): whole([InputRecord(0, 1, b"noise")])}
     found = budget.read(LogCopy({**deployment.copy.parts, **noise}), deployment.system)
     assert found.exit_code == INCOMPLETE
@@ -229,7 +229,7 @@ def test_a_mark_that_is_none_is_named_where_a_copy_has_no_keys(deployment: Any) 
     assert "this copy of the log has no record keys" in found.lost[0].reason
 
 
-def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:
+def test_an_empty_ledger_has_spent_nothing(deployment):
     found = budget.read(LogCopy({}), deployment.system)
     assert found.ok
     assert [one.spent for one in found.units] == [Cost(0), Cost(0)]
@@ -247,7 +247,7 @@ def windows(rigs: Any, count: int, **changes: Any) -> Any:
     return rig
 
 
-def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rigs: Any) -> None:
+def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rigs):
     release = {"window_slots": 4, "sums": "counter", "windows": 3}
     for count, code in ((2, 0), (3, EXHAUSTED), (5, EXHAUSTED)):
         rig = windows(rigs, count, release=release, budget=WIDE)
@@ -289,9 +289,7 @@ GAUSSIAN = {
 
 
 @pytest.mark.parametrize("name", ["basic", "zcdp", "renyi"])
-def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_have_room_for_more(
-    related: Any, name: str
-) -> None:
+def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_have_room_for_more(related, name):
     limit = BudgetConfig(1.0, 1e-5, name)
     system = related.make_system(release=GAUSSIAN, budget=limit)
     fits = system.budgets[0].fits
@@ -312,7 +310,7 @@ def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_h
     assert budget.read(copy_of("ledger", before), declare_colin(system)).exit_code == 0
 
 
-def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -> None:
+def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related):
     changes: dict[str, Any] = {"release": {**related.DEFAULTS["release"], "noise_at": "learner"}, "budget": WIDE}
     system = related.make_system(partitions={"learner": 2}, **changes)
     rigs = [related.RelatedLearnerRig(system, partition=partition) for partition in (0, 1)]
@@ -330,7 +328,7 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
         assert accounts(found)[f"epoch/{partition}/0"].spent == price
 
 
-def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(rigs: Any) -> None:
+def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(rigs):
     limit = BudgetConfig(8.0, 1e-6, lift=0.25)
     lift = {"own": 0.4, "epsilon": 2.0, "decisions_per_user": 5, "every_seconds": 120.0, "releases": 2}
     system = rigs.make_system(measurement=lift, budget=limit)
@@ -347,7 +345,7 @@ def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(r
     assert system.slot_terms.limit.limit.epsilon_micro == 6_000_000
 
 
-def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) -> None:
+def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs):
     rig = windows(rigs, 1, release={"window_slots": 4, "sums": "counter", "windows": 3})
     values = [codec.decode(value)[1] for value in (o.value for o in rig.seen.outputs if o.topic == "ledger")]
     turned = {**values[0], "entry_id": bytes(16), "debit": {**values[0]["debit"], "scope": "epoch/0/1"}}
@@ -364,7 +362,7 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
     assert not accounts(overspent)["deployment/0"].within
 
 
-def test_of_parties_with_ledgers_of_their_own_each_line_says_whose_it_is() -> None:
+def test_of_parties_with_ledgers_of_their_own_each_line_says_whose_it_is():
     vendors = [{"name": name, "items": {"capacity": 2}} for name in ("north", "south")]
     values = {
         "system": "pdap",

@@ -33,7 +33,7 @@ def changed(part: PartitionCopy, index: int) -> PartitionCopy:
 
 
 @pytest.mark.sweep(keep=["pdol", "bgt"])
-def test_what_follows_a_checkpoint_is_recomputed_in_every_role_of_every_system(played: Any) -> None:
+def test_what_follows_a_checkpoint_is_recomputed_in_every_role_of_every_system(played):
     logs = played.trimmed()
     trimmed = {source for source, part in logs.parts.items() if part.low}
     assert len({journal for journal, _ in trimmed}) >= 1
@@ -59,7 +59,7 @@ def test_what_follows_a_checkpoint_is_recomputed_in_every_role_of_every_system(p
     assert sum(found.of(topic)[Status.SKIPPED] for topic in outputs) > 0
 
 
-def test_a_state_that_stands_before_the_models_that_are_kept_begins_no_check(p2b: Any) -> None:
+def test_a_state_that_stands_before_the_models_that_are_kept_begins_no_check(p2b):
     source, journal = ("models", 0), ("decisions", 0)
     part = p2b.logs.part(source)
     logs = LogCopy({**p2b.logs.parts, source: PartitionCopy(part.high, part.high, ())})
@@ -69,7 +69,7 @@ def test_a_state_that_stands_before_the_models_that_are_kept_begins_no_check(p2b
     assert f"it goes on at models/0 offset {p2b.firsts[source]}, but that log begins at {part.high}" in tally.note
 
 
-def test_the_newest_checkpoint_is_quick_and_the_oldest_checks_most(p2b: Any) -> None:
+def test_the_newest_checkpoint_is_quick_and_the_oldest_checks_most(p2b):
     source = ("decisions", 0)
     oldest, newest = p2b.stood[source]
     for start, place in ((From.CHECKPOINT, oldest), (From.LAST_CHECKPOINT, newest)):
@@ -82,7 +82,7 @@ def test_the_newest_checkpoint_is_quick_and_the_oldest_checks_most(p2b: Any) -> 
 
 
 @pytest.mark.parametrize("topic", ["journal-shuffler", "window-sums", "ledger", "reports"])
-def test_a_byte_that_changed_behind_a_checkpoint_is_found(p2b: Any, topic: str) -> None:
+def test_a_byte_that_changed_behind_a_checkpoint_is_found(p2b, topic):
     logs = p2b.trimmed()
     source = max((s for s in logs.parts if s[0] == topic), key=lambda s: len(logs.part(s).records))
     part = logs.part(source)
@@ -93,7 +93,7 @@ def test_a_byte_that_changed_behind_a_checkpoint_is_found(p2b: Any, topic: str) 
     assert found.totals[Status.CHANGED] >= 1
 
 
-def test_what_is_put_behind_a_checkpoint_is_found_and_a_repeat_of_what_came_before_is_none(p2b: Any) -> None:
+def test_what_is_put_behind_a_checkpoint_is_found_and_a_repeat_of_what_came_before_is_none(p2b):
     logs = p2b.trimmed()
     source = max((s for s in logs.parts if s[0] == "window-sums"), key=lambda s: len(logs.part(s).records))
     part = logs.part(source)
@@ -105,7 +105,7 @@ def test_what_is_put_behind_a_checkpoint_is_found_and_a_repeat_of_what_came_befo
 
 
 @pytest.mark.parametrize("fault", ["altered part", "altered checkpoint", "another key", "none"])
-def test_a_state_that_is_not_what_was_published_begins_no_check(p2b: Any, fault: str) -> None:
+def test_a_state_that_is_not_what_was_published_begins_no_check(p2b, fault):
     logs = p2b.trimmed()
     source = ("state-shuffler", 0)
     part = logs.part(source)
@@ -130,7 +130,7 @@ def test_a_state_that_is_not_what_was_published_begins_no_check(p2b: Any, fault:
     assert ("passed over: offset" in tally.note) == (fault != "none")
 
 
-def test_marks_that_are_ahead_and_a_ledger_that_holds_less_are_found(p2b: Any) -> None:
+def test_marks_that_are_ahead_and_a_ledger_that_holds_less_are_found(p2b):
     logs = p2b.trimmed()
     for topic, why in (
         ("journal-shuffler", "but a release was sent with record"),
@@ -146,7 +146,7 @@ def test_marks_that_are_ahead_and_a_ledger_that_holds_less_are_found(p2b: Any) -
         assert any(why in finding.reason for finding in found.findings), found.as_text()
 
 
-def test_a_record_of_nobody_among_marks_is_changed_until_a_note_under_the_key_of_the_zone_names_it(p2b: Any) -> None:
+def test_a_record_of_nobody_among_marks_is_changed_until_a_note_under_the_key_of_the_zone_names_it(p2b):
     logs, (journal, marks) = p2b.trimmed(), (("journal-shuffler", 0), ("marks-shuffler", 0))
     offset = logs.part(marks).high
     foreign = with_record(logs, marks, b"of nobody")
@@ -172,9 +172,7 @@ def with_record(logs: LogCopy, source: TopicPartition, value: bytes) -> LogCopy:
 
 
 @pytest.mark.parametrize("key", [b"x", None, b"shuffler/0/a/0/00"])
-def test_a_foreign_record_among_marks_is_found_only_where_it_may_have_replaced_a_mark(
-    p2b: Any, key: bytes | None
-) -> None:
+def test_a_foreign_record_among_marks_is_found_only_where_it_may_have_replaced_a_mark(p2b, key):
     logs = p2b.trimmed()
     source = ("marks-shuffler", 0)
     part = logs.part(source)
@@ -187,7 +185,7 @@ def test_a_foreign_record_among_marks_is_found_only_where_it_may_have_replaced_a
     assert replaced == any("under the key of a mark" in finding.reason for finding in found.findings)
 
 
-def test_archives_and_what_is_left_are_one_log_again(p2b: Any) -> None:
+def test_archives_and_what_is_left_are_one_log_again(p2b):
     whole_log, left = p2b.logs, p2b.trimmed()
     cut = {s: PartitionCopy(0, left.part(s).low, whole_log.part(s).read(0, left.part(s).low)) for s in p2b.stood}
     compacted = {topic.name for topic in p2b.system.topics if topic.cleanup == "compact"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import stat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,7 @@ def covered(rigs: Any, runs: int, decisions: int, exploration: ExplorationConfig
     return found
 
 
-def test_the_truth_lies_within_the_interval_of_a_deployments_own_log(rigs: Any) -> None:
+def test_the_truth_lies_within_the_interval_of_a_deployments_own_log(rigs):
     """Twelve runs of 480 decisions: eight covered at least (of honest 95 % intervals fewer have a chance of 2e-4).
 
     A log that states twice the chances of what it drew beside the best arm is covered in none to three.
@@ -110,14 +109,14 @@ def test_the_truth_lies_within_the_interval_of_a_deployments_own_log(rigs: Any) 
 
 
 @pytest.mark.slow_statistics
-def test_of_200_own_logs_95_percent_cover_the_truth(rigs: Any) -> None:
+def test_of_200_own_logs_95_percent_cover_the_truth(rigs):
     """Between 183 and 199 of 200: honest 95 % intervals miss that with a chance of .013, those of 88 % in 19 of 20
     cases. Runs are seeded, so this has one outcome (190, 190, 189); learners adapt to rewards all the while."""
     for name, runs in covered(rigs, 200, 480, HALF).items():
         assert 183 <= runs <= 199, name
 
 
-def test_a_propensity_that_is_stated_and_not_drawn_is_seen(rigs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_propensity_that_is_stated_and_not_drawn_is_seen(rigs, monkeypatch):
     """Greedy choices that state the chances of the mixture: of 960 decisions IPS holds the truth in none of six runs.
 
     Of 480, as many as the quick test has, in two of six, so it fails there, too.
@@ -131,7 +130,7 @@ def test_a_propensity_that_is_stated_and_not_drawn_is_seen(rigs: Any, monkeypatc
     assert covered(rigs, 6, 960, HALF)["ips"] <= 1
 
 
-def test_what_was_not_drawn_or_not_seen_has_no_row(rigs: Any) -> None:
+def test_what_was_not_drawn_or_not_seen_has_no_row(rigs):
     rig = rigs.LearnerRig(rigs.make_system(users={"contexts_per_period": 5}))
     for event_id in ("rewarded", "shown", "other", "unseen", "late", "over-quota"):
         rig.context(event_id, "ann")
@@ -159,7 +158,7 @@ def test_what_was_not_drawn_or_not_seen_has_no_row(rigs: Any) -> None:
     }
 
 
-def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rigs: Any, tmp_path: Path) -> None:
+def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rigs, tmp_path):
     rig = live(rigs, 1, 48)
     table = decision_table(logs_of(rig), declare(rig.system))
     table.write(tmp_path / "own")
@@ -191,9 +190,7 @@ def started_from(*items: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("known", [(), ("b", "z")], ids=["begun with nothing", "begun with a model"])
-def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(
-    tmp_path: Path, known: tuple[str, ...]
-) -> None:
+def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(tmp_path, known):
     """Of two items that had one row, each has its own decisions; eligible are those that were on offer."""
     values = {
         "system": "p2b",
@@ -247,7 +244,7 @@ def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(
     assert {(0, 1), (0,), (0, 2)} <= seen <= {(0, 1), (0,), (0, 2)}
 
 
-def test_pins_narrow_what_was_eligible_and_decisions_with_a_cap_in_reach_have_no_row(tmp_path: Path) -> None:
+def test_pins_narrow_what_was_eligible_and_decisions_with_a_cap_in_reach_have_no_row(tmp_path):
     """Whether a capped item could be chosen depends on earlier shows, whatever was chosen."""
     values = {
         "system": "p2b",

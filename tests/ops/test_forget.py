@@ -50,7 +50,7 @@ def forgotten(played: Any, wait_seconds: float = 5.0) -> Forgotten:
     return asyncio.run(forget_async(DirectEventLog(log, driver, 1), system, CANARY, wait_seconds))
 
 
-def test_the_deletion_is_folded_and_what_stays_and_waits_is_said(played: Any) -> None:
+def test_the_deletion_is_folded_and_what_stays_and_waits_is_said(played):
     done = forgotten(played)
     assert (done.folded, done.places) == (True, ((0, 6),))
     assert played[2].steps[-1].counts["forgotten"] == 1
@@ -60,7 +60,7 @@ def test_the_deletion_is_folded_and_what_stays_and_waits_is_said(played: Any) ->
         assert said in text
 
 
-def test_without_a_learner_it_is_said_that_nobody_has_folded_it(played: Any) -> None:
+def test_without_a_learner_it_is_said_that_nobody_has_folded_it(played):
     system, log, _ = played
 
     class Deaf(DirectEventLog):
@@ -76,12 +76,12 @@ def test_without_a_learner_it_is_said_that_nobody_has_folded_it(played: Any) -> 
 
 
 @pytest.mark.parametrize("user", ["", "x" * 129])
-def test_what_cannot_be_a_user_is_refused_without_being_repeated(played: Any, user: str) -> None:
+def test_what_cannot_be_a_user_is_refused_without_being_repeated(played, user):
     with pytest.raises(HushstreamError, match=f"^user: expected 1 to 128 bytes in one line, got {len(user)}$"):
         asyncio.run(forget_async(DirectEventLog(played[1], played[2], 1), played[0], user, 1.0))
 
 
-def test_verify_finds_a_log_with_a_deletion_equal(played: Any) -> None:
+def test_verify_finds_a_log_with_a_deletion_equal(played):
     forgotten(played)
     system, log, _ = played
     found = verify(LogCopy.of(log), system, KEYS)
@@ -89,7 +89,7 @@ def test_verify_finds_a_log_with_a_deletion_equal(played: Any) -> None:
     assert not found.findings
 
 
-def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(played: Any, tmp_path: Path) -> None:
+def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(played, tmp_path):
     forgotten(played)
     system, log, _ = played
     export_copy(LogCopy.of(log), system, tmp_path / "copy")
@@ -103,7 +103,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(playe
     assert found.of("decisions")[Status.UNCHECKABLE] > 0
 
 
-def test_no_sealed_state_of_an_erased_export_can_be_opened_again(played: Any, tmp_path: Path) -> None:
+def test_no_sealed_state_of_an_erased_export_can_be_opened_again(played, tmp_path):
     system, log, _ = played
     state = all_machines(system, KEYS)[0].snapshot() + CANARY.encode()
     seal = StateSeal(system.config.deployment, "learner", 0, KEYS.ring("edge"))
@@ -116,7 +116,7 @@ def test_no_sealed_state_of_an_erased_export_can_be_opened_again(played: Any, tm
     assert verify_export(tmp_path / "copy", system, KEYS).ok
 
 
-def test_what_they_wrote_after_the_deletion_stays_until_the_next(played: Any, tmp_path: Path, rigs: Any) -> None:
+def test_what_they_wrote_after_the_deletion_stays_until_the_next(played, tmp_path, rigs):
     forgotten(played)
     system, log, driver = played
     fields = {"event_id": "again", "user": CANARY, "context": rigs.point(1).tobytes()}
@@ -129,7 +129,7 @@ def test_what_they_wrote_after_the_deletion_stays_until_the_next(played: Any, tm
         forgotten(played)
 
 
-def test_values_taken_out_without_a_deletion_after_them_are_a_change(played: Any) -> None:
+def test_values_taken_out_without_a_deletion_after_them_are_a_change(played):
     system, log, _ = played
     copy = LogCopy.of(log)
     part = copy.part(("contexts", 0))
@@ -141,7 +141,7 @@ def test_values_taken_out_without_a_deletion_after_them_are_a_change(played: Any
     assert "no deletion request says why" in str(found.findings[0])
 
 
-def test_a_value_changed_beside_an_erasure_is_still_a_change(played: Any, tmp_path: Path) -> None:
+def test_a_value_changed_beside_an_erasure_is_still_a_change(played, tmp_path):
     forgotten(played)
     system, log, _ = played
     copy = LogCopy.of(log)
@@ -153,7 +153,7 @@ def test_a_value_changed_beside_an_erasure_is_still_a_change(played: Any, tmp_pa
     assert verify(cut, system, KEYS).totals[Status.CHANGED] > 0
 
 
-def test_an_export_without_their_deletion_is_left_as_it_is(played: Any, tmp_path: Path) -> None:
+def test_an_export_without_their_deletion_is_left_as_it_is(played, tmp_path):
     system, log, _ = played
     export_copy(LogCopy.of(log), system, tmp_path / "copy")
     with pytest.raises(ExportRefused, match="expected an export made after `hushstream forget`"):
@@ -167,14 +167,14 @@ def exported(deployment: Any, tmp_path: Path) -> Path:
     return tmp_path / "export"
 
 
-def test_every_record_comes_back_with_offset_time_and_bytes(deployment: Any, exported: Path) -> None:
+def test_every_record_comes_back_with_offset_time_and_bytes(deployment, exported):
     again = {source: list(part.records) for source, part in open_export(exported).parts.items()}
     for source, records in deployment.log.partitions():
         assert again.pop(source) == records
     assert all(not records for records in again.values())
 
 
-def test_an_export_loads_into_a_memory_log_and_verifies(deployment: Any, exported: Path) -> None:
+def test_an_export_loads_into_a_memory_log_and_verifies(deployment, exported):
     log = MemoryLog()
     for source, part in open_export(exported).parts.items():
         log.load(*source, list(part.records))
@@ -184,13 +184,13 @@ def test_an_export_loads_into_a_memory_log_and_verifies(deployment: Any, exporte
     assert sum(result.totals.values()) > 200
 
 
-def test_only_the_owner_can_read_an_export_and_it_says_why(exported: Path) -> None:
+def test_only_the_owner_can_read_an_export_and_it_says_why(exported):
     assert stat.S_IMODE(exported.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in exported.iterdir()} == {0o600}
     assert "contexts and clicks in clear" in json.loads((exported / MANIFEST).read_text(encoding="utf-8"))["notice"]
 
 
-def test_the_manifest_counts_what_is_there(deployment: Any, exported: Path) -> None:
+def test_the_manifest_counts_what_is_there(deployment, exported):
     manifest = read_manifest(exported)
     assert manifest.counts == deployment.system.partitions
     assert manifest.deployment == "small"
@@ -198,7 +198,7 @@ def test_the_manifest_counts_what_is_there(deployment: Any, exported: Path) -> N
     assert {(part.topic, part.partition) for part in manifest.partitions} >= {("interactions", 0), ("decisions", 1)}
 
 
-def test_offsets_with_holes_and_a_beginning_above_zero_survive(deployment: Any, tmp_path: Path) -> None:
+def test_offsets_with_holes_and_a_beginning_above_zero_survive(deployment, tmp_path):
     part = PartitionCopy(40, 60, [InputRecord(41, 5, b"a"), InputRecord(50, 6, b""), InputRecord(59, 7, b"c" * 70_000)])
     copy = LogCopy({("ledger", 0): part}, consistent=False)
     export_copy(copy, deployment.system, tmp_path / "holes")
@@ -210,7 +210,7 @@ def test_offsets_with_holes_and_a_beginning_above_zero_survive(deployment: Any, 
     assert found.records[-1] == part.records[-1]
 
 
-def test_any_damaged_byte_of_a_file_is_refused(exported: Path) -> None:
+def test_any_damaged_byte_of_a_file_is_refused(exported):
     path = exported / "decisions-0.log"
     content = path.read_bytes()
     draw = random.Random(5)
@@ -222,7 +222,7 @@ def test_any_damaged_byte_of_a_file_is_refused(exported: Path) -> None:
             open_export(exported)
 
 
-def test_a_cut_or_missing_file_is_refused(exported: Path) -> None:
+def test_a_cut_or_missing_file_is_refused(exported):
     path = exported / "window-sums-0.log"
     content = path.read_bytes()
     for length in (0, 5, 40, len(content) // 2, len(content) - 1):
@@ -234,20 +234,20 @@ def test_a_cut_or_missing_file_is_refused(exported: Path) -> None:
         open_export(exported)
 
 
-def test_a_file_of_another_partition_is_refused(exported: Path) -> None:
+def test_a_file_of_another_partition_is_refused(exported):
     (exported / "window-sums-0.log").write_bytes((exported / "window-sums-1.log").read_bytes())
     with pytest.raises(DamagedExport, match="the file that the manifest names"):
         open_export(exported)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "hushstream-export", "version": 9}', "\x00"])
-def test_a_folder_without_a_readable_manifest_is_no_export(exported: Path, content: str) -> None:
+def test_a_folder_without_a_readable_manifest_is_no_export(exported, content):
     (exported / MANIFEST).write_text(content, encoding="utf-8")
     with pytest.raises(DamagedExport, match=MANIFEST):
         open_export(exported)
 
 
-def test_an_interrupted_export_is_no_export(deployment: Any, tmp_path: Path) -> None:
+def test_an_interrupted_export_is_no_export(deployment, tmp_path):
     records = [InputRecord(0, 1, b"a"), InputRecord(1, 2, None)]  # type: ignore[arg-type]  # what stops it
     with pytest.raises(TypeError):
         export_copy(LogCopy({("clicks", 0): PartitionCopy(0, 2, records)}), deployment.system, tmp_path / "export")
@@ -255,20 +255,20 @@ def test_an_interrupted_export_is_no_export(deployment: Any, tmp_path: Path) -> 
         open_export(tmp_path / "export")
 
 
-def test_a_folder_that_holds_something_is_not_overwritten(deployment: Any, exported: Path) -> None:
+def test_a_folder_that_holds_something_is_not_overwritten(deployment, exported):
     with pytest.raises(ExportRefused, match="new or empty"):
         export_copy(LogCopy.of(deployment.log), deployment.system, exported)
 
 
 @pytest.mark.parametrize("offsets", [(3, 2), (2, 2), (9,)], ids=["backwards", "twice", "beyond"])
-def test_records_out_of_order_are_refused(deployment: Any, tmp_path: Path, offsets: tuple[int, ...]) -> None:
+def test_records_out_of_order_are_refused(deployment, tmp_path, offsets):
     part = PartitionCopy(0, 9, [InputRecord(offset, 1, b"a") for offset in offsets])
     export_copy(LogCopy({("clicks", 0): part}), deployment.system, tmp_path / "export")
     with pytest.raises(DamagedExport, match="offset order"):
         open_export(tmp_path / "export")
 
 
-def test_a_folder_that_cannot_be_made_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_said_in_one_line(deployment, tmp_path):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(ExportRefused, match=r"cannot write to .*/file/export"):
         export_copy(LogCopy.of(deployment.log), deployment.system, tmp_path / "file" / "export")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,9 +85,7 @@ def played(related: Any, mode: str) -> Played:
     return played
 
 
-def test_the_deletion_reaches_whoever_holds_their_rewards_and_what_stays_and_waits_is_said(
-    played: Played, mode: str
-) -> None:
+def test_the_deletion_reaches_whoever_holds_their_rewards_and_what_stays_and_waits_is_said(played, mode):
     done = played.forget()
     counts = [step.counts["forgotten"] for step in played.driver.steps if step.counts.get("forgotten")]
     assert counts == ([1, 1] if mode == "server" else [1])
@@ -101,13 +98,13 @@ def test_the_deletion_reaches_whoever_holds_their_rewards_and_what_stays_and_wai
     assert ("the counter until it has read" in text) is (mode == "server")
 
 
-def test_on_public_data_without_noise_nothing_is_said_of_a_guarantee(related: Any) -> None:
+def test_on_public_data_without_noise_nothing_is_said_of_a_guarantee(related):
     system = declare(related.make_system(release={"mechanism": "exact"}, public_dataset=True))
     assert "without noise, as the deployment is on public data" in system.erasure.stays[0]
     assert "guarantee" not in " ".join((*system.erasure.stays, *what_waits(system)))
 
 
-def test_their_name_leaves_the_edge_for_no_topic(played: Played) -> None:
+def test_their_name_leaves_the_edge_for_no_topic(played):
     played.forget()
     played.round()
     beyond = [value for (topic, _), records in played.log.partitions() if topic not in ("contexts", "clicks")
@@ -116,7 +113,7 @@ def test_their_name_leaves_the_edge_for_no_topic(played: Played) -> None:
     assert not any(CANARY.encode() in value for value in beyond)
 
 
-def test_after_it_the_others_go_on_and_they_are_answered_but_never_released(played: Played) -> None:
+def test_after_it_the_others_go_on_and_they_are_answered_but_never_released(played):
     played.forget()
     before = len(played.blocks())
     for _ in range(2):
@@ -126,7 +123,7 @@ def test_after_it_the_others_go_on_and_they_are_answered_but_never_released(play
     assert {"a4", "a5"} < {event for name, fields in decided if name == "Decisions" for event in fields["event_ids"]}
 
 
-def test_verify_finds_logs_with_an_erasure_in_them_equal(played: Played) -> None:
+def test_verify_finds_logs_with_an_erasure_in_them_equal(played):
     played.forget()
     played.round()
     found = verify(LogCopy.of(played.log), played.system, KEYS)
@@ -134,9 +131,7 @@ def test_verify_finds_logs_with_an_erasure_in_them_equal(played: Played) -> None
     assert not found.findings
 
 
-def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
-    played: Played, mode: str, tmp_path: Path
-) -> None:
+def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(played, mode, tmp_path):
     played.forget()
     played.round()
     export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
@@ -152,7 +147,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
         assert (found.totals[Status.ERASED] > 0) is (role != "aggregator"), role
 
 
-def test_rewards_taken_out_without_an_erasure_after_them_are_a_change(related: Any) -> None:
+def test_rewards_taken_out_without_an_erasure_after_them_are_a_change(related):
     played = Played(related, "server")
     for _ in range(3):
         played.round()

@@ -1,7 +1,5 @@
 """Keys that turned: a journal begins under one key, names the next, and is followed through while both are kept."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

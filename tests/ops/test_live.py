@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +62,7 @@ async def published(deployment: Any, connection: Connection) -> None:
         await asyncio.gather(*sent)
 
 
-async def test_topics_are_created_once_and_then_are_as_declared(deployment: Any, broker: Any) -> None:
+async def test_topics_are_created_once_and_then_are_as_declared(deployment, broker):
     connection = Connection(broker.bootstrap, "mine.")
     counts = deployment.system.partitions
     missing = await topics.check_async(connection, deployment.system)
@@ -76,7 +75,7 @@ async def test_topics_are_created_once_and_then_are_as_declared(deployment: Any,
     assert {name: found.partitions for name, found in existing.items()} == counts
 
 
-async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deployment: Any, broker: Any) -> None:
+async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deployment, broker):
     connection = Connection(broker.bootstrap, "mine.")
     counts = deployment.system.partitions
     async with connection.admin("create topics") as admin:
@@ -92,14 +91,14 @@ async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deploy
     assert found["retention.ms"] == ("ledger", "-1", "604800000")
 
 
-async def test_a_broker_that_refuses_says_why_in_one_line(deployment: Any, broker: Any) -> None:
+async def test_a_broker_that_refuses_says_why_in_one_line(deployment, broker):
     connection = Connection(broker.bootstrap, "mine.")
     with pytest.raises(BrokerRefused, match=r"create topic mine\.\S+: InvalidReplicationFactorError") as refused:
         await topics.apply_async(connection, deployment.system, replication=3)
     assert "\n" not in str(refused.value)
 
 
-async def test_how_many_copies_must_have_a_record_is_set_where_it_is_asked_for(deployment: Any, broker: Any) -> None:
+async def test_how_many_copies_must_have_a_record_is_set_where_it_is_asked_for(deployment, broker):
     connection = Connection(broker.bootstrap, "insync.")
     with pytest.raises(HushstreamError, match=r"at most as many copies in sync as there are \(1\), got 2"):
         await topics.apply_async(connection, deployment.system, replication=1, min_in_sync=2)
@@ -111,9 +110,7 @@ async def test_how_many_copies_must_have_a_record_is_set_where_it_is_asked_for(d
     assert await topics.check_async(connection, deployment.system) == ()
 
 
-async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_this_machine(
-    deployment: Any, broker: Any
-) -> None:
+async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_this_machine(deployment, broker):
     await topics.apply_async(Connection(broker.bootstrap, "copies."), deployment.system)
     assert await topics.warnings_async(Connection(broker.bootstrap, "copies."), deployment.system) == ()
     # By this name it may as well be another machine: no address of loopback, and it leads here.
@@ -129,7 +126,7 @@ async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_th
     assert await topics.check_async(connection, deployment.system) == ()
 
 
-async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, broker: Any, tmp_path: Path) -> None:
+async def test_what_is_on_a_broker_is_exported_and_verified(deployment, broker, tmp_path):
     connection = Connection(broker.bootstrap, "copy.")
     await published(deployment, connection)
     manifest = await export_async(connection, deployment.system, tmp_path / "export", pause=QUICK)
@@ -159,8 +156,8 @@ async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, bro
 
 @pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
 async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_another(
-    deployment: Any, broker: Any, tmp_path: Path, role: str
-) -> None:
+    deployment, broker, tmp_path, role
+):
     connection, system = Connection(broker.bootstrap, f"{role}."), deployment.system
     await published(deployment, connection)
     await export_async(connection, system, tmp_path / "out", verified_topics(system, [role]), QUICK)
@@ -172,7 +169,7 @@ async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_ano
         verify_export(tmp_path / "out", system, deployment.keys, [other])
 
 
-async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deployment: Any, broker: Any) -> None:
+async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deployment, broker):
     connection = Connection(broker.bootstrap, "busy.")
     await published(deployment, connection)
     counts = deployment.system.partitions
@@ -195,7 +192,7 @@ async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deplo
     assert part.records[-1].offset == part.high - 1
 
 
-async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: Any, broker: Any) -> None:
+async def test_topics_that_are_missing_or_of_another_size_are_named(deployment, broker):
     connection = Connection(broker.bootstrap, "half.")
     counts = deployment.system.partitions
     with pytest.raises(TopicMissing, match=r"expected topic half\.contexts, there is none"):
@@ -207,7 +204,7 @@ async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: 
         await copy_async(connection, counts, pause=QUICK)
 
 
-def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
+def test_an_absent_broker_is_said_in_one_line(deployment, tmp_path):
     connection = Connection("127.0.0.1:1", "any.", timeout_seconds=1.0)
     for attempt in (
         lambda: asyncio.run(topics.check_async(connection, deployment.system)),
@@ -227,7 +224,7 @@ TOPICS = {topic.name: topic for kind in (P2B, COLIN) for topic in kind.topics}
 GOOD = {name: Existing(2, topic.settings()) for name, topic in TOPICS.items()}
 
 
-def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> None:
+def test_each_topic_has_the_partitions_of_its_deployment(deployment):
     config = replace(
         deployment.system.config, partitions=replace(deployment.system.config.partitions, learner=7, shuffler=3)
     )
@@ -237,13 +234,13 @@ def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> Non
     assert counts["window-sums"] == counts["models"] == counts["interactions"] == 2
 
 
-def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
+def test_without_public_data_there_are_no_interactions_and_one_line(deployment):
     counts = declare(P2BSystem.of(deployment.system.config, deployment.system.core.encoder.lattice)).partitions
     assert "interactions" not in counts
     assert counts["window-sums"] == counts["models"] == 1
 
 
-def test_a_plan_holds_what_is_missing_and_nothing_else(deployment: Any) -> None:
+def test_a_plan_holds_what_is_missing_and_nothing_else(deployment):
     there = {name: found for name, found in GOOD.items() if name not in ("ledger", "models")}
     wanted = plan(deployment.system, there, "d.")
     assert [(new.topic, new.name, new.partitions) for new in wanted] == [
@@ -254,7 +251,7 @@ def test_a_plan_holds_what_is_missing_and_nothing_else(deployment: Any) -> None:
     assert not plan(deployment.system, GOOD, "d.")
 
 
-def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
+def test_no_difference_is_found_where_there_is_none(deployment):
     assert not differences(deployment.system, GOOD, "d.")
 
 
@@ -269,7 +266,7 @@ def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
         ("unclean.leader.election.enable", "true"),
     ],
 )
-def test_every_other_setting_is_named_with_both_values(deployment: Any, what: str, found: str) -> None:
+def test_every_other_setting_is_named_with_both_values(deployment, what, found):
     settings = {**TOPICS["reports"].settings(), what: found}
     (one,) = differences(deployment.system, {**GOOD, "reports": Existing(2, settings)}, "d.")
     assert (one.topic, one.name, one.what, one.found) == ("reports", "d.reports", what, found)
@@ -279,20 +276,20 @@ def test_every_other_setting_is_named_with_both_values(deployment: Any, what: st
 
 
 @pytest.mark.parametrize(("what", "found"), [("segment.bytes", "1073741824"), ("segment.ms", "604800000")])
-def test_a_journal_whose_trimmed_bytes_stay_on_disk_is_named(deployment: Any, what: str, found: str) -> None:
+def test_a_journal_whose_trimmed_bytes_stay_on_disk_is_named(deployment, what, found):
     settings = {**TOPICS["decisions"].settings(), what: found}
     (one,) = differences(deployment.system, {**GOOD, "decisions": Existing(2, settings)}, "d.")
     assert (one.topic, one.what, one.found) == ("decisions", what, found)
 
 
 @pytest.mark.parametrize(("what", "found"), [("cleanup.policy", "delete"), ("retention.ms", "7776000000")])
-def test_marks_that_are_not_kept_for_good_by_key_are_named(deployment: Any, what: str, found: str) -> None:
+def test_marks_that_are_not_kept_for_good_by_key_are_named(deployment, what, found):
     settings = {**TOPICS["marks-edge"].settings(), what: found}
     (one,) = differences(deployment.system, {**GOOD, "marks-edge": Existing(2, settings)}, "d.")
     assert (one.topic, one.what, one.found) == ("marks-edge", what, found)
 
 
-def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deployment: Any) -> None:
+def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deployment):
     safe = {
         name: replace(found, settings={**found.settings, "min.insync.replicas": "2"}, copies=3)
         for name, found in GOOD.items()
@@ -304,7 +301,7 @@ def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deploym
     assert {(one.what, one.expected, one.found) for one in found} == {("min.insync.replicas", "2 or more", "1")}
 
 
-def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) -> None:
+def test_another_partition_count_and_a_missing_topic_are_named(deployment):
     there = {name: found for name, found in GOOD.items() if name != "window-sums"}
     there["clicks"] = Existing(5, TOPICS["clicks"].settings())
     found = differences(deployment.system, there, "d.")
@@ -314,7 +311,7 @@ def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) 
     ]
 
 
-def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_they_are_safe() -> None:
+def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_they_are_safe():
     safe = [Kept("a", 3, 2), Kept("b", 5, 3)]
     assert loss_warnings(safe) == ()
     found = loss_warnings([*safe, Kept("d", 3, 1), Kept("c", 3, 1), Kept("e", 2, 2)])
@@ -330,7 +327,7 @@ def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_t
     }  # fmt: skip
 
 
-def test_a_missing_right_is_told_from_another_refusal() -> None:
+def test_a_missing_right_is_told_from_another_refusal():
     guard_code("create topic x", 0, None, for_code)
     for code in (29, 31):
         with pytest.raises(AccessDenied, match="create topic x: the broker's access rules forbid it"):

@@ -72,7 +72,7 @@ async def logs(p2b) -> AsyncIterator[Logs]:
             yield made
 
 
-async def test_a_deployment_without_losses_says_so(logs: Logs) -> None:
+async def test_a_deployment_without_losses_says_so(logs):
     await logs.note("learner", 1, Note(FOREIGN, ("decisions", 1), 0, 1))
     await logs.mark("learner", 1, Mark("aa", 3))
     found = await logs.accepted()
@@ -80,7 +80,7 @@ async def test_a_deployment_without_losses_says_so(logs: Logs) -> None:
     assert plain(found) == {"found": [], "begun_later": []}
 
 
-async def test_lost_input_leaves_the_guarantee_and_a_journal_that_went_on_changes_it(logs: Logs) -> None:
+async def test_lost_input_leaves_the_guarantee_and_a_journal_that_went_on_changes_it(logs):
     for _ in range(2):  # a retried send lands twice
         await logs.note("learner", 1, LOST_CONTEXTS)
     await logs.note("aggregator", 0, LOST_MODELS)
@@ -105,7 +105,7 @@ async def test_lost_input_leaves_the_guarantee_and_a_journal_that_went_on_change
     assert not any(text in str(statement_of(logs.system).sections) for text in found.as_lines())
 
 
-async def test_a_forged_note_is_nobodys_and_without_the_key_nothing_is_called_checked(logs: Logs) -> None:
+async def test_a_forged_note_is_nobodys_and_without_the_key_nothing_is_called_checked(logs):
     await logs.note("learner", 1, LOST_CONTEXTS, KeySource(seed=8))
     await logs.mark("shuffler", 0, Mark("bb", 3, 1, accepted=True))
     assert [type(one) for one in (await logs.accepted()).found] == [LostJournal]
@@ -114,7 +114,7 @@ async def test_a_forged_note_is_nobodys_and_without_the_key_nothing_is_called_ch
     assert all(line.endswith("(not checked: the key of its zone was not given)") for line in found.as_lines())
 
 
-async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs: Logs) -> None:
+async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs):
     await logs.note("learner", 1, LOST_CONTEXTS)
     journal = role_of(logs.system, "learner").journal
     async with logs.connection.admin("trim") as admin:
@@ -125,7 +125,7 @@ async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs: Logs) 
     ]
 
 
-async def test_a_record_that_may_have_replaced_a_mark_is_not_noted_before_its_loss_is_accepted(logs: Logs) -> None:
+async def test_a_record_that_may_have_replaced_a_mark_is_not_noted_before_its_loss_is_accepted(logs):
     """A copy without record keys passes over what a note names, so the note would hide that a mark is lost."""
     mark = Mark("bb", 3)
     await logs.mark("shuffler", 0, mark)

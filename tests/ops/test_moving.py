@@ -110,8 +110,8 @@ def settings(connection: Connection, role: str, system: Any, folder: Path) -> Wo
 
 
 async def test_a_moved_deployment_is_the_same_wherever_a_step_was_ended_and_the_source_refuses_for_ever(
-    p2b: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    p2b, tmp_path, monkeypatch
+):
     """Catches a source that goes on, an import that workers take for whole, and a log that is another one there.
 
     HUSHSTREAM_MOVE_KILLS says at how many drawn requests export and import are ended.
@@ -210,7 +210,7 @@ async def test_a_moved_deployment_is_the_same_wherever_a_step_was_ended_and_the_
                 await import_async(connection, system, copied, -1, None)
 
 
-def test_a_second_export_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
+def test_a_second_export_is_refused_while_the_first_is_there(tmp_path):
     note_export(tmp_path, tmp_path)
     (tmp_path / "commits.json").touch()
     with pytest.raises(ExportRefused, match=f"found an export in {tmp_path}: import that one"):

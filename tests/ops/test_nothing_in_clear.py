@@ -102,7 +102,7 @@ def disk(request: pytest.FixtureRequest, playing: Callable[[str], Any]) -> Disk:
     return Disk(playing(system), role)
 
 
-def test_no_byte_on_disk_or_on_the_state_topic_tells_what_a_role_holds(disk: Disk) -> None:
+def test_no_byte_on_disk_or_on_the_state_topic_tells_what_a_role_holds(disk):
     secrets = chunks(disk.opened) | disk.content
     assert disk.homes, "it has left a state"
     assert len(chunks(disk.opened)) > 3, "which holds something"
@@ -113,11 +113,11 @@ def test_no_byte_on_disk_or_on_the_state_topic_tells_what_a_role_holds(disk: Dis
     assert shown(secrets, disk.published) == []
 
 
-def test_no_other_user_may_read_its_files(disk: Disk) -> None:
+def test_no_other_user_may_read_its_files(disk):
     assert {stat.S_IMODE(path.stat().st_mode) for path in disk.files} == {0o600}
 
 
-def test_the_users_of_a_learner_are_among_them(playing: Callable[[str], Any]) -> None:
+def test_the_users_of_a_learner_are_among_them(playing):
     """The one role that spills: its users' states lie beside the snapshot."""
     disk = Disk(playing("p2b"), "learner")
     assert any(Path(path).suffix == ".users" for path in disk.files)

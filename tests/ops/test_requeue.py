@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,7 @@ async def requeue(connection: Connection, system: Any, letter: Any, keys: KeySou
 
 
 @pytest.mark.usefixtures("published")
-async def test_requeued_twice_is_requeued_once(deployment: Any, connection: Connection) -> None:
+async def test_requeued_twice_is_requeued_once(deployment, connection):
     letters = await refused(connection, deployment)
     letter = next(one for one in letters if one.topic == "contexts" and one.partition == 1)
     before = await values(connection, deployment, "contexts", 1)
@@ -96,9 +95,7 @@ async def test_requeued_twice_is_requeued_once(deployment: Any, connection: Conn
 
 
 @pytest.mark.usefixtures("published")
-async def test_every_dead_letter_of_a_run_can_be_put_again_in_its_own_partition(
-    deployment: Any, connection: Connection
-) -> None:
+async def test_every_dead_letter_of_a_run_can_be_put_again_in_its_own_partition(deployment, connection):
     letters = await refused(connection, deployment)
     assert len(letters) == 12
     planned = await plan(connection, deployment.system, [*letters, letters[0]], deployment.keys)
@@ -116,7 +113,7 @@ async def test_every_dead_letter_of_a_run_can_be_put_again_in_its_own_partition(
 
 
 @pytest.mark.usefixtures("published")
-async def test_what_its_writer_has_sent_again_is_not_put_a_third_time(deployment: Any, connection: Connection) -> None:
+async def test_what_its_writer_has_sent_again_is_not_put_a_third_time(deployment, connection):
     letters = await refused(connection, deployment)
     letter = next(one for one in letters if one.topic == "clicks")
     before = await values(connection, deployment, "clicks", letter.partition)
@@ -128,7 +125,7 @@ async def test_what_its_writer_has_sent_again_is_not_put_a_third_time(deployment
 
 
 @pytest.mark.usefixtures("published")
-async def test_a_record_that_retention_deleted_is_said_to_be_gone(deployment: Any, connection: Connection) -> None:
+async def test_a_record_that_retention_deleted_is_said_to_be_gone(deployment, connection):
     letters = await refused(connection, deployment)
     letter = replace(letters[0], offset=10**6)
     with pytest.raises(RecordGone, match=r"the log ends at \d+; the topic was wiped or replaced"):
@@ -140,7 +137,7 @@ async def test_a_record_that_retention_deleted_is_said_to_be_gone(deployment: An
 
 
 @pytest.mark.usefixtures("published")
-async def test_another_record_in_its_place_is_never_put_in_its_name(deployment: Any, connection: Connection) -> None:
+async def test_another_record_in_its_place_is_never_put_in_its_name(deployment, connection):
     letters = await refused(connection, deployment)
     before = await values(connection, deployment, "contexts", 0)
     letter = next(one for one in letters if (one.topic, one.partition) == ("contexts", 0))
@@ -152,9 +149,7 @@ async def test_another_record_in_its_place_is_never_put_in_its_name(deployment: 
 
 
 @pytest.mark.usefixtures("published")
-async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again(
-    deployment: Any, connection: Connection, tmp_path: Path
-) -> None:
+async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again(deployment, connection, tmp_path):
     generate_keys(tmp_path, ("edge",))
     first = load_key(key_path(tmp_path, "edge"))
     rotate(key_path(tmp_path, "edge"))
@@ -173,14 +168,14 @@ async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again
 
 
 @pytest.mark.usefixtures("published")
-async def test_nobody_but_its_role_writes_a_journal(deployment: Any, connection: Connection) -> None:
+async def test_nobody_but_its_role_writes_a_journal(deployment, connection):
     letters = await refused(connection, deployment)
     with pytest.raises(HushstreamError, match="expected a record of an input, got one of models"):
         await requeue(connection, deployment.system, replace(letters[0], topic="models"), deployment.keys)
 
 
 @pytest.mark.usefixtures("published")
-async def test_of_a_batch_the_refused_row_alone_is_put_again(deployment: Any, connection: Connection) -> None:
+async def test_of_a_batch_the_refused_row_alone_is_put_again(deployment, connection):
     contexts = np.arange(12, dtype=np.float32).reshape(3, 4)
     batch = encode_context_batch(["a", "b", "c"], ["u", "v", "w"], contexts, baselines=[0, 1, 2])
     async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap) as producer:
@@ -194,7 +189,7 @@ async def test_of_a_batch_the_refused_row_alone_is_put_again(deployment: Any, co
     assert (await values(connection, deployment, "contexts", 0))[-1] == alone
 
 
-def test_a_row_of_any_batch_is_the_event_that_it_was() -> None:
+def test_a_row_of_any_batch_is_the_event_that_it_was():
     masks, both = [b"\x01", b"\x03"], (["a", "b"], ["u", "v"])
     batch = encode_context_batch(*both, np.eye(2), track="x", eligible=masks, after_clicks=[-1, 9])
     alone = encode_context_batch(["b"], ["v"], np.eye(2)[1:], track="x", eligible=masks[1:], after_clicks=[9])
@@ -232,7 +227,7 @@ def summary_of(copy: LogCopy, system: System) -> tuple[dead_letters.Summary, ...
     return dead_letters.summarise(copy, topics_of(system), system.partitions)
 
 
-def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: Any) -> None:
+def test_every_refused_record_is_listed_with_its_place_and_reason(deployment):
     letters = letters_in(deployment.copy, deployment.system)
     assert len(letters) == 12
     assert {letter.zone for letter in letters} == {"edge"}
@@ -244,7 +239,7 @@ def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: An
         assert deployment.keys.key("edge").digest("dead-letter", value).hex() == letter.digest
 
 
-def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:
+def test_a_summary_counts_by_reason_and_partition(invaded):
     letters = letters_in(invaded.copy, invaded.system)
     summary = summary_of(invaded.copy, invaded.system)
     assert sum(one.count for one in summary) == len(letters) == 12 + 8 + 4
@@ -257,7 +252,7 @@ def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:
     assert foreign[0].first_offset < foreign[0].last_offset
 
 
-def test_those_of_a_record_are_found_by_its_place(deployment: Any) -> None:
+def test_those_of_a_record_are_found_by_its_place(deployment):
     letters = letters_in(deployment.copy, deployment.system)
     wanted = letters[3]
     place = (wanted.topic, wanted.partition, wanted.offset)
@@ -267,7 +262,7 @@ def test_those_of_a_record_are_found_by_its_place(deployment: Any) -> None:
         letters_in(deployment.copy, deployment.system, ("contexts", 1, 9999))
 
 
-def test_a_million_of_them_are_counted_without_decoding_each(deployment: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_of_them_are_counted_without_decoding_each(deployment, monkeypatch):
     """853,000 took 67 s, of which the decoding and a text of all records, which nobody printed, took 50."""
     fields = {"zone": "edge", "role": "learner", "reason": "malformed_avro", "topic": "clicks", "row": -1}
     count = 20_000
@@ -290,7 +285,7 @@ def test_a_million_of_them_are_counted_without_decoding_each(deployment: Any, mo
     assert len(repr(copy)) < 200, "asyncio.run makes the text of what it returns"
 
 
-def test_a_repeated_dead_letter_is_one(deployment: Any, editor: Any) -> None:
+def test_a_repeated_dead_letter_is_one(deployment, editor):
     source = ("dead-letters-edge", 0)
     records = editor.copy.part(source).records
     letters = letters_in(editor.inserted(source, len(records), records[2].value), deployment.system)
@@ -298,20 +293,18 @@ def test_a_repeated_dead_letter_is_one(deployment: Any, editor: Any) -> None:
     assert [letter.filed_offset for letter in letters if letter.times == 2] == [2]
 
 
-def test_no_payload_is_in_a_listing(deployment: Any) -> None:
+def test_no_payload_is_in_a_listing(deployment):
     shown = str(letters_in(deployment.copy, deployment.system))
     assert "not a record" not in shown
     assert "nan" not in shown
 
 
-def test_what_is_no_dead_letter_is_an_error_that_says_where(deployment: Any, editor: Any) -> None:
+def test_what_is_no_dead_letter_is_an_error_that_says_where(deployment, editor):
     with pytest.raises(HushstreamError, match="dead-letters-edge/0 offset 0: expected a dead letter"):
         letters_in(editor.inserted(("dead-letters-edge", 0), 0, b"noise"), deployment.system)
 
 
-def test_a_record_that_each_partition_of_a_role_reads_and_refuses_is_listed_once_at_its_own_place(
-    tmp_path: Path,
-) -> None:
+def test_a_record_that_each_partition_of_a_role_reads_and_refuses_is_listed_once_at_its_own_place(tmp_path):
     """The only partition of `items` was listed as three: each letter named the partition of its writer."""
     config = {
         "system": "p2b",

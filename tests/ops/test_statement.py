@@ -405,7 +405,7 @@ def rights(rules: tuple[Rule, ...]) -> set[tuple[str, str, str]]:
     }
 
 
-def test_no_account_of_a_vendor_opens_what_is_another_vendors(placement: str) -> None:
+def test_no_account_of_a_vendor_opens_what_is_another_vendors(placement):
     system = deployed(placement)
     every = [f"{duty}.{name}" for duty in ("verify-learner", "requeue-edge") for name in VENDORS]
     found = rights(rules_of(system, PREFIX, Principals.of([f"{duty}=User:{duty}" for duty in every])))
@@ -420,7 +420,7 @@ def test_no_account_of_a_vendor_opens_what_is_another_vendors(placement: str) ->
         assert {f"{name}.{vendor}" for name in IN_CLEAR[placement]} <= reached
 
 
-def test_what_holds_content_in_clear_is_a_vendors_own_but_for_the_one_trusted_counters(placement: str) -> None:
+def test_what_holds_content_in_clear_is_a_vendors_own_but_for_the_one_trusted_counters(placement):
     system = deployed(placement)
     trusted = {role.zone for role in system.roles if not party_of(role.name)}
     shared = {topic.name for topic in system.topics if topic.zone != PUBLISHED and not topic.party}
@@ -428,7 +428,7 @@ def test_what_holds_content_in_clear_is_a_vendors_own_but_for_the_one_trusted_co
     assert ("outcomes" in shared) == (placement == "serving")
 
 
-def test_a_learner_writes_forwards_to_the_other_vendors_alone_and_each_reads_its_own() -> None:
+def test_a_learner_writes_forwards_to_the_other_vendors_alone_and_each_reads_its_own():
     found = rights(rules_of(deployed("serving"), PREFIX, Principals.of()))
     forwards = {(who, topic, how) for who, topic, how in found if topic.startswith("forwards.")}
     written = {(f"learner.{one}", f"forwards.{other}", "Write") for one in VENDORS for other in VENDORS if one != other}
@@ -436,7 +436,7 @@ def test_a_learner_writes_forwards_to_the_other_vendors_alone_and_each_reads_its
     assert forwards == written | read
 
 
-def test_each_vendors_workers_have_a_group_and_a_key_of_their_own(placement: str) -> None:
+def test_each_vendors_workers_have_a_group_and_a_key_of_their_own(placement):
     system = deployed(placement)
     groups = {(rule.principal, rule.name) for rule in rules_of(system, PREFIX, Principals.of()) if rule.kind == "group"}
     assert groups == {(f"User:{name}", f"shops.{name}") for name in system.role_names}
@@ -449,7 +449,7 @@ def test_each_vendors_workers_have_a_group_and_a_key_of_their_own(placement: str
     ]
 
 
-def test_one_principal_for_two_vendors_is_refused() -> None:
+def test_one_principal_for_two_vendors_is_refused():
     system = deployed("serving")
     with pytest.raises(HushstreamError, match="a principal of its own for each role, got"):
         rules_of(system, PREFIX, Principals.of(["learner.one=User:x", "learner.two=User:x"]))
@@ -460,7 +460,7 @@ def test_one_principal_for_two_vendors_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("system", "party"), [("pdap", ""), ("pdap", "four"), ("p2b", "one")])
-def test_who_asks_says_whose_users_they_are(deployment: Any, system: str, party: str) -> None:
+def test_who_asks_says_whose_users_they_are(deployment, system, party):
     asked = deployed("home") if system == "pdap" else deployment.system
     expected = r"one of its parties \(one, two, three\)" if system == "pdap" else "no party's name"
     with pytest.raises(DeclarationError, match=f"expected {expected}, got {party or 'none'}"):
@@ -625,7 +625,7 @@ DIGESTS = frozenset({"head", "chain", "digest", "entry_id", "leaves"})
     ]
 )
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play: Any, name: str) -> None:
+def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play, name):
     system, seen = play(name)
     promise = system.guarantee()
     outside = out_of_trust(system, seen)
@@ -640,7 +640,7 @@ def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play: 
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_no_topic_holds_content_that_the_guarantee_does_not_name(play: Any, name: str) -> None:
+def test_no_topic_holds_content_that_the_guarantee_does_not_name(play, name):
     system, seen = play(name)
     contents = system.guarantee().contents
     clear = {content.topic for content in contents if content.form is Form.CLEAR}
@@ -656,7 +656,7 @@ def test_no_topic_holds_content_that_the_guarantee_does_not_name(play: Any, name
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_statement_and_registry_name_what_the_guarantee_names(play: Any, name: str) -> None:
+def test_statement_and_registry_name_what_the_guarantee_names(play, name):
     system, seen = play(name)
     statement = statement_of(system)
     outside = out_of_trust(system, seen)

@@ -119,7 +119,7 @@ def deployed(deploy: Callable[[Any], Deployed], p2b: Any) -> Deployed:
     return deploy(p2b)
 
 
-async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, tmp_path: Path) -> None:
+async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed, tmp_path):
     run = await deployed.put()
     connection, system, played = run.connection, run.system, run.played
     budget = read(await copy_async(connection, system.partitions, budget_topics(system), QUICK), system)
@@ -170,7 +170,7 @@ async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, 
     assert found.totals[Status.EQUAL] + found.totals[Status.REPEATED] == sum(found.totals.values())
 
 
-async def test_without_two_states_of_each_partition_nothing_is_deleted(deployed: Any) -> None:
+async def test_without_two_states_of_each_partition_nothing_is_deleted(deployed):
     run = await deployed.put(without=frozenset({"state-shuffler"}))
     with pytest.raises(TrimRefused) as refused:
         await plan(run.connection, run.system, run.played.keys, ["shuffler"])
@@ -196,7 +196,7 @@ def with_devices(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any
     return deploy(playing("bgt"))
 
 
-async def test_published_models_end_where_no_partition_that_follows_them_needs_more(followed: Any) -> None:
+async def test_published_models_end_where_no_partition_that_follows_them_needs_more(followed):
     run = await followed.put()
     played, system = run.played, run.system
     planned = await plan(run.connection, system, played.keys, ["aggregator"])
@@ -211,32 +211,28 @@ async def test_published_models_end_where_no_partition_that_follows_them_needs_m
         assert not found.totals[Status.UNCHECKABLE]
 
 
-async def test_a_worker_without_a_state_does_not_enter_trimmed_models_in_their_middle(
-    deployed: Any, tmp_path: Path
-) -> None:
+async def test_a_worker_without_a_state_does_not_enter_trimmed_models_in_their_middle(deployed, tmp_path):
     run = await deployed.put()
     await (await plan(run.connection, run.system, run.played.keys, ["aggregator"])).act()
     with pytest.raises(InputsDeleted, match=r"models/0: must be read from offset 0, but the log begins at"):
         await run.recovered("learner", 0, tmp_path, published=False)
 
 
-async def test_models_that_devices_read_are_kept_whole(with_devices: Any) -> None:
+async def test_models_that_devices_read_are_kept_whole(with_devices):
     run = await with_devices.put()
     planned = await plan(run.connection, run.system, run.played.keys)
     assert planned.remarks == ("kept models: devices begin at its first record",)
     assert until(planned.rows) == run.played.firsts
 
 
-async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed: Any) -> None:
+async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed):
     run = await deployed.put(without=frozenset({("decisions", 2), ("state-learner", 2)}))
     planned = await plan(run.connection, run.system, run.played.keys, ["aggregator"])
     assert planned.rows == ()
     assert planned.remarks == ("kept models: these have folded nothing yet, and need its first record: learner/2",)
 
 
-async def test_models_are_kept_where_the_keys_of_those_who_follow_them_are_not_at_hand(
-    deployed: Any, tmp_path: Path
-) -> None:
+async def test_models_are_kept_where_the_keys_of_those_who_follow_them_are_not_at_hand(deployed, tmp_path):
     run = await deployed.put()
     planned = await plan(run.connection, run.system, KeySource(folder=tmp_path), ["aggregator"])
     assert planned.rows == ()
@@ -250,8 +246,8 @@ def publishing(request: pytest.FixtureRequest, deploy: Callable[[Any], Deployed]
 
 @pytest.mark.parametrize("deleted", ["records", "topic"])
 async def test_models_that_were_emptied_are_computed_again_with_the_same_bytes_at_the_same_offsets(
-    publishing: Any, deleted: str, tmp_path: Path
-) -> None:
+    publishing, deleted, tmp_path
+):
     """Without them learners and the aggregator were refused for good, although all they follow from was there."""
     run = await publishing.put()
     connection, system, keys = run.connection, run.system, run.played.keys
@@ -286,7 +282,7 @@ async def test_models_that_were_emptied_are_computed_again_with_the_same_bytes_a
     assert "log times are new" in planned.remarks[0]
 
 
-async def test_models_of_which_a_part_was_written_again_get_the_others(publishing: Any) -> None:
+async def test_models_of_which_a_part_was_written_again_get_the_others(publishing):
     """Whoever is ended in between runs the command again, and finds the topic not empty."""
     run = await publishing.put(without=frozenset({"models"}))
     before = [(home, list(part.records)) for home, part in run.played.logs.of_topic("models")]
@@ -300,7 +296,7 @@ async def test_models_of_which_a_part_was_written_again_get_the_others(publishin
     assert not (await plan_models(run.connection, run.system, run.played.keys)).rows
 
 
-async def test_models_whose_input_is_gone_too_are_not_computed(deployed: Any) -> None:
+async def test_models_whose_input_is_gone_too_are_not_computed(deployed):
     run = await deployed.put(without=frozenset({"models"}))
     async with run.connection.admin("shorten windows") as admin:
         await admin.delete_records({TopicPartition(f"{run.connection.prefix}window-sums", 0): RecordsToDelete(1)})
@@ -313,7 +309,7 @@ def sharing(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) ->
     return deploy(playing("pdap"))
 
 
-async def test_lost_marks_are_written_anew_unless_an_older_journal_would_decide_visits_anew(sharing: Any) -> None:
+async def test_lost_marks_are_written_anew_unless_an_older_journal_would_decide_visits_anew(sharing):
     """An older journal of decisions beside lost marks looks like the newest one."""
     run = await sharing.put()
     system, name = run.system, "learner.vendor-0"
@@ -331,9 +327,7 @@ async def test_lost_marks_are_written_anew_unless_an_older_journal_would_decide_
         await plan_marks(run.connection, on_trial, run.played.keys, name)
 
 
-async def test_partitions_that_were_added_are_taken_away_and_records_keep_offsets_and_log_times(
-    deployed: Any, tmp_path: Path
-) -> None:
+async def test_partitions_that_were_added_are_taken_away_and_records_keep_offsets_and_log_times(deployed, tmp_path):
     run = await deployed.put()
     connection, system = run.connection, run.system
     name, count = f"{connection.prefix}contexts", system.partitions["contexts"]
@@ -372,9 +366,7 @@ async def test_partitions_that_were_added_are_taken_away_and_records_keep_offset
         await plan_partitions(connection, system, "clicks", tmp_path / "none")
 
 
-async def test_a_state_topic_that_was_deleted_is_told_with_the_command_and_filled_again(
-    deployed: Any, tmp_path: Path
-) -> None:
+async def test_a_state_topic_that_was_deleted_is_told_with_the_command_and_filled_again(deployed, tmp_path):
     run = await deployed.put()
     connection, system = run.connection, run.system
     settings, topics = run.settings("shuffler", tmp_path), role_topics(role_of(system, "shuffler"), system)
@@ -389,7 +381,7 @@ async def test_a_state_topic_that_was_deleted_is_told_with_the_command_and_fille
     assert again.machine.snapshot() == held.machine.snapshot()
 
 
-async def test_a_worker_of_any_role_that_runs_stops_a_repair(deployed: Any) -> None:
+async def test_a_worker_of_any_role_that_runs_stops_a_repair(deployed):
     """Catches a look at several groups in one request, of which the client decodes the first alone."""
     run = await deployed.put()
     connection, system = run.connection, run.system

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def found_missing(deployment: Any, copy: LogCopy, roles: tuple[str, ...] = ROLES
     return totals[Status.CHANGED] + totals[Status.UNSENT]
 
 
-def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any) -> None:
+def test_everything_an_undisturbed_run_published_is_found_equal(deployment):
     result = verify(LogCopy.of(deployment.log), deployment.system, deployment.keys)
     expected = sum(
         len(records) for (topic, _), records in deployment.log.partitions() if topic not in ("contexts", "clicks")
@@ -79,9 +78,7 @@ def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any)
 
 
 @pytest.mark.parametrize("lacking", [(), ("shuffler",)])
-def test_whoever_waits_is_told_of_each_journal_to_its_end_also_of_one_without_key(
-    deployment: Any, tmp_path: Path, lacking: tuple[str, ...]
-) -> None:
+def test_whoever_waits_is_told_of_each_journal_to_its_end_also_of_one_without_key(deployment, tmp_path, lacking):
     told: list[tuple[int, int, str]] = []
     keys = deployment.keys
     if lacking:
@@ -96,7 +93,7 @@ def test_whoever_waits_is_told_of_each_journal_to_its_end_also_of_one_without_ke
     assert done == sorted(set(done))
 
 
-def test_one_changed_byte_is_found_in_every_topic(case: Any) -> None:
+def test_one_changed_byte_is_found_in_every_topic(case):
     deployment, editor, topic, roles, draw = case
     before = changes(deployment, editor.copy, roles)
     for _ in range(BYTES_A_TOPIC):
@@ -108,7 +105,7 @@ def test_one_changed_byte_is_found_in_every_topic(case: Any) -> None:
         assert changes(deployment, altered, roles) > before, (source, index, position)
 
 
-def test_a_dropped_record_is_found_in_every_topic(case: Any) -> None:
+def test_a_dropped_record_is_found_in_every_topic(case):
     deployment, editor, topic, roles, draw = case
     before = found_missing(deployment, editor.copy, roles)
     for drop in (editor.without, editor.closed_up):
@@ -119,7 +116,7 @@ def test_a_dropped_record_is_found_in_every_topic(case: Any) -> None:
         assert found_missing(deployment, drop(source, index), roles) > before, (source, index)
 
 
-def test_a_swapped_pair_is_found_in_every_topic(case: Any) -> None:
+def test_a_swapped_pair_is_found_in_every_topic(case):
     deployment, editor, topic, roles, draw = case
     source = draw.choice(editor.holding(topic, least=2))
     records = editor.copy.part(source).records
@@ -129,7 +126,7 @@ def test_a_swapped_pair_is_found_in_every_topic(case: Any) -> None:
     assert changes(deployment, editor.swapped(source, index, index + 1), roles) > before, (source, index)
 
 
-def test_an_extra_record_is_found_in_every_topic(case: Any) -> None:
+def test_an_extra_record_is_found_in_every_topic(case):
     deployment, editor, topic, roles, draw = case
     source = draw.choice(editor.holding(topic))
     index = draw.randrange(len(editor.copy.part(source).records))
@@ -138,18 +135,18 @@ def test_an_extra_record_is_found_in_every_topic(case: Any) -> None:
 
 
 @pytest.mark.parametrize("topic", [t for t in P2B_TOPICS if t not in ("contexts", "clicks")])
-def test_an_extra_record_at_the_end_of_what_roles_write_is_found(deployment: Any, editor: Any, topic: str) -> None:
+def test_an_extra_record_at_the_end_of_what_roles_write_is_found(deployment, editor, topic):
     source = (topic, 0)
     end = len(editor.copy.part(source).records)
     assert changes(deployment, editor.inserted(source, end, b"put here")) == 1
 
 
-def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment: Any, editor: Any) -> None:
+def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment, editor):
     assert changes(deployment, editor.inserted(("decisions", 9), 0, b"put here")) == 1
     assert changes(deployment, editor.inserted(("ledger", 9), 0, b"put here")) == 1
 
 
-def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded: Any) -> None:
+def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded):
     result = verify(LogCopy.of(invaded.log), invaded.system, invaded.keys)
     assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "window-sums", "interactions")} == {
         "reports": 8,
@@ -160,7 +157,7 @@ def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded: Any) -
     assert result.exit_code == 1
 
 
-def test_ticks_are_allowed_and_altered_ticks_are_not(deployment: Any, editor: Any) -> None:
+def test_ticks_are_allowed_and_altered_ticks_are_not(deployment, editor):
     source = ("reports", 0)
     end = len(editor.copy.part(source).records)
     tick = codec.encode("Tick", {"config_digest": deployment.system.digest})
@@ -169,7 +166,7 @@ def test_ticks_are_allowed_and_altered_ticks_are_not(deployment: Any, editor: An
     assert changes(deployment, editor.inserted(source, end, other)) == 1
 
 
-def test_a_finding_says_where_and_never_what(deployment: Any, editor: Any) -> None:
+def test_a_finding_says_where_and_never_what(deployment, editor):
     altered = editor.byte_changed(("contexts", 0), 30, 40, 4)
     result = verify(altered, deployment.system, deployment.keys)
     finding = result.findings[0]
@@ -180,7 +177,7 @@ def test_a_finding_says_where_and_never_what(deployment: Any, editor: Any) -> No
     assert result.as_json()["ok"] is False
 
 
-def test_input_that_no_journal_record_covers_is_left_alone(deployment: Any, editor: Any) -> None:
+def test_input_that_no_journal_record_covers_is_left_alone(deployment, editor):
     for topic in ("contexts", "clicks"):
         source = (topic, 1)
         end = len(editor.copy.part(source).records)
@@ -190,9 +187,7 @@ def test_input_that_no_journal_record_covers_is_left_alone(deployment: Any, edit
         assert journal.uncovered == {source: 1}
 
 
-def test_a_journal_that_ends_before_anything_followed_is_what_a_slower_worker_had_written(
-    deployment: Any, editor: Any
-) -> None:
+def test_a_journal_that_ends_before_anything_followed_is_what_a_slower_worker_had_written(deployment, editor):
     # No log can tell: nothing was sent after that record, and its inputs look as if they had not been read yet.
     source = ("decisions", 0)
     last = len(editor.copy.part(source).records) - 1
@@ -203,7 +198,7 @@ def test_a_journal_that_ends_before_anything_followed_is_what_a_slower_worker_ha
     assert sum(journal.uncovered.values()) > 0
 
 
-def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded(invaded: Any) -> None:
+def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded(invaded):
     # Appended behind the last window: the shuffler refuses it at once, and journals only with the next window.
     source, home = ("reports", 0), 0
     log = MemoryLog()
@@ -227,7 +222,7 @@ def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded
     assert after.of("dead-letters-shuffler")[Status.EQUAL] == before.of("dead-letters-shuffler")[Status.EQUAL] + 1
 
 
-def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None:
+def test_identical_sends_count_as_repeated(deployment, editor):
     for topic in ("reports", "interactions", "window-sums", "ledger", "dead-letters-edge"):
         source = editor.holding(topic)[-1]
         records = editor.copy.part(source).records
@@ -236,7 +231,7 @@ def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None
         assert result.of(topic)[Status.REPEATED] == 1
 
 
-def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(deployment: Any, editor: Any) -> None:
+def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(deployment, editor):
     source, at = ("decisions", 0), 4
     journal = editor.copy.part(source).records
     stopped = LearnerMachine(deployment.system.core, 0, deployment.keys.key("edge"))
@@ -285,7 +280,7 @@ def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
     return LogCopy({**inputs, **written, ("decisions", 0): PartitionCopy(0, at + 1, records)})
 
 
-def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) -> None:
+def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment):
     # The first decision of a cold learner: every arm has the same score.
     journal = deployment.log.slice("decisions", 0, 0).records
     # Nobody who is shown the own choice: there no score decides.
@@ -296,7 +291,7 @@ def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) ->
     assert result.of("decisions")[Status.FLOAT_TIE] == 1
 
 
-def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment: Any) -> None:
+def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment):
     key = deployment.keys.key("edge")
     machine = LearnerMachine(deployment.system.core, 0, key)
     journal = deployment.log.slice("decisions", 0, 0).records
@@ -309,7 +304,7 @@ def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment: Any)
     assert result.of("decisions")[Status.CHANGED] == 1
 
 
-def test_what_retention_took_makes_uncheckable_not_changed(deployment: Any, editor: Any) -> None:
+def test_what_retention_took_makes_uncheckable_not_changed(deployment, editor):
     source = ("contexts", 0)
     kept = list(editor.copy.part(source).records)[50:]
     result = verify(editor.with_records(source, kept, low=50), deployment.system, deployment.keys)
@@ -319,7 +314,7 @@ def test_what_retention_took_makes_uncheckable_not_changed(deployment: Any, edit
     assert result.of("journal-shuffler")[Status.UNCHECKABLE] == 0
 
 
-def test_inputs_that_are_left_are_still_compared_when_retention_took_those_before(deployment: Any, editor: Any) -> None:
+def test_inputs_that_are_left_are_still_compared_when_retention_took_those_before(deployment, editor):
     source = ("contexts", 0)
     kept = list(editor.copy.part(source).records)[50:]
     kept[-10] = kept[-10]._replace(value=kept[-10].value[:-1] + b"?")
@@ -327,7 +322,7 @@ def test_inputs_that_are_left_are_still_compared_when_retention_took_those_befor
     assert result.of("decisions")[Status.CHANGED] == 1
 
 
-def test_outputs_that_retention_took_are_not_missing(deployment: Any, editor: Any) -> None:
+def test_outputs_that_retention_took_are_not_missing(deployment, editor):
     source = ("ledger", 1)
     kept = list(editor.copy.part(source).records)[2:]
     result = verify(editor.with_records(source, kept, low=2), deployment.system, deployment.keys)
@@ -335,7 +330,7 @@ def test_outputs_that_retention_took_are_not_missing(deployment: Any, editor: An
     assert result.of("ledger")[Status.UNCHECKABLE] == 2
 
 
-def test_without_a_genesis_a_journal_is_not_checked_and_it_is_said_what_to_do(deployment: Any, editor: Any) -> None:
+def test_without_a_genesis_a_journal_is_not_checked_and_it_is_said_what_to_do(deployment, editor):
     source = ("models", 0)
     kept = list(editor.copy.part(source).records)[3:]
     result = verify(editor.with_records(source, kept, low=3), deployment.system, deployment.keys, ("aggregator",))
@@ -344,7 +339,7 @@ def test_without_a_genesis_a_journal_is_not_checked_and_it_is_said_what_to_do(de
     assert result.of("models")[Status.UNCHECKABLE] == len(kept)
 
 
-def test_a_role_whose_key_is_not_there_is_uncheckable(deployment: Any, tmp_path: Path) -> None:
+def test_a_role_whose_key_is_not_there_is_uncheckable(deployment, tmp_path):
     result = verify(deployment.copy, deployment.system, KeySource(folder=tmp_path))
     assert (result.ok, result.exit_code) == (False, 2)
     assert result.unchecked == ("learner", "shuffler")
@@ -359,14 +354,14 @@ def test_a_role_whose_key_is_not_there_is_uncheckable(deployment: Any, tmp_path:
     assert verify(deployment.copy, deployment.system, KeySource(folder=tmp_path), ["aggregator"]).exit_code == 0
 
 
-def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor: Any, deployment: Any, tmp_path: Path) -> None:
+def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor, deployment, tmp_path):
     altered = editor.byte_changed(editor.holding("models")[0], 1, 40, 4)
     result = verify(altered, deployment.system, KeySource(folder=tmp_path))
     assert result.exit_code == 1
     assert result.as_text().startswith("verify small: CHANGED and NOT CHECKED: learner, shuffler (")
 
 
-def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_path: Path) -> None:
+def test_slots_that_are_sealed_need_the_sealing_key_too(deployment, tmp_path):
     made = generate_keys(tmp_path, ("shuffler", "sealing"))
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
     lattice = deployment.system.core.encoder.lattice
@@ -378,21 +373,21 @@ def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_pat
     assert {finding.reason for finding in result.findings} == {"not given: the key of sealing"}
 
 
-def test_a_role_that_the_deployment_does_not_have_is_refused(deployment: Any) -> None:
+def test_a_role_that_the_deployment_does_not_have_is_refused(deployment):
     with pytest.raises(
         HushstreamError, match=r"expected a role of deployment small \(learner, shuffler, aggregator\), got 'counter'"
     ):
         verify(deployment.copy, deployment.system, deployment.keys, ["counter"])
 
 
-def test_another_key_verifies_nothing(deployment: Any) -> None:
+def test_another_key_verifies_nothing(deployment):
     result = verify(deployment.copy, deployment.system, KeySource(seed=8), ("shuffler",))
     assert result.exit_code == 1
     assert result.totals[Status.EQUAL] == 0
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_is_checked_with_its_own_topics_alone(deployment: Any, role: str) -> None:
+def test_each_role_is_checked_with_its_own_topics_alone(deployment, role):
     topics = verified_topics(deployment.system, [role])
     assert ("contexts" in topics) == (role == "learner")
     assert ("journal-shuffler" in topics) == (role == "shuffler")
@@ -402,7 +397,7 @@ def test_each_role_is_checked_with_its_own_topics_alone(deployment: Any, role: s
     assert result.totals[Status.EQUAL] > 0
 
 
-def test_a_copy_of_a_busy_deployment_may_end_before_what_its_journals_name(deployment: Any, editor: Any) -> None:
+def test_a_copy_of_a_busy_deployment_may_end_before_what_its_journals_name(deployment, editor):
     source = ("reports", 0)
     records = list(editor.copy.part(source).records)[:-4]
     shorter = {**editor.copy.parts, source: PartitionCopy(0, len(records), records)}
@@ -412,7 +407,7 @@ def test_a_copy_of_a_busy_deployment_may_end_before_what_its_journals_name(deplo
     assert result.totals[Status.UNCHECKABLE] > 0
 
 
-def test_a_release_without_its_journal_record_is_found(deployment: Any, editor: Any) -> None:
+def test_a_release_without_its_journal_record_is_found(deployment, editor):
     source = ("journal-shuffler", 1)
     last = len(editor.copy.part(source).records) - 1
     result = verify(editor.closed_up(source, last), deployment.system, deployment.keys, ("shuffler",))
@@ -420,7 +415,7 @@ def test_a_release_without_its_journal_record_is_found(deployment: Any, editor: 
     assert result.of("ledger")[Status.CHANGED] == 1
 
 
-def test_slices_are_read_by_offset_where_offsets_have_holes() -> None:
+def test_slices_are_read_by_offset_where_offsets_have_holes():
     records = [InputRecord(offset, offset, b"v") for offset in (0, 3, 4, 9)]
     part = PartitionCopy(0, 12, records)
     assert [record.offset for record in part.read(1, 9)] == [3, 4]

@@ -127,7 +127,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(rehearsal.system, LogCopy.of(rehearsal.records))
 
 
-def test_a_shop_whose_stock_changed_is_equal(shop: Played) -> None:
+def test_a_shop_whose_stock_changed_is_equal(shop):
     found = shop.verified()
     assert found.ok, found.findings
     assert found.totals[Status.EQUAL] == sum(found.totals.values())
@@ -136,7 +136,7 @@ def test_a_shop_whose_stock_changed_is_equal(shop: Played) -> None:
     assert found.of("reports")[Status.EQUAL] >= 3, "what every change tells the shuffler"
 
 
-def test_a_changed_byte_of_the_catalogue_is_found(shop: Played) -> None:
+def test_a_changed_byte_of_the_catalogue_is_found(shop):
     draw = random.Random("items")
     records = shop.items
     for index in draw.choices(range(len(records)), k=CHANGED_BYTES):
@@ -148,7 +148,7 @@ def test_a_changed_byte_of_the_catalogue_is_found(shop: Played) -> None:
         assert found.of("decisions")[Status.CHANGED] >= 1, index
 
 
-def test_a_change_of_the_catalogue_that_is_gone_or_swapped_is_found(shop: Played) -> None:
+def test_a_change_of_the_catalogue_that_is_gone_or_swapped_is_found(shop):
     records = shop.items
     for index in (0, len(records) - 1):
         gone = [*records[:index], *records[index + 1 :]]
@@ -159,7 +159,7 @@ def test_a_change_of_the_catalogue_that_is_gone_or_swapped_is_found(shop: Played
 
 
 @pytest.mark.slow_statistics
-async def test_an_item_that_is_new_takes_nobody_from_what_they_like(tmp_path: Path) -> None:
+async def test_an_item_that_is_new_takes_nobody_from_what_they_like(tmp_path):
     """Everybody's favourite is bought at .73, and at .67 once one is retired; at .45 where all try the new item.
 
     Of 7,000 visits .62 is 9 standard errors from .67.

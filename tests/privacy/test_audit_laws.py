@@ -1,7 +1,5 @@
 """Trade-off curves: exact where a formula is known, and upper bounds where the docstring says so."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The power that an audit states is the one that it has."""
 
-from __future__ import annotations
-
 from functools import cache
 from statistics import NormalDist
 

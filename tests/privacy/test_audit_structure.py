@@ -3,8 +3,6 @@
 Draws are numpy's from a fixed seed: what is tested is arithmetic, not the product's noise.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -280,7 +280,7 @@ def test_the_journal_form_of_delta_reads_back_and_has_no_leading_zero(units):
         (86400, "24 hours"),
     ],
 )
-def test_a_duration_is_said_in_the_largest_unit_that_it_holds_one_of(seconds: float, said: str) -> None:
+def test_a_duration_is_said_in_the_largest_unit_that_it_holds_one_of(seconds, said):
     assert amounts.duration_text(seconds) == said
 
 

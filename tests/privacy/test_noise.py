@@ -1,7 +1,5 @@
 """Noise: addresses, discrete Laplace and the table that it is looked up in."""
 
-from __future__ import annotations
-
 import bisect
 import decimal
 import hmac

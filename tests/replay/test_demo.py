@@ -1,7 +1,5 @@
 """The live demo: a real broker, workers and a gateway, a page, a learner that is killed and comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

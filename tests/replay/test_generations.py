@@ -111,7 +111,7 @@ def refused(*_: Any) -> Any:
     raise AssertionError("what is closed is asked for and prepared no more")
 
 
-def test_the_newest_generation_runs_and_a_file_of_one_that_has_ended_is_refused(tmp_path: Path) -> None:
+def test_the_newest_generation_runs_and_a_file_of_one_that_has_ended_is_refused(tmp_path):
     files = [shop(feature=name) for name in ("member", "guest", "staff")]
     begun(tmp_path, files[0])
     assert not is_changed(tmp_path, files[0])
@@ -126,7 +126,7 @@ def test_the_newest_generation_runs_and_a_file_of_one_that_has_ended_is_refused(
         is_changed(tmp_path, files[0])
 
 
-def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path):
     place, changed = begun(tmp_path / "shop", shop()), shop(feature="guest")
     following(tmp_path / "shop", changed, place)
     for config, there, said in (
@@ -150,7 +150,7 @@ def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path: Path) -> None:
         following(tmp_path / "moved", changed, moved)
 
 
-def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path: Path) -> None:
+def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path):
     """Catches a second life of the same numbers, and a successor that was prepared before more was released."""
     data, changed = tmp_path / "shop", shop(feature="guest")
     place = begun(data, shop())
@@ -172,7 +172,7 @@ def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_whoever_is_killed_before_any_change_of_a_file_from_the_closing_on_goes_on_from_there(tmp_path: Path) -> None:
+def test_whoever_is_killed_before_any_change_of_a_file_from_the_closing_on_goes_on_from_there(tmp_path):
     """As long as the broker is open nothing has changed; from then on the next generation alone begins, whole."""
     changed = shop(feature="guest")
     asyncio.run(prepared(tmp_path / "as it was" / "shop", begun(tmp_path / "as it was" / "shop", shop())))

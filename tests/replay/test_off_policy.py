@@ -73,7 +73,7 @@ def _replay(log: LoggedDataset, policy: _Fixed, seed: int = 0, least_propensity:
     return replay_value(log, kept)
 
 
-def test_intervals_hold_as_often_as_they_say_where_users_have_many_rows() -> None:
+def test_intervals_hold_as_often_as_they_say_where_users_have_many_rows():
     """100 logs of the study (`hushstream experiment intervals`), all estimators. At 95 % one of four holds in fewer
     than 89 with a chance of .03, and the seeds are fixed; where rows of a user are taken for independent ones 70 to 77
     hold."""

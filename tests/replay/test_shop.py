@@ -1,7 +1,5 @@
 """The shop with named features: a world like the others, played beside a model without privacy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

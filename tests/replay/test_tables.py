@@ -327,7 +327,7 @@ def drafted(log: Path, tmp_path: Path) -> tuple[dict[str, Any], LoggedDataset]:
     ],
 )
 @pytest.mark.parametrize("every", [4, VISITS])
-def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker: str, every: int, tmp_path: Path) -> None:
+def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker, every, tmp_path):
     ages = [marker if row % every == 1 else 18 + row % 60 for row in range(VISITS)]
     features, log = drafted(csv_of(tmp_path / "log.csv", columns(age=ages)), tmp_path)
     assert features["age"]["kind"] == "number"
@@ -337,24 +337,24 @@ def test_a_marker_of_a_missing_value_leaves_a_column_of_numbers_one(marker: str,
 
 @pytest.mark.parametrize("key", ["customer", "at", "propensity", "position"])
 @pytest.mark.parametrize("nothing", ["", "NULL"])
-def test_a_column_without_any_value_means_nothing(key: str, nothing: str, tmp_path: Path) -> None:
+def test_a_column_without_any_value_means_nothing(key, nothing, tmp_path):
     _, log = drafted(csv_of(tmp_path / "log.csv", columns(**{key: [nothing] * VISITS})), tmp_path)
     assert (log.positions, log.propensities, int(log.timestamps_ms[5])) == (None, None, 5)
 
 
-def test_a_draft_has_as_many_features_as_a_deployment_may_have(tmp_path: Path) -> None:
+def test_a_draft_has_as_many_features_as_a_deployment_may_have(tmp_path):
     table = columns(**{f"f{place}": [row * place % 11 for row in range(VISITS)] for place in range(1, 80)})
     path = csv_of(tmp_path / "log.csv", table)
     assert len(drafted(path, tmp_path)[0]) == 64
     assert "# f79: left out, as a deployment has 64 features at most" in shop_of_log(path, "shop").text()
 
 
-def test_a_tag_that_is_too_long_is_in_no_draft(tmp_path: Path) -> None:
+def test_a_tag_that_is_too_long_is_in_no_draft(tmp_path):
     path = csv_of(tmp_path / "log.csv", columns(seen=["a;b" if row % 2 else "a;" + "x" * 200 for row in range(VISITS)]))
     assert drafted(path, tmp_path)[0]["seen"]["vocabulary"] == ["a", "b"]
 
 
-def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
+def test_as_a_category_such_a_text_is_a_value(tmp_path):
     table = columns(country=[("de", "NA")[row % 2] for row in range(VISITS)])
     assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["country"]["vocabulary"] == ["NA", "de"]
 
@@ -393,9 +393,7 @@ def test_as_a_category_such_a_text_is_a_value(tmp_path: Path) -> None:
         ([*range(20, 39), "forty"], "numbers but for a few texts"),
     ],
 )
-def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(
-    values: Sequence[Any], reason: str, tmp_path: Path
-) -> None:
+def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(values, reason, tmp_path):
     table = columns(spend=[values[row * 13 % len(values)] for row in range(VISITS)])
     draft = shop_of_log(csv_of(tmp_path / "log.csv", table, delimiter=";"), "shop").text()
     assert reason in next(line for line in draft.splitlines() if line.startswith("# spend: left out"))
@@ -404,7 +402,7 @@ def test_numbers_that_are_written_otherwise_are_left_out_with_the_reason(
 @pytest.mark.parametrize(
     "values", [["4.12.1", "4.9"], ["A1", "B2", "XL", "3D"], ["18-24", "25-34"], ["10.0.0.1", "::1"], ["P", "PT"]]
 )
-def test_a_name_with_digits_in_it_is_a_category(values: Sequence[str], tmp_path: Path) -> None:
+def test_a_name_with_digits_in_it_is_a_category(values, tmp_path):
     table = columns(seen=[values[row * 13 % len(values)] for row in range(VISITS)])
     assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["seen"]["vocabulary"] == sorted(values)
 
@@ -414,7 +412,7 @@ def test_a_name_with_digits_in_it_is_a_category(values: Sequence[str], tmp_path:
     "numbers",
     [range(VISITS), [row * 2 + row % 2 for row in range(VISITS)], [row * 7 % VISITS for row in range(VISITS)]],
 )
-def test_the_index_of_a_data_frame_is_no_feature(name: str, numbers: Sequence[int], tmp_path: Path) -> None:
+def test_the_index_of_a_data_frame_is_no_feature(name, numbers, tmp_path):
     """Also of one whose rows were filtered, or shuffled."""
     table = {name: list(numbers), **columns()}
     features, _ = drafted(csv_of(tmp_path / "log.csv", table, delimiter="|"), tmp_path)
@@ -422,27 +420,25 @@ def test_the_index_of_a_data_frame_is_no_feature(name: str, numbers: Sequence[in
 
 
 @pytest.mark.parametrize("name", ["from_rows", "Bought\n(yes/no)", "null: [", "größe"])
-def test_a_column_with_a_name_that_no_feature_may_have_is_left_out_and_the_draft_can_be_read(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_column_with_a_name_that_no_feature_may_have_is_left_out_and_the_draft_can_be_read(name, tmp_path):
     path = csv_of(tmp_path / "log.csv", columns(**{f'"{name}"': list("xyyx" * 100)}))
     assert list(drafted(path, tmp_path)[0]) == ["country"]
 
 
 @pytest.mark.parametrize("name", ["place", "rank", "position"])
-def test_a_place_that_is_no_number_is_no_place_on_the_screen(name: str, tmp_path: Path) -> None:
+def test_a_place_that_is_no_number_is_no_place_on_the_screen(name, tmp_path):
     features, log = drafted(csv_of(tmp_path / "log.csv", columns(**{name: ["Rom", "Bonn"] * 200})), tmp_path)
     assert features[name]["vocabulary"] == ["Bonn", "Rom"]
     assert log.positions is None
 
 
-def test_a_first_column_called_pk_makes_no_zip_archive(tmp_path: Path) -> None:
+def test_a_first_column_called_pk_makes_no_zip_archive(tmp_path):
     table = {"PK": list(range(VISITS)), **columns()}
     assert list(drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]) == ["country"]
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_blanks_around_fields_do_not_count(quote: str, tmp_path: Path) -> None:
+def test_blanks_around_fields_do_not_count(quote, tmp_path):
     table = {f" {name}": [f" {quote}{one}{quote}" for one in values] for name, values in columns().items()}
     features, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
     assert (features["country"]["vocabulary"], log.arm_names) == (["de", "fr"], ITEMS)
@@ -450,7 +446,7 @@ def test_blanks_around_fields_do_not_count(quote: str, tmp_path: Path) -> None:
     assert {visit["country"] for visit in log.visits} == {"de", "fr"}
 
 
-def test_a_drafted_vocabulary_has_the_values_as_they_are_read(tmp_path: Path) -> None:
+def test_a_drafted_vocabulary_has_the_values_as_they_are_read(tmp_path):
     towns = ["Ko\N{COMBINING DIAERESIS}ln", "Köln", "Köln ", "Rom"]
     features, _ = drafted(
         csv_of(tmp_path / "log.csv", columns(town=[towns[row % 4] for row in range(VISITS)])), tmp_path
@@ -458,7 +454,7 @@ def test_a_drafted_vocabulary_has_the_values_as_they_are_read(tmp_path: Path) ->
     assert features["town"]["vocabulary"] == ["Köln", "Rom"]
 
 
-def test_items_that_come_late_in_a_log_are_in_the_draft(tmp_path: Path) -> None:
+def test_items_that_come_late_in_a_log_are_in_the_draft(tmp_path):
     table = {name: values * 51 for name, values in columns().items()}
     table["offer"][-1] = "lamp"
     path = csv_of(tmp_path / "log.csv", table)
@@ -466,35 +462,35 @@ def test_items_that_come_late_in_a_log_are_in_the_draft(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["null", "2027", "on", "no", "1e3", "2026-01-01", "~"])
-def test_a_draft_with_an_odd_name_is_one_that_its_reader_accepts(name: str, tmp_path: Path) -> None:
+def test_a_draft_with_an_odd_name_is_one_that_its_reader_accepts(name, tmp_path):
     features, log = drafted(csv_of(tmp_path / "log.csv", columns(**{name: list("xyyx" * 100)})), tmp_path)
     assert (name == "~") or features[name]["vocabulary"] == ["x", "y"]
     assert len(log) == VISITS
 
 
 @pytest.mark.parametrize("pair", [("True", "False"), ("true", "false"), ("yes", "no"), (1, 0)])
-def test_a_reward_may_be_a_truth(pair: tuple[Any, Any], tmp_path: Path) -> None:
+def test_a_reward_may_be_a_truth(pair, tmp_path):
     table = columns(bought=[pair[row % 5 != 0] for row in range(VISITS)])
     _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
     assert log.rewards.tolist() == [float(row % 5 == 0) for row in range(VISITS)]
 
 
 @pytest.mark.parametrize("ids", [(101, 205, 50871), (1, 2, 3), ("007", "7", "08")])
-def test_ids_that_are_numbers_are_names(ids: Sequence[Any], tmp_path: Path) -> None:
+def test_ids_that_are_numbers_are_names(ids, tmp_path):
     table = columns(offer=[ids[row * 7 % 3] for row in range(VISITS)])
     _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
     assert log.arm_names == tuple(sorted(map(str, ids)))
     assert log.arms == 3
 
 
-def test_ids_that_a_data_frame_made_fractions_are_the_same_names(tmp_path: Path) -> None:
+def test_ids_that_a_data_frame_made_fractions_are_the_same_names(tmp_path):
     table = columns(offer=[float((101, 205, 50871)[row * 7 % 3]) for row in range(VISITS)])
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
     assert drafted(tmp_path / "log.parquet", tmp_path)[1].arm_names == ("101", "205", "50871")
 
 
 @pytest.mark.parametrize(("suffix", "nothing"), [("csv", ""), ("csv", "None"), ("csv", "NULL"), ("parquet", None)])
-def test_rows_in_which_nothing_was_shown_are_left_out_and_counted(suffix: str, nothing: Any, tmp_path: Path) -> None:
+def test_rows_in_which_nothing_was_shown_are_left_out_and_counted(suffix, nothing, tmp_path):
     table = columns(offer=[nothing if row % 10 == 0 else ITEMS[row % 3] for row in range(VISITS)])
     path = tmp_path / f"log.{suffix}"
     if suffix == "csv":
@@ -510,7 +506,7 @@ def test_rows_in_which_nothing_was_shown_are_left_out_and_counted(suffix: str, n
     )
 
 
-def test_a_propensity_that_no_decision_could_state_is_refused_with_its_row(tmp_path: Path) -> None:
+def test_a_propensity_that_no_decision_could_state_is_refused_with_its_row(tmp_path):
     table = columns(chance=[1e-300 if row == 7 else 0.5 for row in range(VISITS)])
     with pytest.raises(LogError, match="line 9, column chance: expected a probability from 1e-09 to 1"):
         drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
@@ -518,27 +514,27 @@ def test_a_propensity_that_no_decision_could_state_is_refused_with_its_row(tmp_p
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("first", ["", "sep=;\n", '"sep=;"\n', "\n", "sep=;\n\r\n"])
-def test_encodings_and_the_first_line_of_excel_are_read(encoding: str, first: str, tmp_path: Path) -> None:
+def test_encodings_and_the_first_line_of_excel_are_read(encoding, first, tmp_path):
     table = columns(city=["Köln", "Zürich"] * (VISITS // 2))
     path = csv_of(tmp_path / "log.csv", table, ";", encoding, first)
     assert drafted(path, tmp_path)[0]["city"]["vocabulary"] == ["Köln", "Zürich"]
 
 
-def test_an_item_that_the_mapping_calls_none_is_an_item(tmp_path: Path) -> None:
+def test_an_item_that_the_mapping_calls_none_is_an_item(tmp_path):
     path = csv_of(tmp_path / "log.csv", columns(offer=[("none", "boots")[row % 2] for row in range(VISITS)]))
     mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "context": ["bought"]})
     assert [len(log) for log in stream_table(path, mapping)] == [VISITS]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-32"])
-def test_another_encoding_is_refused_with_the_way_out(encoding: str, tmp_path: Path) -> None:
+def test_another_encoding_is_refused_with_the_way_out(encoding, tmp_path):
     path = csv_of(tmp_path / "log.csv", columns(city=["Köln"] * VISITS), encoding=encoding)
     with pytest.raises(LogError, match="save it as `CSV UTF-8`"):
         draft_mapping(path)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])
-def test_json_is_a_table_and_nested_objects_are_columns(suffix: str, tmp_path: Path) -> None:
+def test_json_is_a_table_and_nested_objects_are_columns(suffix, tmp_path):
     rows = [
         {
             "customer": {"id": f"c{row % 90}", "country": "de"},
@@ -569,13 +565,13 @@ def test_json_is_a_table_and_nested_objects_are_columns(suffix: str, tmp_path: P
         ("9" * 5_000, "expected one JSON object"),
     ],
 )
-def test_other_json_is_refused_by_what_it_is(line: str, wanted: str, tmp_path: Path) -> None:
+def test_other_json_is_refused_by_what_it_is(line, wanted, tmp_path):
     (tmp_path / "log.jsonl").write_text(line + "\n", encoding="utf-8")
     with pytest.raises(LogError, match=wanted):
         draft_mapping(tmp_path / "log.jsonl")
 
 
-def test_half_an_emoji_and_numbers_beyond_a_float_are_read_from_json_or_refused_by_their_line(tmp_path: Path) -> None:
+def test_half_an_emoji_and_numbers_beyond_a_float_are_read_from_json_or_refused_by_their_line(tmp_path):
     rows = [dict(zip(columns(), row, strict=True)) for row in zip(*columns().values(), strict=True)]
     rows[3]["country"] = "\ud83d"
     path = tmp_path / "log.jsonl"
@@ -589,7 +585,7 @@ def test_half_an_emoji_and_numbers_beyond_a_float_are_read_from_json_or_refused_
 
 
 @pytest.mark.parametrize("scale", [0, 2])
-def test_ids_and_numbers_of_a_warehouse_are_decimals(scale: int, tmp_path: Path) -> None:
+def test_ids_and_numbers_of_a_warehouse_are_decimals(scale, tmp_path):
     table = columns(
         offer=[(101, 205, 50871)[row * 7 % 3] for row in range(VISITS)], age=[row % 60 for row in range(VISITS)]
     )
@@ -601,7 +597,7 @@ def test_ids_and_numbers_of_a_warehouse_are_decimals(scale: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_time_of_day_may_have_seconds(suffix: str, tmp_path: Path) -> None:
+def test_a_time_of_day_may_have_seconds(suffix, tmp_path):
     path, hours = tmp_path / f"log.{suffix}", [time(row % 24, 30, 36) for row in range(VISITS)]
     if suffix == "csv":
         csv_of(path, columns(opened=hours))
@@ -613,7 +609,7 @@ def test_a_time_of_day_may_have_seconds(suffix: str, tmp_path: Path) -> None:
     assert log.visits[1]["opened"] == pytest.approx(1.51)
 
 
-def test_times_to_the_nanosecond_and_texts_as_bytes_are_read_from_parquet(tmp_path: Path) -> None:
+def test_times_to_the_nanosecond_and_texts_as_bytes_are_read_from_parquet(tmp_path):
     moments = pyarrow.array([1_700_000_000_000_000_001 + row * 10**9 for row in range(VISITS)], pyarrow.timestamp("ns"))
     table = {**columns(), "offer": [ITEMS[row % 3].encode() for row in range(VISITS)], "at": moments}
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "log.parquet")
@@ -623,7 +619,7 @@ def test_times_to_the_nanosecond_and_texts_as_bytes_are_read_from_parquet(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["2026-03-28 22:00:00 UTC", "2026-03-28T22:00:00Z", "2026-03-28 22:00:00+00:00"])
-def test_a_time_in_utc_is_read_however_it_says_so(text: str, tmp_path: Path) -> None:
+def test_a_time_in_utc_is_read_however_it_says_so(text, tmp_path):
     _, log = drafted(csv_of(tmp_path / "log.csv", columns(at=[text] * VISITS)), tmp_path)
     assert log.timestamps_ms[0] == round(datetime(2026, 3, 28, 22, tzinfo=UTC).timestamp() * 1000)
 
@@ -640,9 +636,7 @@ def test_a_time_in_utc_is_read_however_it_says_so(text: str, tmp_path: Path) -> 
         ({"country": list(range(VISITS))}, "got none: 'country' is left out as it numbers the rows"),
     ],
 )
-def test_a_cell_or_column_that_cannot_be_used_is_named_with_what_to_do(
-    changed: dict[str, list[Any]], message: str, tmp_path: Path
-) -> None:
+def test_a_cell_or_column_that_cannot_be_used_is_named_with_what_to_do(changed, message, tmp_path):
     rest = {} if "country" in changed else {"country": ["de", "fr"] * (VISITS // 2)}
     with pytest.raises(LogError, match=message):
         drafted(csv_of(tmp_path / "log.csv", columns(**rest, **changed)), tmp_path)
@@ -657,14 +651,14 @@ def test_a_cell_or_column_that_cannot_be_used_is_named_with_what_to_do(
         (["Cafe\N{COMBINING ACUTE ACCENT}", "Caf\N{LATIN SMALL LETTER E WITH ACUTE}", "tent"], ["Café", "tent"]),
     ],
 )
-def test_an_item_has_one_name_however_it_is_written(items: list[str], names: list[str], tmp_path: Path) -> None:
+def test_an_item_has_one_name_however_it_is_written(items, names, tmp_path):
     table = columns(offer=[items[row // 3 % len(items)] for row in range(VISITS)])
     _, log = drafted(csv_of(tmp_path / "log.csv", table), tmp_path)
     assert list(log.arm_names) == names
 
 
 @pytest.mark.parametrize("nobody", ["NULL", "(not set)", "Anonymous", "guest", "-1", str(UUID(int=0)), UUID(int=0).hex])
-def test_visitors_without_an_id_are_not_one_user(nobody: str, tmp_path: Path) -> None:
+def test_visitors_without_an_id_are_not_one_user(nobody, tmp_path):
     """Neither to the log nor to the size of the draft."""
     table = columns(customer=[nobody if row % 3 == 0 else f"c{row % 90}" for row in range(VISITS)])
     path = csv_of(tmp_path / "log.csv", table)
@@ -673,13 +667,13 @@ def test_visitors_without_an_id_are_not_one_user(nobody: str, tmp_path: Path) ->
     assert shop_of_log(path, "shop").users == len(set(log.users))
 
 
-def test_a_code_made_of_digits_is_no_number(tmp_path: Path) -> None:
+def test_a_code_made_of_digits_is_no_number(tmp_path):
     table = columns(zip=[("01067", "80331")[row % 2] for row in range(VISITS)])
     assert drafted(csv_of(tmp_path / "log.csv", table), tmp_path)[0]["zip"]["vocabulary"] == ["01067", "80331"]
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_two_columns_of_one_name_are_refused_in_parquet_as_in_json(nested: bool, tmp_path: Path) -> None:
+def test_two_columns_of_one_name_are_refused_in_parquet_as_in_json(nested, tmp_path):
     table = columns()
     names = [*table, "customer" if nested else "offer"]
     twice = pyarrow.array([{"id": 7}] * VISITS) if nested else pyarrow.array(ITEMS[:1] * VISITS)
@@ -708,14 +702,14 @@ def test_two_columns_of_one_name_are_refused_in_parquet_as_in_json(nested: bool,
         (polars.DataFrame({"offer": ["tent"], "bought": [1], "age": [["7"]]}), "row 1, column age: expected a text"),
     ],
 )
-def test_a_data_frame_that_cannot_be_read_is_refused_by_what_it_has(frame: Any, message: str) -> None:
+def test_a_data_frame_that_cannot_be_read_is_refused_by_what_it_has(frame, message):
     schema = declare({"age": {"kind": "category", "vocabulary": ["7"]}})
     mapping = table_mapping({"arm": "offer", "arms": list(ITEMS), "reward": "bought"}, schema)
     with pytest.raises(LogError, match=message):
         list(stream_table(frame, mapping))
 
 
-def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:
+def test_a_parquet_file_is_read_as_json_is(tmp_path):
     """Structs are flattened, dates are times, bytes of whatever type are texts, infinity is missing."""
     table = columns()
     item = pyarrow.array([one.encode() for one in table["offer"]]).dictionary_encode()
@@ -750,7 +744,7 @@ def test_a_parquet_file_is_read_as_json_is(tmp_path: Path) -> None:
         ({"position": ["1", "NA"] * 200}, "line 3, column position: expected an integer"),
     ],
 )
-def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]], message: str, tmp_path: Path) -> None:
+def test_a_draft_refuses_what_its_own_reader_would(changed, message, tmp_path):
     with pytest.raises(LogError, match=message):
         draft_mapping(csv_of(tmp_path / "log.csv", columns(**changed), delimiter=";"))
 
@@ -777,19 +771,19 @@ def test_a_draft_refuses_what_its_own_reader_would(changed: dict[str, list[Any]]
         ),
     ],
 )
-def test_another_format_is_told_by_its_name(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_another_format_is_told_by_its_name(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(LogError, match=message):
         draft_mapping(tmp_path / name)
 
 
-def test_a_date_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
+def test_a_date_that_can_be_read_in_two_ways_is_refused(tmp_path):
     with pytest.raises(LogError, match="03/28/2026 are not read"):
         drafted(csv_of(tmp_path / "log.csv", columns(at=["03/04/2026 10:00"] * VISITS)), tmp_path)
 
 
 @pytest.mark.parametrize("key", ["2020", "on", "no", "null", "~", "1.5", "2026-01-01", "[a, b]"])
-def test_a_key_that_yaml_reads_as_no_text_is_refused_with_its_line(key: str, tmp_path: Path) -> None:
+def test_a_key_that_yaml_reads_as_no_text_is_refused_with_its_line(key, tmp_path):
     path = tmp_path / "shop.yaml"
     path.write_text(f"deployment: shop\nfeatures:\n  {key}: {{kind: boolean}}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"line 3: expected keys that are texts, got one that YAML reads as"):

@@ -161,7 +161,7 @@ def another_broker(folder: Path) -> Iterator[str]:
         broker.terminate()
 
 
-def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_moves(tmp_path: Path) -> None:
+def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_moves(tmp_path):
     """Catches a process that outlives `up`, marks within the data, and a restart or a move that loses or repeats."""
     shop = Shop(tmp_path)
     assert "expected a deployment that is up, got none" in shop.command("status", str(shop.file), code=1)
@@ -218,7 +218,7 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
 
 
 @pytest.mark.timeout(3600)
-def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_killed(tmp_path: Path) -> None:
+def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_killed(tmp_path):
     """Catches an allowance that is full again, a second successor, a price that nobody told, and an old file that runs.
 
     Each step is killed: before the broker is closed the old file goes on, afterwards the new one alone.

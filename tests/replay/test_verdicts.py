@@ -282,14 +282,14 @@ def advised(world: str, logs: int, users: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("world", "crosses"), [("nonlinear", [("hat", "shoe")]), ("large", [])])
-def test_a_cross_is_named_where_a_pair_of_features_decides_and_nowhere_else(world: str, crosses: list) -> None:
+def test_a_cross_is_named_where_a_pair_of_features_decides_and_nowhere_else(world, crosses):
     """4 logs each. The pair of "nonlinear" was found in 24 of 24 other logs; in an additive world one is named in 5 %
     of logs at most, so in 2 of 4 with a chance of .014."""
     found = [crosses_that_help(*split(made(world, seed, 600))) for seed in range(4)]
     assert sum(one == crosses for one in found) >= (4 if crosses else 3)
 
 
-def test_effects_are_what_the_world_has() -> None:
+def test_effects_are_what_the_world_has():
     """Deviations over four items of which one is better, by world, from 20,000 rows: of items' own effects and of hats.
     The seed is fixed; in four others no figure is off by more than .014."""
     truth = {"none": (0.0, 0.0), "one for all": (0.25, 0.0), "large": (0.0, 0.5)}
@@ -301,7 +301,7 @@ def test_effects_are_what_the_world_has() -> None:
 
 
 @pytest.mark.parametrize("world", ["none", "one for all"])
-def test_no_gain_is_claimed_where_there_is_none(world: str) -> None:
+def test_no_gain_is_claimed_where_there_is_none(world):
     """8 small logs in CI, 200 by the slow mark: of an honest 5 % more than 2 of 8 have a chance of .006. A verdict
     against the logging policy alone says "deploy" in most logs of "one for all"."""
     found = advised(world, 8, 300)
@@ -309,7 +309,7 @@ def test_no_gain_is_claimed_where_there_is_none(world: str) -> None:
 
 
 @pytest.mark.parametrize("world", ["ended", "turned"])
-def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world: str) -> None:
+def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world):
     """Over the whole log it is significant in each of 4; a claim for the later half is wrong in 5 % of logs at most, so
     in 2 of 4 with a chance of .014."""
     found = [judged(world, seed, 600) for seed in range(4)]
@@ -322,7 +322,7 @@ def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world: str) 
     assert "From the earlier to the later half" in said
 
 
-def test_a_large_gain_is_found() -> None:
+def test_a_large_gain_is_found():
     """Power: 90 % are asked for, of which fewer than 2 of 4 have a chance of .004."""
     found = advised("large", 4, 600)
     assert found["deploy"] + found["more users first"] >= 2
@@ -341,7 +341,7 @@ def test_the_intervals_of_the_later_half_and_of_the_change_hold_as_they_say():
 
 
 @pytest.mark.slow_statistics
-def test_of_200_logs_of_each_world_at_most_5_percent_claim_a_gain_that_is_not_there() -> None:
+def test_of_200_logs_of_each_world_at_most_5_percent_claim_a_gain_that_is_not_there():
     """False gains were 0, 0 and 1 (an additive model gains nothing from pairs); the power 193 of "large" and 5 of
     "small", of which none may be advised against: at a true rate of 5 % 10 or fewer of 200 have a chance of .58."""
     found = {world: advised(world, 200, 300) for world in WORLDS}

@@ -1,7 +1,5 @@
 """The report of a collaborative run: what it must show, exactly, and what it must never leave out."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

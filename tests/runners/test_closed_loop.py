@@ -1,7 +1,5 @@
 """The closed loop: an application's population over the client, the same for one seed whatever else happens."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The direct runner, and the memory that it takes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 

@@ -237,7 +237,7 @@ def test_bytes_from_anywhere_are_refused_with_a_reason(data):
     assert reason_of(data) in (without_header, Reason.UNKNOWN_FINGERPRINT)
 
 
-def test_what_shows_a_topic_passes_over_garbage_but_not_what_another_release_wrote() -> None:
+def test_what_shows_a_topic_passes_over_garbage_but_not_what_another_release_wrote():
     own = encode("SlotReport", SLOT)
     assert list(readable([b"garbage", own, own[:-1], b""])) == [decode(own)]
     assert not list(readable([own], frozenset({"Lift"})))

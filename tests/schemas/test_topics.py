@@ -1,7 +1,5 @@
 """Topics as they are declared, and the partition of a user."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

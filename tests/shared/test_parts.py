@@ -38,7 +38,7 @@ def tried(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     return pytester
 
 
-def test_the_quick_part_keeps_what_markers_keep_and_says_what_it_leaves_to_whom(tried: pytest.Pytester) -> None:
+def test_the_quick_part_keeps_what_markers_keep_and_says_what_it_leaves_to_whom(tried):
     ended = tried.runpytest_subprocess("--part", "quick", "-n", "2")
     ended.assert_outcomes(passed=3, deselected=4)
     ended.stdout.fnmatch_lines(
@@ -46,31 +46,31 @@ def test_the_quick_part_keeps_what_markers_keep_and_says_what_it_leaves_to_whom(
     )
 
 
-def test_the_rest_is_what_the_quick_part_leaves_but_for_kafka(tried: pytest.Pytester) -> None:
+def test_the_rest_is_what_the_quick_part_leaves_but_for_kafka(tried):
     ended = tried.runpytest_inprocess("--part", "rest", "-v")
     ended.assert_outcomes(passed=3, deselected=4)
     ended.stdout.fnmatch_lines_random(["*::test_left PASSED*", "*::test_cases?2? PASSED*", "*::test_cases?3? PASSED*"])
 
 
-def test_without_a_part_all_that_is_named_runs(tried: pytest.Pytester) -> None:
+def test_without_a_part_all_that_is_named_runs(tried):
     tried.runpytest_inprocess("test_kept.py::test_left", "test_on_kafka.py").assert_outcomes(passed=2)
 
 
-def test_a_kept_name_that_no_test_has_is_an_error(tried: pytest.Pytester) -> None:
+def test_a_kept_name_that_no_test_has_is_an_error(tried):
     tried.makepyfile(test_kept=KEPT.replace("def test_kept", "def test_renamed"))
     ended = tried.runpytest_inprocess("--part", "quick")
     ended.stderr.fnmatch_lines(["*test_kept.py: process: expected names of tests to keep, got test_kept"])
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_share_of_the_rest_says_how_much_it_is(tried: pytest.Pytester) -> None:
+def test_a_share_of_the_rest_says_how_much_it_is(tried):
     tried.makepyfile(test_other=KEPT)
     ended = tried.runpytest_inprocess("--part", "rest", "--share", "1", "--of", "a commit")
     ended.assert_outcomes(passed=3, deselected=9)
     ended.stdout.fnmatch_lines(["1 of the 2 files ran that have tests beside those of `make test`."])
 
 
-def test_shares_are_the_same_for_one_commit_and_soon_every_file_for_many() -> None:
+def test_shares_are_the_same_for_one_commit_and_soon_every_file_for_many():
     files = [Path(f"tests/test_{number}.py") for number in range(50)]
     assert parts.share(files, 8, "one") == parts.share(reversed(files), 8, "one")
     assert len(parts.share(files, 8, "one")) == 8

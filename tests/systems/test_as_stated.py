@@ -153,7 +153,7 @@ def said(seen: Any) -> Iterator[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name: str) -> None:
+def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small, name):
     _, play = PLAYED[name]
     for key, stated in ((SECRET, True), (seeded_key(1, "counter"), False)):
         found = list(said(play(small, key)))
@@ -162,9 +162,7 @@ def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_release_of_a_tainted_deployment_and_its_debit_say_so_under_a_secret_key(
-    small: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_of_a_tainted_deployment_and_its_debit_say_so_under_a_secret_key(small, name, monkeypatch):
     promised = Core.guarantee
     monkeypatch.setattr(Core, "guarantee", lambda core: promised(core).derived_from(("start",)))
     found = list(said(PLAYED[name][1](small, SECRET)))
@@ -174,9 +172,7 @@ def test_a_release_of_a_tainted_deployment_and_its_debit_say_so_under_a_secret_k
 
 @pytest.mark.parametrize("tainted", [True, False])
 @pytest.mark.parametrize("form", ["windows", "declared features"])
-def test_a_model_and_its_export_say_what_the_deployment_began_with(
-    small: Any, form: str, tainted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_and_its_export_say_what_the_deployment_began_with(small, form, tainted, monkeypatch):
     """Even where every record of sums says that it is private."""
     windows = [one.value for one in PLAYED[form][1](small, SECRET).releases("window-sums")]
     if tainted:
@@ -193,7 +189,7 @@ def test_a_model_and_its_export_say_what_the_deployment_began_with(
     assert json.loads(exported.as_json())["about"][FIELD] is (not tainted)
 
 
-def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
+def test_every_system_and_every_record_that_says_so_is_played(small):
     assert {system for system, _ in PLAYED.values()} == {kind.name for kind in builtin()}
     known = {
         path.stem

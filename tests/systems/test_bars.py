@@ -6,8 +6,6 @@ theorem 8), crowds by their binomials. Of a guarantee only the bars are read, an
 that it draws (scale, nodes, rho).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -56,14 +56,12 @@ INPUTS: dict[tuple[str, str], tuple[dict[str, Any], dict[str, str]]] = {
 }
 
 
-def test_every_input_of_the_catalogue_is_tried() -> None:
+def test_every_input_of_the_catalogue_is_tried():
     assert set(INPUTS) == {(kind.name, one.name) for kind in kinds().values() for one in kind.inputs}
 
 
 @pytest.mark.parametrize(("system", "name"), INPUTS)
-def test_what_is_derived_from_an_input_that_is_not_private_says_so_everywhere(
-    system: str, name: str, tmp_path: Path
-) -> None:
+def test_what_is_derived_from_an_input_that_is_not_private_says_so_everywhere(system, name, tmp_path):
     values, texts = INPUTS[system, name]
 
     def prepared(place: str, inputs: dict[str, str], **privacy: Any) -> Any:
@@ -91,7 +89,7 @@ def test_what_is_derived_from_an_input_that_is_not_private_says_so_everywhere(
     assert private.digest != made.digest
 
 
-def test_devices_get_no_agreement_that_a_tainted_input_breaks(tmp_path: Path) -> None:
+def test_devices_get_no_agreement_that_a_tainted_input_breaks(tmp_path):
     values, texts = INPUTS["bgt", "features"]
     values = {**values, "system": "bgt", "deployment": "second", "kind": "edge", "privacy": {"tainted": ["features"]}}
     given = {name: (f"{name}.csv", text) for name, text in texts.items()}
@@ -99,7 +97,7 @@ def test_devices_get_no_agreement_that_a_tainted_input_breaks(tmp_path: Path) ->
         prepare(tmp_path / "devices", parse_config(values), given, KeySource(seed=1))
 
 
-def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(tmp_path: Path) -> None:
+def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(tmp_path):
     values, _ = INPUTS["bgt", "features"]
     config = parse_config({**values, "features": {"dimension": 0}, "system": "bgt", "deployment": "d", "kind": "edge"})
     made = prepare(tmp_path / "d", config, {}, KeySource(seed=1))
@@ -107,7 +105,7 @@ def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(t
     assert (load(tmp_path / "d").digest, load(tmp_path / "d").guarantee().tainted) == (made.digest, ())
 
 
-def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tmp_path: Path) -> None:
+def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tmp_path):
     values = {"system": "p2b", **ITEMS, "features": {"dimension": 3}, "expected_slots": 100_000}
     values["encoder"] = {"features": "onehot", "codes": 4}
 
@@ -132,7 +130,7 @@ def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tm
     assert third.guarantee().tainted == ("start",)
 
 
-def test_a_start_that_a_line_marks_says_so_where_its_file_is_copied_alone(tmp_path: Path) -> None:
+def test_a_start_that_a_line_marks_says_so_where_its_file_is_copied_alone(tmp_path):
     """The model itself may say that it is private, whatever is known of it where it was exported."""
     values, _ = INPUTS["p2b", "start"]
     config = parse_config({"system": "p2b", "deployment": "second", **values, "privacy": {"tainted": ["start"]}})
@@ -155,7 +153,7 @@ def test_a_start_that_a_line_marks_says_so_where_its_file_is_copied_alone(tmp_pa
         f'{{"t\\u0061inted": "start", "content": {start(private=True)}}}',
     ],
 )
-def test_a_copied_file_says_so_in_any_encoding_and_wrapper(text: str, encoding: str, tmp_path: Path) -> None:
+def test_a_copied_file_says_so_in_any_encoding_and_wrapper(text, encoding, tmp_path):
     values, _ = INPUTS["p2b", "start"]
     (tmp_path / "third").mkdir()
     (tmp_path / "third" / "start.json").write_bytes(text.encode(encoding))
@@ -165,7 +163,7 @@ def test_a_copied_file_says_so_in_any_encoding_and_wrapper(text: str, encoding: 
 
 
 @pytest.mark.parametrize("listed", ["null", "3", '"start"', '{"start": true}', '{"tainted": [], "content": []}'])
-def test_a_damaged_list_of_tainted_inputs_is_no_empty_one(listed: str, tmp_path: Path) -> None:
+def test_a_damaged_list_of_tainted_inputs_is_no_empty_one(listed, tmp_path):
     values, _ = INPUTS["p2b", "start"]
     (tmp_path / "third").mkdir()
     (tmp_path / "third" / "start.json").write_text(start(private=True), encoding="utf-8")
@@ -176,20 +174,20 @@ def test_a_damaged_list_of_tainted_inputs_is_no_empty_one(listed: str, tmp_path:
 
 
 @pytest.mark.parametrize("mark", [" # Not Private", "#not-private", "\t# NOT_PRIVATE as stated"])
-def test_a_mark_counts_in_any_spelling(mark: str) -> None:
+def test_a_mark_counts_in_any_spelling(mark):
     assert is_tainted(f"{mark}\na,b\n")
     assert not is_tainted("# a graph that nobody marked\na,b\n")
 
 
 @pytest.mark.parametrize("said", ["false", "0", "null", '"no"', '"true"', "[true]"])
 @pytest.mark.parametrize("field", ["private_as_stated", r"private\u005fas_stated"])
-def test_only_true_says_that_a_file_is_private(field: str, said: str) -> None:
+def test_only_true_says_that_a_file_is_private(field, said):
     assert is_tainted(f'{{"about": {{"{field}":{said}}}}}')
     assert is_tainted(f'\ufeff{{"about": [{{"{field}" : true}}, {{"{field}" : {said}, "{field}": true}}]}}')
     assert not is_tainted(f'{{"about": {{"{field}": true}}}}')
 
 
-def test_a_start_that_does_not_say_whether_it_is_private_is_refused(tmp_path: Path) -> None:
+def test_a_start_that_does_not_say_whether_it_is_private_is_refused(tmp_path):
     values, _ = INPUTS["p2b", "start"]
     config = parse_config({"system": "p2b", "deployment": "second", **values})
     without = json.loads(start(private=True))
@@ -212,9 +210,7 @@ def copied(system: str, name: str, tmp_path: Path, *left: str) -> Path:
 
 
 @pytest.mark.parametrize(("system", "name"), INPUTS)
-def test_what_was_prepared_and_is_copied_without_the_list_is_not_private_either(
-    system: str, name: str, tmp_path: Path
-) -> None:
+def test_what_was_prepared_and_is_copied_without_the_list_is_not_private_either(system, name, tmp_path):
     other = copied(system, name, tmp_path, "tainted.json")
     values, texts = INPUTS[system, name]
     config = parse_config({"system": system, "deployment": "third", **values})
@@ -229,9 +225,7 @@ def test_what_was_prepared_and_is_copied_without_the_list_is_not_private_either(
 
 
 @pytest.mark.parametrize(("system", "name"), INPUTS)
-def test_where_preparation_ended_in_between_no_file_is_without_its_mark(
-    system: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_preparation_ended_in_between_no_file_is_without_its_mark(system, name, tmp_path, monkeypatch):
     written: list[str] = []
     real = deployment.write_artefact
     monkeypatch.setattr(
@@ -245,7 +239,7 @@ def test_where_preparation_ended_in_between_no_file_is_without_its_mark(
 @pytest.mark.parametrize(
     "mark", ["# not private as stated\n", "# Not  Private\r\n", "\ufeff# NOT PRIVATE\n", "#not private\n"]
 )
-def test_the_line_that_marks_a_table_may_be_spelled_otherwise_and_is_no_row(mark: str, tmp_path: Path) -> None:
+def test_the_line_that_marks_a_table_may_be_spelled_otherwise_and_is_no_row(mark, tmp_path):
     values, _ = INPUTS["colin", "graph"]
 
     def prepared(place: str, text: str, **privacy: Any) -> Any:

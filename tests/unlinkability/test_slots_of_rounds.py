@@ -55,7 +55,7 @@ def known(films: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("by", ["order of joining", "name", "number of ratings", "rating", "erased or not"])
-def test_no_order_that_an_onlooker_knows_is_the_order_of_the_slots(known: Any, by: str) -> None:
+def test_no_order_that_an_onlooker_knows_is_the_order_of_the_slots(known, by):
     places, knows = known
     pairs = np.random.default_rng(12).permutation(USERS).reshape(-1, 2)
     told = knows[by][pairs]
@@ -66,7 +66,7 @@ def test_no_order_that_an_onlooker_knows_is_the_order_of_the_slots(known: Any, b
     assert low <= same.sum() <= high
 
 
-def test_the_sizes_have_power() -> None:
+def test_the_sizes_have_power():
     for pairs, right, power in ((60, 0.9, 0.98), (150, 0.75, 0.9)):
         low, high = stats.binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], pairs, 0.5)
         assert 1 - stats.binom.cdf(high, pairs, right) >= power

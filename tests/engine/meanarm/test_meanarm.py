@@ -37,7 +37,7 @@ def read(played: Recording, topic: str) -> list[dict[str, Any]]:
     return [fields for name, fields in found if name != "Genesis"]
 
 
-def test_slots_become_noised_sums_and_means_that_decide(played: Recording) -> None:
+def test_slots_become_noised_sums_and_means_that_decide(played):
     slots, sums, means = read(played, "slots"), read(played, "sums"), read(played, "models")
     windows = len(slots) // 4
     assert len(sums) == len(read(played, "ledger")) == len(means) == windows >= 4
@@ -50,7 +50,7 @@ def test_slots_become_noised_sums_and_means_that_decide(played: Recording) -> No
     assert np.frombuffer(last["arms"], "<i4").tolist() in ([], [best])
 
 
-def test_what_it_published_follows_from_its_logs(played: Recording) -> None:
+def test_what_it_published_follows_from_its_logs(played):
     log = MemoryLog()
     for (topic, partition), records in played.records.items():
         log.load(topic, partition, list(records))
@@ -88,13 +88,13 @@ def rigs_of(played: Recording, role: str, field: str) -> tuple[Rig, Rig]:
     ("role", "field"),
     [("counter", "slots"), ("counter", "window"), ("learner", "asked"), ("learner", "counted"), ("aggregator", "sums")],
 )
-def test_the_contract_suite_fails_where_a_role_forgets_a_field(played: Recording, role: str, field: str) -> None:
+def test_the_contract_suite_fails_where_a_role_forgets_a_field(played, role, field):
     """So the same window would leave twice, with other noise or with none of its slots."""
     with pytest.raises(AssertionError, match=r"restored before record \d+, it writes other bytes"):
         require_undisturbed(*rigs_of(played, role, field), set(), {})
 
 
-def test_a_forgotten_field_that_shows_in_no_output_is_found_among_the_attributes(played: Recording) -> None:
+def test_a_forgotten_field_that_shows_in_no_output_is_found_among_the_attributes(played):
     """Nothing comes twice in this recording, so the ids that are known again decide nothing here."""
     lost = require_undisturbed(*rigs_of(played, "counter", "known"), set(), {})
     assert "hushstream.feedback.memory.BoundedMap" in {attribute.owner for attribute in lost}
@@ -114,7 +114,7 @@ def code_lines(path: Path) -> int:
     )
 
 
-def test_the_guide_names_the_files_of_the_toy_with_their_lines() -> None:
+def test_the_guide_names_the_files_of_the_toy_with_their_lines():
     said = dict(re.findall(r"^\| `(\w+\.py)` \| (\d+) \|", GUIDE.read_text("utf-8"), re.MULTILINE))
     lines = {path.name: code_lines(path) for path in SOURCES if path.name != "__init__.py"}
     assert {name: int(number) for name, number in said.items()} == lines

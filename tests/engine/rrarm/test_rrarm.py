@@ -33,7 +33,7 @@ def read(played: Recording, topic: str) -> list[dict[str, Any]]:
     return [fields for name, fields in found if name != "Genesis"]
 
 
-def test_a_response_leaves_for_each_reward_that_counts_and_each_is_charged(played: Recording) -> None:
+def test_a_response_leaves_for_each_reward_that_counts_and_each_is_charged(played):
     reports, answers = read(played, "reports"), read(played, "answers")
     assert len(reports) == len(read(played, "ledger")) == sum(len(one["debits"]) for one in answers) == 24
     rewards = Counter(fields["reward"] for name, fields in _asked(played) if name == "RrClick")
@@ -46,7 +46,7 @@ def _asked(played: Recording) -> Iterator[tuple[str, dict[str, Any]]]:
     return (codec.decode(record.value) for record in played.records["asks", 0] if record.value != b"no record")
 
 
-def test_what_it_published_follows_from_its_logs(played: Recording) -> None:
+def test_what_it_published_follows_from_its_logs(played):
     log = MemoryLog()
     for (topic, partition), records in played.records.items():
         log.load(topic, partition, list(records))
@@ -106,13 +106,13 @@ MISTAKES = (
 )
 
 
-def test_the_toy_is_sound(played: Recording) -> None:
+def test_the_toy_is_sound(played):
     ((role, home),) = played.homes()
     assert NoiseDrive(Rig(played, role, home)).flaws() == []
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_the_contract_suite_tells_each_mistake_that_is_planted_in_it(mistake: Mistake, tmp_path: Path) -> None:
+def test_the_contract_suite_tells_each_mistake_that_is_planted_in_it(mistake, tmp_path):
     variant = holed(mistake, tmp_path)
     with variant.registered():
         played = recorded(variant)

@@ -25,7 +25,7 @@ from hushstream.agents.worker.deployment import KeySource, load, parse_config
 from hushstream.agents.worker.roles import require_live, role_work
 from hushstream.cli.main import main
 from hushstream.engine.declare import topics
-from hushstream.engine.declare.declaration import Kind, System, role_of
+from hushstream.engine.declare.declaration import Kind, role_of
 from hushstream.engine.declare.role import DeclarationError, releasing_role
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.values import ConfigurationError
@@ -63,7 +63,7 @@ def asyncapi() -> ModuleType:
     return module_at(Path(__file__).parents[3] / "deploy" / "asyncapi" / "build.py", "hushstream_asyncapi_of_another")
 
 
-def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:
+def test_the_catalogue_finds_it_beside_the_built_in_ones(kind):
     assert kind not in builtin()
     assert tuple(kinds()) == (*(one.name for one in builtin()), "poll")
     assert parse_config({"system": "poll", "deployment": "drinks"}).epsilon == 1.0
@@ -75,7 +75,7 @@ def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:
 # Before anything runs.
 
 
-def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cli: Command, tmp_path: Path) -> None:
+def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind, cli, tmp_path):
     config, options = tmp_path / "drinks.yaml", tmp_path / "options"
     config.write_text("system: poll\ndeployment: drinks\nepsilon: 0.5\nvotes_per_user: 3\n", encoding="utf-8")
     options.write_text("tea\ncoffee\n", encoding="utf-8")
@@ -97,9 +97,7 @@ def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cl
     assert load(tmp_path / "made").digest.hex() == made["digest"]
 
 
-def test_a_folder_without_what_it_needs_is_refused(
-    kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_what_it_needs_is_refused(kind, tmp_path, capfd):
     (tmp_path / "drinks.yaml").write_text("system: poll\ndeployment: drinks\n", encoding="utf-8")
     refusals = {
         (): "expected --options with",
@@ -112,7 +110,7 @@ def test_a_folder_without_what_it_needs_is_refused(
         assert said in capfd.readouterr().err
 
 
-def test_key_files_are_made_checked_and_used_for_its_zone(folder: Path, cli: Command) -> None:
+def test_key_files_are_made_checked_and_used_for_its_zone(folder, cli):
     cli("keys", "generate", folder / "keys", "--zone", "ballots")
     path = key_path(folder / "keys", "ballots")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -131,7 +129,7 @@ def test_key_files_are_made_checked_and_used_for_its_zone(folder: Path, cli: Com
     role_work("board", system, KeySource(folder / "nowhere"))
 
 
-def test_its_key_rotates_as_any_zones_does(folder: Path, cli: Command) -> None:
+def test_its_key_rotates_as_any_zones_does(folder, cli):
     cli("keys", "generate", folder / "keys", "--zone", "ballots")
     system, keys = load(folder), KeySource(folder / "keys")
     maker = role_work("tally", system, keys).make_machine
@@ -157,7 +155,7 @@ def test_its_key_rotates_as_any_zones_does(folder: Path, cli: Command) -> None:
 # Topics, access, documents.
 
 
-def test_topics_are_planned_with_the_settings_and_counts_that_it_declares(system: System) -> None:
+def test_topics_are_planned_with_the_settings_and_counts_that_it_declares(system):
     planned = {new.name: new for new in plan(system, {}, "drinks.")}
     assert planned.keys() == {f"drinks.{topic.name}" for topic in system.topics}
     assert (planned["drinks.votes"].partitions, planned["drinks.standings"].partitions) == (2, 1)
@@ -167,7 +165,7 @@ def test_topics_are_planned_with_the_settings_and_counts_that_it_declares(system
     assert planned["drinks.marks-ballots"].settings["cleanup.policy"] == "compact"
 
 
-def test_access_rules_give_each_account_what_it_is_declared_to_do_and_nothing_else(system: System) -> None:
+def test_access_rules_give_each_account_what_it_is_declared_to_do_and_nothing_else(system):
     rules = rules_of(system, "drinks.", Principals.of())
     may: dict[tuple[str, str], set[str]] = {}
     for rule in rules:
@@ -190,7 +188,7 @@ def test_access_rules_give_each_account_what_it_is_declared_to_do_and_nothing_el
     assert {rule.principal for rule in rules} == {f"User:{who}" for who in accounts_of(system)}
 
 
-def test_its_duties_are_named_by_its_zones_and_roles(system: System) -> None:
+def test_its_duties_are_named_by_its_zones_and_roles(system):
     assert {"requeue-ballots", "requeue-board", "verify-tally", "verify-board"} <= set(duty_names())
     named = Principals.of(["requeue-ballots=User:fixer", "verify-tally=User:auditor", "export=User:owner"])
     rules = rules_of(system, "", named)
@@ -200,7 +198,7 @@ def test_its_duties_are_named_by_its_zones_and_roles(system: System) -> None:
     assert not [rule for rule in rules if rule.principal == "User:fixer" and rule.name == "tallies"]
 
 
-def test_the_asyncapi_document_has_its_channels_messages_and_operations(kind: Any, asyncapi: ModuleType) -> None:
+def test_the_asyncapi_document_has_its_channels_messages_and_operations(kind, asyncapi):
     made = asyncapi.document([kind])
     assert made["channels"].keys() == {topic.name for topic in kind.topics}
     assert made["channels"]["votes"]["x-names-users"] is True
@@ -220,7 +218,7 @@ def test_the_asyncapi_document_has_its_channels_messages_and_operations(kind: An
 # What is shown.
 
 
-def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None:
+def test_metric_labels_are_the_lists_that_its_roles_declare(played):
     system = played.system
     for role in system.roles:
         work = role_work(role.name, system, played.keys)
@@ -254,7 +252,7 @@ def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None
             assert shown["hushstream_model_version", (("partition", "0"), ("role", "board"))] == 0
 
 
-def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_systems(system: System) -> None:
+def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_systems(system):
     made = statement_of(system)
     facts = {name: text for section in made.sections for name, text in section.facts}
     assert made.verdict.startswith("Private as stated for one person: one person, replace-one: epsilon 2")
@@ -273,14 +271,14 @@ def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_s
     assert not [word for word in foreign if re.search(rf"\b{word}", told)], "words of the product's own systems"
 
 
-def test_a_system_without_studies_runs_and_is_left_out_where_studies_are_listed(kind: Any) -> None:
+def test_a_system_without_studies_runs_and_is_left_out_where_studies_are_listed(kind):
     assert kind.study is None
     assert "poll" not in studies()
     with pytest.raises(UnknownStudy, match="'poll'"):
         study_of("poll")
 
 
-def test_the_noise_of_a_count_has_the_scale_that_is_promised(played: Any) -> None:
+def test_the_noise_of_a_count_has_the_scale_that_is_promised(played):
     promise = played.system.guarantee()
     tally = played.records("tallies")[0]
     ratio = np.exp(-promise.epsilon_micro / 1e6)
@@ -289,7 +287,7 @@ def test_the_noise_of_a_count_has_the_scale_that_is_promised(played: Any) -> Non
     assert tally["private_as_stated"] is False, "the key is seeded"
 
 
-def test_names_of_other_systems_are_refused_by_what_the_deployment_has(system: System) -> None:
+def test_names_of_other_systems_are_refused_by_what_the_deployment_has(system):
     with pytest.raises(HushstreamError, match=r"expected a role of deployment drinks \(tally, board\), got 'learner'"):
         role_of(system, "learner")
     with pytest.raises(HushstreamError, match=r"expected a zone of the deployment \(ballots, board\), got 'edge'"):
@@ -331,13 +329,13 @@ def edited(package: Path, tmp_path: Path) -> Any:
     return edit
 
 
-def test_the_package_as_it_is_gets_past_import(package: Path) -> None:
+def test_the_package_as_it_is_gets_past_import(package):
     done = started(package, "-c", FIND)
     assert done.stdout.split()[-1] == "poll", done.stderr
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_topic_whose_privacy_flag_is_left_out_does_not_get_past_import(edited: Any, flag: str) -> None:
+def test_a_topic_whose_privacy_flag_is_left_out_does_not_get_past_import(edited, flag):
     value = {"names_users": "True", "deletions": "True", "ticks": "True"}.get(flag, "False")
     package = edited("hushstream_poll/topics.py", f"    {flag}={value},\n", "")
     done = started(package, "-c", FIND)
@@ -345,7 +343,7 @@ def test_a_topic_whose_privacy_flag_is_left_out_does_not_get_past_import(edited:
     assert f"TypeError: Topic.__init__() missing 1 required keyword-only argument: '{flag}'" in done.stderr
 
 
-def test_every_privacy_flag_of_a_topic_is_asked_for(kind: Kind) -> None:
+def test_every_privacy_flag_of_a_topic_is_asked_for(kind):
     fields = {name for name, field in type(kind.topics[0]).__dataclass_fields__.items() if field.type == "bool"}
     # Most systems have one party; of a topic that one party alone may open it is said.
     assert fields - {"each"} == set(FLAGS)
@@ -360,9 +358,7 @@ def test_every_privacy_flag_of_a_topic_is_asked_for(kind: Kind) -> None:
         ("outcomes", ("outcomes=_OUTCOMES,", "reasons=(UNKNOWN_OPTION,),")),
     ],
 )
-def test_a_role_that_leaves_out_what_it_means_for_privacy_does_not_get_past_import(
-    edited: Any, what: str, lines: tuple[str, ...]
-) -> None:
+def test_a_role_that_leaves_out_what_it_means_for_privacy_does_not_get_past_import(edited, what, lines):
     """The first of the lines is left out; those behind it say which role's it is."""
     old, new = ("".join(f"        {line}\n" for line in found) for found in (lines, lines[1:]))
     done = started(edited("hushstream_poll/system.py", old, new), "-c", FIND)
@@ -371,7 +367,7 @@ def test_a_role_that_leaves_out_what_it_means_for_privacy_does_not_get_past_impo
 
 
 @pytest.mark.parametrize("left_out", ["private_work", "outcomes", "charges", "writes"])
-def test_the_short_form_of_a_releasing_role_asks_for_what_it_cannot_know(kind: Kind, left_out: str) -> None:
+def test_the_short_form_of_a_releasing_role_asks_for_what_it_cannot_know(kind, left_out):
     tally = kind.roles[0]
     said: dict[str, Any] = {"inputs": ("votes",), "journal": tally.journal, "writes": ("tallies", "spent-on-votes")}
     said |= {"homes": tally.homes, "charges": "vote", "private_work": False, "outcomes": tally.outcomes}
@@ -384,7 +380,7 @@ def test_the_short_form_of_a_releasing_role_asks_for_what_it_cannot_know(kind: K
 @pytest.mark.parametrize(
     ("form", "flags"), [("requests", ("ticks", "private_lag")), ("unnamed", ("noised", "ticks", "private_lag"))]
 )
-def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form: str, flags: tuple[str, ...]) -> None:
+def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form, flags):
     make = {"requests": topics.requests, "unnamed": partial(topics.unnamed, rule=PartitionRule.TRACK)}[form]
     given: dict[str, Any] = {"name": "votes", "schemas": ("Tick",), "zone": "ballots", "count": "ballots"}
     assert make(**given, **dict.fromkeys(flags, True)).private_lag
@@ -393,7 +389,7 @@ def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form: str, fla
             make(**given, **dict.fromkeys(set(flags) - {flag}, True))
 
 
-def test_the_short_form_of_a_published_topic_asks_whether_it_is_noised_and_how_long_it_is_kept() -> None:
+def test_the_short_form_of_a_published_topic_asks_whether_it_is_noised_and_how_long_it_is_kept():
     assert topics.published("tallies", "Tick", kept_ms=None, noised=True).noised
     with pytest.raises(TypeError, match="missing 2 required keyword-only arguments: 'kept_ms' and 'noised'"):
         partial(topics.published, "tallies", "Tick")()
@@ -421,18 +417,18 @@ def changed(kind: Kind, **fields: Any) -> Kind:
         ({"writes": ("tallies", "spent-on-votes")}, r"expected it to write the dead letters of zone ballots"),
     ],
 )
-def test_a_role_that_names_what_is_not_there_is_refused_in_words(kind: Kind, fields: Any, said: str) -> None:
+def test_a_role_that_names_what_is_not_there_is_refused_in_words(kind, fields, said):
     with pytest.raises(DeclarationError, match=said) as caught:
         changed(kind, **fields)
     assert str(caught.value).startswith("system poll: role tally: ")
 
 
-def test_a_topic_that_is_declared_twice_is_refused(kind: Kind) -> None:
+def test_a_topic_that_is_declared_twice_is_refused(kind):
     with pytest.raises(DeclarationError, match="system poll: expected each topic once, got votes again"):
         replace(kind, topics=(*kind.topics, kind.topic("votes")))
 
 
-def test_a_zone_without_a_topic_for_its_dead_letters_is_refused(kind: Kind) -> None:
+def test_a_zone_without_a_topic_for_its_dead_letters_is_refused(kind):
     left = tuple(topic for topic in kind.topics if topic.name != "dead-letters-ballots")
     tally = replace(kind.roles[0], writes=("tallies", "spent-on-votes"))
     said = r"there is no such topic.*; add topics\.dead_letters\('ballots', 'ballots', each=False\)$"
@@ -453,7 +449,7 @@ ALIKE: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("fields", "said"), ALIKE.values(), ids=ALIKE.keys())
-def test_two_roles_of_one_name_or_journal_are_refused(kind: Kind, system: Any, fields: Any, said: str) -> None:
+def test_two_roles_of_one_name_or_journal_are_refused(kind, system, fields, said):
     """A driver would find one of the two alone, and end far from here."""
     said += r" has; .*`publishing_role\(name=\.\.\., journal=\.\.\.\)`"
     for declared, where in ((kind, "system poll"), (system, "deployment drinks")):
@@ -462,7 +458,7 @@ def test_two_roles_of_one_name_or_journal_are_refused(kind: Kind, system: Any, f
             replace(declared, roles=(tally, replace(board, **fields)))
 
 
-def test_a_role_may_have_several_forms_and_a_deployment_has_one_of_them(kind: Kind, system: Any) -> None:
+def test_a_role_may_have_several_forms_and_a_deployment_has_one_of_them(kind, system):
     tally, board = kind.roles
     replace(kind, roles=(tally, replace(tally, reasons=()), board))
     tally, board = system.roles
@@ -470,12 +466,12 @@ def test_a_role_may_have_several_forms_and_a_deployment_has_one_of_them(kind: Ki
         replace(system, roles=(tally, replace(tally, reasons=()), board))
 
 
-def test_a_record_that_nobody_can_encode_is_refused(kind: Kind) -> None:
+def test_a_record_that_nobody_can_encode_is_refused(kind):
     with pytest.raises(HushstreamError, match="topic votes: expected known schemas, got unknown"):
         replace(kind.topic("votes"), schemas=("Vote", "Ballot"))
 
 
-def test_a_count_that_a_deployment_does_not_give_is_refused(system: Any) -> None:
+def test_a_count_that_a_deployment_does_not_give_is_refused(system):
     with pytest.raises(DeclarationError, match=r"topic dead-letters-extra: expected a count among .*, got 'extra'"):
         replace(system, topics=(*system.topics, topics.dead_letters("extra", "extra")))
     tally = replace(system.roles[0], homes="tally")
@@ -483,26 +479,26 @@ def test_a_count_that_a_deployment_does_not_give_is_refused(system: Any) -> None
         replace(system, roles=(tally, *system.roles[1:]))
 
 
-def test_two_packages_with_a_system_of_one_name_are_refused(edited: Any) -> None:
+def test_two_packages_with_a_system_of_one_name_are_refused(edited):
     package = edited("hushstream_poll/configuration.py", 'NAME = "poll"', 'NAME = "p2b"')
     done = started(package, "-c", FIND)
     assert "two packages offer a system named 'p2b'; remove one of them" in done.stderr
 
 
-def test_an_entry_point_that_offers_something_else_is_refused(edited: Any) -> None:
+def test_an_entry_point_that_offers_something_else_is_refused(edited):
     package = edited("hushstream_poll-1.0.dist-info/entry_points.txt", "system:KIND", "system:ROLES")
     done = started(package, "-c", FIND)
     assert "entry point poll of hushstream.systems: expected a Kind, got tuple" in done.stderr
 
 
-def test_a_schema_under_a_name_of_the_product_is_refused(edited: Any) -> None:
+def test_a_schema_under_a_name_of_the_product_is_refused(edited):
     package = edited("hushstream_poll/avro/Vote.avsc", '"name": "Vote"', '"name": "Tick"')
     (package / "hushstream_poll" / "avro" / "Vote.avsc").rename(package / "hushstream_poll" / "avro" / "Tick.avsc")
     done = started(package, "-c", FIND)
     assert re.search(r"SchemaError: Tick: expected one schema of this name, got two", done.stderr)
 
 
-def test_a_release_that_is_not_private_as_stated_does_not_run_live(system: Any, tmp_path: Path) -> None:
+def test_a_release_that_is_not_private_as_stated_does_not_run_live(system, tmp_path):
     clear, noised, *_ = system.guarantee().contents
     released = system.guarantee().with_contents((clear, replace(noised, form=clear.form)))
     priced = system.core.priced._replace(guarantee=released)

@@ -115,7 +115,7 @@ async def until(drinks: Drinks, topic: str, count: int) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_it_is_set_up_run_and_checked_by_the_commands_of_the_product(drinks: Drinks, tmp_path: Path) -> None:
+async def test_it_is_set_up_run_and_checked_by_the_commands_of_the_product(drinks, tmp_path):
     made = await drinks.run("keys", "generate", drinks.folder / "keys", "--zone", "ballots", at_broker=False)
     assert made.code == 0, made
     planned = await drinks.json("topics", "plan")

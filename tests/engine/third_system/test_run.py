@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -28,7 +27,7 @@ from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 
 
-def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any) -> None:
+def test_verify_finds_all_that_was_published_and_names_what_was_not(played):
     found = verify(LogCopy.of(played.log), played.system, played.keys)
     assert found.ok
     assert not found.findings
@@ -43,13 +42,13 @@ def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any)
     assert [one.source for one in changed.tallies if one.findings] == [("tallies", 0)]
 
 
-def test_without_the_zones_key_its_role_is_named_as_unchecked(played: Any, tmp_path: Path) -> None:
+def test_without_the_zones_key_its_role_is_named_as_unchecked(played, tmp_path):
     found = verify(LogCopy.of(played.log), played.system, KeySource(tmp_path))
     assert found.unchecked == ("tally",)
     assert found.of("standings")[Status.EQUAL] == len(played.records("standings")) + 1
 
 
-def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played: Any) -> None:
+def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played):
     logs = LogCopy.of(played.log)
     found = budget.read(logs, played.system)
     assert found.ok
@@ -61,7 +60,7 @@ def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played: A
     assert ("One person in a whole life, 2 votes of one user: user-level epsilon 2, delta ") in found.as_text()
 
 
-def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reason(played: Any) -> None:
+def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reason(played):
     partition, offset = played.vote("user-3", 7)
     played.vote("user-4", 1, "other", config_digest=bytes(16))
     played.log.append("votes", partition, b"junk")
@@ -83,7 +82,7 @@ def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reaso
     assert [one.source for one in found.tallies if one.findings] == [("tallies", 0)], "nobody of ours wrote the junk"
 
 
-def test_an_erasure_drops_a_vote_that_waits_and_leaves_the_allowance(played: Any, forget: Any) -> None:
+def test_an_erasure_drops_a_vote_that_waits_and_leaves_the_allowance(played, forget):
     played.vote("ann", 0)
     played.driver.pump()
     done = forget("ann")
@@ -99,9 +98,7 @@ def test_an_erasure_drops_a_vote_that_waits_and_leaves_the_allowance(played: Any
     assert verify(LogCopy.of(played.log), played.system, played.keys).ok
 
 
-def test_an_export_loses_an_erased_users_votes_and_verify_says_erased_not_changed(
-    played: Any, forget: Any, tmp_path: Path
-) -> None:
+def test_an_export_loses_an_erased_users_votes_and_verify_says_erased_not_changed(played, forget, tmp_path):
     forget("user-5")
     manifest = export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
     assert "votes in clear" in manifest.notice

@@ -195,13 +195,13 @@ def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     }
 
 
-async def test_every_built_in_system_is_asked() -> None:
+async def test_every_built_in_system_is_asked():
     assert SHAPES.keys() == {kind.name for kind in builtin()}
 
 
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("system", SHAPES)
-async def test_the_rules_that_are_made_give_what_is_declared_and_nothing_else(system: str, who: str) -> None:
+async def test_the_rules_that_are_made_give_what_is_declared_and_nothing_else(system, who):
     shape = shape_of(system, "asked")
     rules = rules_of(shape.system, shape.prefix, shape.principals)
     given = {(rule.name, rule.operation) for rule in rules if (rule.principal, rule.kind) == (f"User:{who}", "topic")}
@@ -215,9 +215,7 @@ async def test_the_rules_that_are_made_give_what_is_declared_and_nothing_else(sy
 
 
 @pytest.mark.parametrize("who", WHO)
-async def test_each_role_may_do_with_each_topic_what_is_declared_and_nothing_else(
-    kafka: Any, shape: Shape, who: str
-) -> None:
+async def test_each_role_may_do_with_each_topic_what_is_declared_and_nothing_else(kafka, shape, who):
     found = await codes(kafka, who, shape)
     for operation, allowed in declared(who, shape).items():
         expected = {topic: 0 if yes else DENIED for topic, yes in allowed.items()}
@@ -225,7 +223,7 @@ async def test_each_role_may_do_with_each_topic_what_is_declared_and_nothing_els
 
 
 @pytest.mark.parametrize("who", WHO)
-async def test_each_role_may_use_its_own_consumer_group_alone(kafka: Any, shape: Shape, who: str) -> None:
+async def test_each_role_may_use_its_own_consumer_group_alone(kafka, shape, who):
     async with kafka.connection(who, shape.prefix).admin("ask") as admin:
         for owner in (*shape.system.role_names, "somebody"):
             group = group_of(shape.deployment, owner)
@@ -237,7 +235,7 @@ async def test_each_role_may_use_its_own_consumer_group_alone(kafka: Any, shape:
 
 
 @pytest.mark.parametrize("who", WHO)
-async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape: Shape, who: str) -> None:
+async def test_no_role_may_create_topics_or_see_or_make_rules(kafka, shape, who):
     connection = kafka.connection(who, shape.prefix)
     async with connection.admin("ask") as admin:
         answer = await admin.create_topics([NewTopic(f"{shape.prefix}mine", 1, 1)])
@@ -247,7 +245,7 @@ async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape:
             await call(connection, shape.system, Principals.of())
 
 
-async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka: Any, shape: Shape) -> None:
+async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka, shape):
     for who in (*shape.system.role_names, *(of_party("client", party) for party in shape.system.parties or ("",))):
         topic = next(shape.prefix + name for name, yes in declared(who, shape)["Write"].items() if yes)
         options = kafka.connection(who, shape.prefix).cluster.client_options()
@@ -255,9 +253,7 @@ async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(ka
             await asyncio.wait_for(producer.send_and_wait(topic, b"x", partition=0), 10)
 
 
-async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(
-    kafka: Any, fresh_name: Callable[[], str]
-) -> None:
+async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(kafka, fresh_name):
     shape = shape_of("p2b", fresh_name())
     admin = kafka.connection("admin-certificate", shape.prefix)
     await apply_async(admin, shape.system)
@@ -283,7 +279,7 @@ async def _until_two_differ(connection: Any, shape: Any) -> set[tuple[str, str]]
     return found
 
 
-async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, fresh_name: Callable[[], str]) -> None:
+async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka, fresh_name):
     shape = shape_of("p2b", fresh_name())
     connection = kafka.connection("admin", shape.prefix)
     await apply_async(connection, shape.system)
@@ -321,9 +317,7 @@ async def _change(
     await admin._send_request(kind(2, physical(shape.prefix, topic), 3, principal, "*", operation, 3))
 
 
-async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_no_other(
-    kafka: Any, fresh_name: Callable[[], str]
-) -> None:
+async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_no_other(kafka, fresh_name):
     shape = shape_of("p2b", fresh_name())
     await apply_async(kafka.connection("admin", shape.prefix), shape.system)
     await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)

@@ -143,7 +143,7 @@ def place(request: Any, kafka: Any, fresh_name: Callable[[], str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", [(NAMED, "gateway")], indirect=True)
-def test_a_gateway_decides_among_items_by_name_under_its_own_account(place: Place) -> None:
+def test_a_gateway_decides_among_items_by_name_under_its_own_account(place):
     def decided() -> bool:
         body = {"event_id": f"e{time.monotonic_ns()}", "user": "ann", "context": {"country": "fr"}, "baseline": "tent"}
         code, answer = place.call("/v1/decide", json.dumps(body).encode())
@@ -158,7 +158,7 @@ def test_a_gateway_decides_among_items_by_name_under_its_own_account(place: Plac
 
 
 @pytest.mark.parametrize("place", [(DEVICES, "devices")], indirect=True)
-def test_a_gateway_relays_slots_of_devices_under_its_own_account(place: Place) -> None:
+def test_a_gateway_relays_slots_of_devices_under_its_own_account(place):
     until("a gateway that is ready", lambda: place.call("/readyz")[0] == 200)
     agreement, now_ms = Agreement.read(agreement_of(place.system.core)), int(time.time() * 1000)
     device = Device.begun(agreement, random.Random(5).randbytes)

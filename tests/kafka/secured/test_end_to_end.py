@@ -164,7 +164,7 @@ async def _send_bad_records(kafka: Any, name: str, counts: Mapping[str, int]) ->
     pytest.fail("bad records did not become dead letters")
 
 
-async def test_every_role_does_its_whole_work_under_its_own_principal(played: Played) -> None:
+async def test_every_role_does_its_whole_work_under_its_own_principal(played):
     assert played.codes == dict.fromkeys(played.system.role_names, 0)
     assert played.decisions == (USERS * 2 // 3 + 2 * (USERS // 3)) * ROUNDS
     filled = {topic for (topic, _), part in played.logs.parts.items() if part.records}
@@ -181,15 +181,13 @@ async def test_every_role_does_its_whole_work_under_its_own_principal(played: Pl
     assert "dead-letters-edge" in filled
 
 
-async def test_what_they_published_follows_from_the_logs(played: Played) -> None:
+async def test_what_they_published_follows_from_the_logs(played):
     found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.role_names)
     assert found.exit_code == 0, found.as_text()
 
 
 @pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
-async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_nothing(
-    kafka: Any, played: Played, role: str, tmp_path: Path
-) -> None:
+async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_nothing(kafka, played, role, tmp_path):
     prefix = f"{played.system.config.deployment}."
     inspector, keys = kafka.connection(f"verify-{role}", prefix), KeySource(folder=played.keys)
     found = await asyncio.to_thread(verify_live, inspector, played.system, keys, [role])
@@ -209,9 +207,7 @@ async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_
             await asyncio.to_thread(verify_live, kafka.connection(who, prefix), played.system, keys, [role])
 
 
-async def test_whoever_is_named_to_export_copies_everything_and_nobody_else_does(
-    kafka: Any, played: Played, tmp_path: Path
-) -> None:
+async def test_whoever_is_named_to_export_copies_everything_and_nobody_else_does(kafka, played, tmp_path):
     prefix, keys = f"{played.system.config.deployment}.", KeySource(folder=played.keys)
     await export_async(kafka.connection("export", prefix), played.system, tmp_path / "out")
     assert verify_export(tmp_path / "out", played.system, keys).exit_code == 0
@@ -220,7 +216,7 @@ async def test_whoever_is_named_to_export_copies_everything_and_nobody_else_does
             await export_async(kafka.connection(who, prefix), played.system, tmp_path / who)
 
 
-async def test_the_operator_checks_topics_and_is_told_how_without_access_rules(kafka: Any, played: Played) -> None:
+async def test_the_operator_checks_topics_and_is_told_how_without_access_rules(kafka, played):
     connection = kafka.connection("operator", f"{played.system.config.deployment}.")
     assert await check_async(connection, played.system) == ()
     with pytest.raises(AccessDenied, match="--no-acls"):
@@ -244,7 +240,7 @@ def holders(secrets: Mapping[str, bytes], places: Mapping[str, bytes]) -> set[tu
     }
 
 
-async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka: Any, played: Played) -> None:
+async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka, played):
     secrets = {f"password of {path.stem}": path.read_bytes() for path in (kafka.folder / "security").glob("*.password")}
     secrets |= {
         f"key of {zone}": bytes.fromhex(
@@ -266,7 +262,7 @@ async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka: Any, p
     assert not holders(secrets, places)
 
 
-async def test_the_search_finds_a_secret_in_every_form_in_which_it_may_leak() -> None:
+async def test_the_search_finds_a_secret_in_every_form_in_which_it_may_leak():
     secret = bytes(range(1, 33))
     for form in forms(secret) + forms(secret[:16]):
         assert holders({"key": secret}, {"log": b"before " + form + b" after"}) == {("key", "log")}

@@ -137,9 +137,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_whoever_is_not_let_in_is_told_why_by_every_kind_of_client(
-    kafka: Any, deployed: Deployed, tmp_path: Path, case: str
-) -> None:
+async def test_whoever_is_not_let_in_is_told_why_by_every_kind_of_client(kafka, deployed, tmp_path, case):
     found = knocks(kafka, tmp_path)
     assert set(found) == set(CASES)
     address, security, says = found[case]
@@ -162,9 +160,7 @@ async def test_whoever_is_not_let_in_is_told_why_by_every_kind_of_client(
 
 
 @pytest.mark.parametrize("role", WORKERS)
-async def test_a_worker_that_lacks_any_right_that_it_needs_says_which_and_how_to_give_it(
-    kafka: Any, deployed: Deployed, role: str
-) -> None:
+async def test_a_worker_that_lacks_any_right_that_it_needs_says_which_and_how_to_give_it(kafka, deployed, role):
     settings = deployed.settings(kafka, role)
     used = role_topics(role_of(deployed.system, role), deployed.system).all
     assert await deployed.start(settings) >= 1
@@ -206,9 +202,7 @@ async def _until_denied(deployed: Deployed, settings: WorkerSettings) -> str:
     pytest.fail("the worker would have started")
 
 
-async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_nothing(
-    kafka: Any, deployed: Deployed
-) -> None:
+async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_nothing(kafka, deployed):
     admin = kafka.connection("admin", f"{deployed.name}.")
     rule = Rule("User:shuffler", "topic", f"{deployed.name}.ledger", "Write")
     await _remove(admin, rule)
@@ -234,7 +228,7 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     assert not any(part.records for part in logs.parts.values())
 
 
-async def test_a_worker_whose_group_is_taken_away_names_it_and_its_account(kafka: Any, deployed: Deployed) -> None:
+async def test_a_worker_whose_group_is_taken_away_names_it_and_its_account(kafka, deployed):
     """It ended with a traceback of the client."""
     admin = kafka.connection("admin", f"{deployed.name}.")
     rule = Rule("User:aggregator", "group", f"{deployed.name}.aggregator", "Read")
@@ -255,7 +249,7 @@ async def test_a_worker_whose_group_is_taken_away_names_it_and_its_account(kafka
     assert f"group {rule.name}: expected the right to Read for User:aggregator, got none" in said
 
 
-async def test_a_client_without_its_rules_is_told_how_to_get_them(kafka: Any, deployed: Deployed) -> None:
+async def test_a_client_without_its_rules_is_told_how_to_get_them(kafka, deployed):
     log = KafkaEventLog(kafka.passwords, f"{deployed.name}.", security=kafka.security("aggregator"))
     with pytest.raises(HushstreamError, match=r"clicks: expected the right to Write for User:aggregator, got none"):
         await log.start(lambda *_: None)
@@ -270,9 +264,7 @@ async def test_a_client_without_its_rules_is_told_how_to_get_them(kafka: Any, de
         await acls.create_async(admin, [rule])
 
 
-async def test_a_client_that_was_refused_for_a_while_writes_again_with_no_restart(
-    kafka: Any, deployed: Deployed
-) -> None:
+async def test_a_client_that_was_refused_for_a_while_writes_again_with_no_restart(kafka, deployed):
     admin = kafka.connection("admin", f"{deployed.name}.")
     rule = Rule("User:client", "topic", f"{deployed.name}.contexts", "Write")
     log = KafkaEventLog(kafka.passwords, f"{deployed.name}.", security=kafka.security("client"))
@@ -329,7 +321,7 @@ async def _write(log: KafkaEventLog) -> None:
         await log.stop()
 
 
-async def test_the_operator_may_check_topics_and_not_rules(kafka: Any, deployed: Deployed) -> None:
+async def test_the_operator_may_check_topics_and_not_rules(kafka, deployed):
     operator = kafka.connection("operator", f"{deployed.name}.")
     assert await check_async(operator, deployed.system) == ()
     with pytest.raises(AccessDenied, match="--no-acls"):
@@ -345,18 +337,14 @@ READINGS: dict[str, Callable[[Connection, System, KeySource], Awaitable[Any]]] =
 
 
 @pytest.mark.parametrize("reading", READINGS)
-async def test_who_may_describe_a_topic_and_not_read_it_is_not_told_that_it_is_empty(
-    kafka: Any, deployed: Deployed, reading: str
-) -> None:
+async def test_who_may_describe_a_topic_and_not_read_it_is_not_told_that_it_is_empty(kafka, deployed, reading):
     """A topic without a record was never fetched: `budget` said "Entries: 0", exit 0, without its right."""
     operator = kafka.connection("operator", f"{deployed.name}.")
     with pytest.raises(AccessDenied, match=r"expected the right to Read for User:operator, got none; `hushstream"):
         await READINGS[reading](operator, deployed.system, KeySource(seed=1))
 
 
-async def test_an_auditor_that_may_not_read_a_topic_does_not_say_that_nothing_differs(
-    kafka: Any, deployed: Deployed, tmp_path: Path
-) -> None:
+async def test_an_auditor_that_may_not_read_a_topic_does_not_say_that_nothing_differs(kafka, deployed, tmp_path):
     settings = deployed.settings(kafka, "operator", datadir=tmp_path)
     auditor = Auditor(settings, deployed.system, "learner", KeySource(seed=1))
     with pytest.raises(AccessDenied, match="expected the right to Read for User:operator, got none"):

@@ -88,13 +88,13 @@ def attacked(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", list(MUTANTS))
-def test_every_mutant_fails(attacked, mutant: str) -> None:
+def test_every_mutant_fails(attacked, mutant):
     assert not attacked(*MUTANTS[mutant]).passed
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("agent", [SendsTwice, ClipsEachRow])
-def test_a_malicious_device_gains_nothing_at_a_sound_collector(attacked, agent) -> None:
+def test_a_malicious_device_gains_nothing_at_a_sound_collector(attacked, agent):
     """What the device does wrong voids no more than its own user's slots: they are counted once, or as null."""
     assert attacked(agent).passed

@@ -27,7 +27,7 @@ def table() -> Findings:
     return run_table(Scale(quick=True))
 
 
-def test_every_private_row_says_what_it_promises(table) -> None:
+def test_every_private_row_says_what_it_promises(table):
     joining = run_three_slots(Scale(quick=True))
     noised = [row for row in (*table.rows, *joining.rows) if row.get("marks")]
     assert noised
@@ -40,7 +40,7 @@ def test_every_private_row_says_what_it_promises(table) -> None:
     assert all(row["mixture"] == row["rmse"] and {"joined", "alone", "without_privacy"} <= row.keys() for row in beside)
 
 
-def test_the_papers_form_is_marked_and_stands_beside_what_costs_nothing(table) -> None:
+def test_the_papers_form_is_marked_and_stands_beside_what_costs_nothing(table):
     rows = {row["form"]: row for row in table.rows}
     assert NOT_PRIVATE in rows["planner, gaussian"]["marks"]
     assert rows["planner, gaussian"]["delta"] == 1
@@ -48,12 +48,12 @@ def test_the_papers_form_is_marked_and_stands_beside_what_costs_nothing(table) -
     assert rows["three slots"]["rmse"] < rows["planner, gaussian"]["rmse"]
 
 
-def test_printed_figures_stand_beside_their_schedules() -> None:
+def test_printed_figures_stand_beside_their_schedules():
     assert experiments.PRINTED["ml-100k", "planner", "gaussian"] == (0.3223, 0.6444)
     assert experiments.PRINTED["filmtrust", "fedsgd", "gaussian"] == (0.2905, 0.8354)
 
 
-def test_targets_judge_the_rows_that_they_name() -> None:
+def test_targets_judge_the_rows_that_they_name():
     rows = [
         {"world": world, "schedule": name, "law": "gaussian", "form": name, "rmse": value}
         for world in experiments.WORLDS
@@ -66,7 +66,7 @@ def test_targets_judge_the_rows_that_they_name() -> None:
     assert not reached["filmtrust, planner minus even-100"]
 
 
-def test_the_benchmark_has_rows_with_names_units_and_targets() -> None:
+def test_the_benchmark_has_rows_with_names_units_and_targets():
     told: list[str] = []
     rows = bgt_rows(told.append, rounds=1)
     assert all(row.value > 0 for row in rows)

@@ -23,7 +23,7 @@ from hushstream.systems.bgt.records import NOTHING
 from hushstream.systems.bgt.server import Server
 
 
-def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir: str) -> None:
+def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir):
     """Seeded, one split; the margin of the mean over three splits is .0166, its deviation between splits .0004."""
     world = make_world("ml-100k", data_dir).without_features()
     played = play_world(Task("ml-100k", "items", 10.0, 0), world)
@@ -33,7 +33,7 @@ def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir: st
     assert bias > played.rmse - 0.006
 
 
-def test_where_there_are_factors_three_slots_find_them_and_where_users_are_few_they_do_no_harm() -> None:
+def test_where_there_are_factors_three_slots_find_them_and_where_users_are_few_they_do_no_harm():
     many, few = tastes(), tastes(users=300)
     three, items = (play_world(Task("tastes", form, 10.0, 0), many) for form in ("three", "items"))
     assert three.factors == 2
@@ -44,7 +44,7 @@ def test_where_there_are_factors_three_slots_find_them_and_where_users_are_few_t
     assert three.rmse < items.rmse + 0.002
 
 
-def test_lost_slots_cost_little_until_most_are_lost() -> None:
+def test_lost_slots_cost_little_until_most_are_lost():
     world = tastes()
     errors = [play_world(Task("tastes", "three", 10.0, 0, lost=lost), world).rmse for lost in (0.0, 0.2, 0.9)]
     assert errors[0] < errors[1] < errors[2]
@@ -52,7 +52,7 @@ def test_lost_slots_cost_little_until_most_are_lost() -> None:
 
 
 @pytest.mark.parametrize("malicious", [10, 50])
-def test_malicious_clients_move_an_item_by_no_more_than_their_clips(malicious: int) -> None:
+def test_malicious_clients_move_an_item_by_no_more_than_their_clips(malicious):
     """Without noise: a slot in an honest one's place moves an item's sum by 2 C at most, and its mean by that over N.
 
     What popularity says of items moves as well, by far less than the slack of half that is there.
@@ -82,7 +82,7 @@ def _learned(known: Ratings, config: BgtConfig, features: np.ndarray, malicious:
     return server
 
 
-def test_scores_are_those_of_their_definitions() -> None:
+def test_scores_are_those_of_their_definitions():
     found, truth = np.array([0.9, 0.2, 0.6, 0.4]), np.array([0.8, 0.8, 0.1, 0.3])
     rmse, f1, balanced = scored(found, truth)
     assert rmse == pytest.approx(np.sqrt((0.01 + 0.36 + 0.25 + 0.01) / 4))
@@ -91,7 +91,7 @@ def test_scores_are_those_of_their_definitions() -> None:
     assert scored(np.ones(4), truth)[1:] == (pytest.approx(2 / 3), 0.5)
 
 
-def test_the_planner_tries_every_level_and_then_hardly_prefers_any() -> None:
+def test_the_planner_tries_every_level_and_then_hardly_prefers_any():
     """Rewards as large as any that were seen: probabilities stay in [.15, .35], as SD of rewards is far below 1."""
     for sign in ("printed", "mended"):
         planner = Planner(np.linspace(1 / 100, 1 / 70, LEVELS), 100, 943, sign, 0)
@@ -107,7 +107,7 @@ def test_the_planner_tries_every_level_and_then_hardly_prefers_any() -> None:
         assert chances.max() < 0.35
 
 
-def test_the_price_as_printed_rewards_spending_and_the_mended_one_saving() -> None:
+def test_the_price_as_printed_rewards_spending_and_the_mended_one_saving():
     levels = np.linspace(1 / 100, 1 / 70, LEVELS)
     scores = {}
     for sign in ("printed", "mended"):
@@ -122,7 +122,7 @@ def test_the_price_as_printed_rewards_spending_and_the_mended_one_saving() -> No
 
 
 @pytest.mark.slow_statistics
-def test_the_papers_form_runs_as_long_as_its_budget() -> None:
+def test_the_papers_form_runs_as_long_as_its_budget():
     runs = {
         schedule: play_paper(PaperTask("tastes", schedule, "gaussian", 0, 20))
         for schedule in ("fedsgd", "even-100", "even-82", "planner", "adpml")
@@ -135,6 +135,6 @@ def test_the_papers_form_runs_as_long_as_its_budget() -> None:
     assert row_guarantee().cost.delta_units == 1 << 80
 
 
-def test_laplace_rows_are_worse_than_gaussian_ones_at_the_same_claim() -> None:
+def test_laplace_rows_are_worse_than_gaussian_ones_at_the_same_claim():
     gaussian, laplace = (play_paper(PaperTask("tastes", "even-82", law, 0, 20)).rmse for law in ("gaussian", "laplace"))
     assert gaussian < laplace

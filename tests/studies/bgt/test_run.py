@@ -1,7 +1,5 @@
 """Replays of ratings: errors stand beside those of baselines, own files are played, and what cannot be is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Rating worlds hold what their files hold, and people's own ratings are read through a mapping."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -21,7 +19,7 @@ from hushstream.systems.bgt.configuration import BgtConfig
 PLAIN = {"user": "u", "item": "i", "rating": "r", "lowest": 0, "highest": 5, "items": 4}
 
 
-def test_the_published_datasets_are_those_of_the_paper(data_dir: str) -> None:
+def test_the_published_datasets_are_those_of_the_paper(data_dir):
     film, lens = make_world("filmtrust", data_dir), make_world("ml-100k", data_dir)
     assert (len(film.users), film.user_count, film.item_count) == (18_662, 740, 1_957)
     assert (len(lens.users), lens.user_count, lens.item_count, lens.features.shape[1]) == (100_000, 943, 1_682, 20)
@@ -35,7 +33,7 @@ def test_the_published_datasets_are_those_of_the_paper(data_dir: str) -> None:
         make_world("netflix")
 
 
-def test_a_split_keeps_a_fifth_and_follows_its_seed() -> None:
+def test_a_split_keeps_a_fifth_and_follows_its_seed():
     world = tastes(users=50, items=100, ratings=10)
     one, same, other = world.split(0), world.split(0), world.split(1)
     assert len(one.later) == 100
@@ -47,7 +45,7 @@ def test_a_split_keeps_a_fifth_and_follows_its_seed() -> None:
     assert known.users == 50
 
 
-def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
+def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [("ann", 1, 5.0), ("bob", 4, 0.0), ("ann", 1, 2.5), ("cy", 2, 4.0)]
     text = tmp_path / "ratings.csv"
@@ -62,7 +60,7 @@ def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
         assert world.values.tolist() == [1.0, 0.0, 0.5, 0.8]
 
 
-def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path) -> None:
+def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("u;i;r\n7;b;1\n7;a;2\n8;b;3\n", encoding="utf-8")
     named = rating_mapping({**PLAIN, "items": ["a", "b", "c"], "delimiter": ";"})
@@ -86,12 +84,12 @@ def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path) -> N
         ({"public": "yes"}, "public: expected true or false"),
     ],
 )
-def test_mappings_that_cannot_be_are_refused_by_key(change, match: str) -> None:
+def test_mappings_that_cannot_be_are_refused_by_key(change, match):
     with pytest.raises(LogError, match=match):
         rating_mapping({**PLAIN, **change})
 
 
-def test_missing_keys_and_unnamed_items_are_refused() -> None:
+def test_missing_keys_and_unnamed_items_are_refused():
     with pytest.raises(LogError, match="missing key user, highest"):
         rating_mapping({"item": "i", "rating": "r", "lowest": 0})
     with pytest.raises(LogError, match="rows are not public"):
@@ -110,7 +108,7 @@ def test_missing_keys_and_unnamed_items_are_refused() -> None:
         (",1,1", "u.*a text"),
     ],
 )
-def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row: str, match: str) -> None:
+def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row, match):
     path = tmp_path / "ratings.csv"
     path.write_text(f"u,i,r\n{row}\n", encoding="utf-8")
     with pytest.raises(LogError, match=match) as caught:
@@ -118,7 +116,7 @@ def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row: str, matc
     assert "5.01" not in str(caught.value)
 
 
-def test_own_ratings_are_played_like_any_world(tmp_path) -> None:
+def test_own_ratings_are_played_like_any_world(tmp_path):
     world = tastes(users=200, items=60, ratings=10)
     path = tmp_path / "ratings.csv"
     rows = zip(world.users, world.items + 1, world.values * 5, strict=True)

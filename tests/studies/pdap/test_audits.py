@@ -3,8 +3,6 @@
 A mutant's test fails by chance only if its attack finds too little: bounds are stated with each.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The rows of P-DAP measure what they name, in this thread; how fast this machine is is not asked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The experiments of P-DAP: quick runs write rows, targets and pictures, and every row says what it promises."""
 
-from __future__ import annotations
-
 import pytest
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE

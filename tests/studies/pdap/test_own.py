@@ -1,7 +1,5 @@
 """People's own logs of several vendors: what is read, what is refused and how it is said, and what is played."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """The paper's forms: what they do by phase, what they promise, and what can be said of their table."""
 
-from __future__ import annotations
-
 import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE

@@ -3,8 +3,6 @@
 Seeds are fixed and shared by what is compared, so the outcomes are fixed: false alarms cannot come by chance.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run tells what each vendor earned beside what it would have earned alone; the same on both runners."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

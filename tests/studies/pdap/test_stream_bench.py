@@ -1,7 +1,5 @@
 """The stream rows of P-DAP measure what they name, on real processes; how fast this machine is is not asked."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

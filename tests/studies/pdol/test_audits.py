@@ -57,7 +57,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", list(MUTANTS))
-def test_every_mutant_fails(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mutant_fails(mutant, monkeypatch):
     for name, broken in MUTANTS[mutant].items():
         monkeypatch.setattr(audits, name, broken)
     assert not audits.audit_domain("blt")(RUNS, FALSE_ALARM).passed
@@ -75,7 +75,7 @@ class MixesOwnBeforeNoise(GossipNode):
 @pytest.mark.slow_statistics
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_mixing_own_parameters_from_before_the_noise_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixing_own_parameters_from_before_the_noise_fails(monkeypatch):
     """One noise tells at most 1, so who is surer than that needs the later sums. Bound 1.30 expected, deviation .06."""
     monkeypatch.setattr(audits, "GossipNode", MixesOwnBeforeNoise)
     assert not audits.audit_gossip("sent", sure=1.2)(10_000, FALSE_ALARM).passed

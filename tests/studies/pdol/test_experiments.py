@@ -1,10 +1,7 @@
 """PDOL's experiments run quickly, write their files, and say what is not private."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ FIGURES = ("epsilon", "topology", "sparsity", "nodes")
     ],
 )
 @pytest.mark.timeout(600)
-def test_a_quick_run_writes_rows_and_pictures(name, system, value, pictures, tmp_path: Path) -> None:
+def test_a_quick_run_writes_rows_and_pictures(name, system, value, pictures, tmp_path):
     experiment = find_experiment(name)
     files = write(experiment, played(experiment, quick=True, system=system), tmp_path)
     rows = list(csv.DictReader((tmp_path / f"{name}.csv").read_text(encoding="utf-8").splitlines()))

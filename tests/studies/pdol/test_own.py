@@ -31,7 +31,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_a_table_becomes_records_at_named_nodes(tmp_path: Path) -> None:
+def test_a_table_becomes_records_at_named_nodes(tmp_path):
     stream = load_records(write(tmp_path, "shop.csv", CSV), record_mapping(TABLE))
     assert (stream.dimension, stream.node_count, stream.refused, stream.public) == (4, 2, 0, False)
     assert stream.nodes.tolist() == [0, 1, 0]
@@ -46,7 +46,7 @@ def test_a_table_becomes_records_at_named_nodes(tmp_path: Path) -> None:
     assert dense[2] == pytest.approx([3**-0.5, 3**-0.5, 0, 3**-0.5], abs=1e-3)
 
 
-def test_parquet_gives_the_same_records(tmp_path: Path) -> None:
+def test_parquet_gives_the_same_records(tmp_path):
     columns = {"age": [50, 100, 500], "kind": ["a", "b", "a"], "shop": ["north", "south", "north"]}
     pq.write_table(pa.table({**columns, "bought": ["yes", "no", "no"]}), tmp_path / "shop.parquet")
     mapping = record_mapping(TABLE)
@@ -56,7 +56,7 @@ def test_parquet_gives_the_same_records(tmp_path: Path) -> None:
         assert getattr(one.rows, name).tolist() == getattr(two.rows, name).tolist()
 
 
-def test_svmlight_is_read_with_its_comments(tmp_path: Path) -> None:
+def test_svmlight_is_read_with_its_comments(tmp_path):
     path = write(tmp_path, "few.svm", "# head\n+1 1:0.5 3:2 # a\n\n-1 2:1\n1 3:1\n")
     mapping = record_mapping({"positive": "1", "nodes": 2, "dimension": 3, "public": True})
     stream = load_records(path, mapping)
@@ -78,7 +78,7 @@ def test_svmlight_is_read_with_its_comments(tmp_path: Path) -> None:
         ("age,kind,shop,bought\n", "no rows"),
     ],
 )
-def test_a_bad_value_is_named_by_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_value_is_named_by_its_place(tmp_path, text, message):
     with pytest.raises(LogError, match=message) as refused:
         load_records(write(tmp_path, "shop.csv", text), record_mapping(TABLE))
     assert "old" not in str(refused.value)
@@ -86,7 +86,7 @@ def test_a_bad_value_is_named_by_its_place(tmp_path: Path, text: str, message: s
 
 
 @pytest.mark.parametrize("line", ["1 4:1", "1 0:1", "1 a:1", "1 1:", "1 1:nan", "1 1:inf", "1 1"])
-def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
+def test_a_bad_svmlight_line_is_named(tmp_path, line):
     mapping = record_mapping({"positive": "1", "nodes": 2, "dimension": 3})
     with pytest.raises(LogError, match="line 2: expected"):
         load_records(write(tmp_path, "bad.svm", f"1 1:1\n{line}\n"), mapping)
@@ -106,12 +106,12 @@ def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
         ({"public": "yes"}, "true or false"),
     ],
 )
-def test_a_bad_mapping_is_refused(change: dict, message: str) -> None:
+def test_a_bad_mapping_is_refused(change, message):
     with pytest.raises(LogError, match=message):
         record_mapping({**TABLE, **change})
 
 
-def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path):
     svm = record_mapping({"positive": "1", "nodes": 2, "dimension": 3})
     with pytest.raises(LogError, match="expected a mapping with label"):
         load_records(write(tmp_path, "shop.csv", CSV), svm)
@@ -127,7 +127,7 @@ NAMED = {
 }
 
 
-def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path: Path) -> None:
+def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path):
     text = CSV + ",z,south,yes,4\n"
     stream = load_records(write(tmp_path, "shop.csv", text), NAMED)
     schema = declare(NAMED["features"])
@@ -153,6 +153,6 @@ def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path:
         ({"features": {"colour": {"kind": "boolean"}}}, "colour"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_a_declaration_that_cannot_be_is_refused(tmp_path, changes, message):
     with pytest.raises(LogError, match=message):
         load_records(write(tmp_path, "shop.csv", CSV), {**NAMED, **changes})

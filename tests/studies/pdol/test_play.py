@@ -47,7 +47,7 @@ def needs_tmc() -> None:
         pytest.skip(f"TMC2007 is not here: {error}")
 
 
-def test_synthetic_records_are_as_they_are_said_to_be() -> None:
+def test_synthetic_records_are_as_they_are_said_to_be():
     stream = sparse_synthetic(records=4_000, dimension=500, features=30, nodes=8)
     assert (len(stream), stream.dimension, stream.refused) == (4_000, 501, 0)
     squares = sums_by_row(stream.rows.values**2, stream.rows.indptr)
@@ -65,13 +65,13 @@ def test_synthetic_records_are_as_they_are_said_to_be() -> None:
     assert again.rows.indices.tolist() != other.rows.indices.tolist()
 
 
-def test_drift_turns_what_is_learned() -> None:
+def test_drift_turns_what_is_learned():
     streams = [small(drift=drift, records=6_000) for drift in (0.0, 4.0)]
     calm, turned = (judged(stream, central_labels(stream, 0.5)) for stream in streams)
     assert calm.last > turned.last + 0.05
 
 
-def test_records_are_dealt_evenly_or_as_zipf_says() -> None:
+def test_records_are_dealt_evenly_or_as_zipf_says():
     even, zipf = deal(6_400, 64, "even", 0), deal(6_400, 64, "zipf", 0)
     assert set(np.bincount(even)) == {100}
     counts = np.bincount(zipf, minlength=64)
@@ -81,13 +81,13 @@ def test_records_are_dealt_evenly_or_as_zipf_says() -> None:
         deal(10, 2, "odd", 0)  # type: ignore[arg-type]
 
 
-def test_a_label_that_is_not_there_is_refused() -> None:
+def test_a_label_that_is_not_there_is_refused():
     needs_tmc()
     with pytest.raises(WorldError, match="label must be one of class01"):
         tmc_binary(label="class99")
 
 
-def test_clicks_have_a_user_a_film_and_a_constant_and_users_stay_at_their_node() -> None:
+def test_clicks_have_a_user_a_film_and_a_constant_and_users_stay_at_their_node():
     ratings = Ratings(
         np.array([0, 1, 0, 2]),
         np.array([0, 0, 1, 1]),
@@ -104,7 +104,7 @@ def test_clicks_have_a_user_a_film_and_a_constant_and_users_stay_at_their_node()
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(late=2), Faults(dead=2), Faults(lost=0.5)])
-def test_the_loop_gives_what_the_stages_give_one_by_one(faults: Faults) -> None:
+def test_the_loop_gives_what_the_stages_give_one_by_one(faults):
     """Nothing of the loop's batching shows: the plain order of arrival, a record at a time, ends in the same model."""
     stream = small()
     config = sharing_config(stream, 4.0)
@@ -126,7 +126,7 @@ def test_the_loop_gives_what_the_stages_give_one_by_one(faults: Faults) -> None:
     assert first.versions == aggregate.model.version
 
 
-def test_nodes_that_learn_for_themselves_side_by_side_learn_as_they_would_one_by_one() -> None:
+def test_nodes_that_learn_for_themselves_side_by_side_learn_as_they_would_one_by_one():
     stream = small(records=400)
     config = sharing_config(stream, None, node=True)
     predictors, right = NodePredictors(4, stream.dimension), []
@@ -147,7 +147,7 @@ def test_nodes_that_learn_for_themselves_side_by_side_learn_as_they_would_one_by
     assert played.node.whole == pytest.approx(np.mean(right))
 
 
-def test_a_byzantine_node_is_screened_and_changes_little() -> None:
+def test_a_byzantine_node_is_screened_and_changes_little():
     stream = small(records=6_400)
     config = sharing_config(stream, None)
     clean, wild = play(stream, config, 0), play(stream, config, 0, Faults(byzantine=1))
@@ -156,7 +156,7 @@ def test_a_byzantine_node_is_screened_and_changes_little() -> None:
     assert wild.released.last > clean.released.last - 0.05
 
 
-def test_without_noise_sharing_beats_nodes_apart_and_the_guard_follows_the_better() -> None:
+def test_without_noise_sharing_beats_nodes_apart_and_the_guard_follows_the_better():
     """A seeded run; the gap is 20 standard errors wide."""
     stream = small(records=8_000, dimension=600, features=20, nodes=16)
     config = sharing_config(stream, None, node=True)
@@ -166,7 +166,7 @@ def test_without_noise_sharing_beats_nodes_apart_and_the_guard_follows_the_bette
     assert played.node.last > played.experts["alone"].last + 0.03
 
 
-def test_the_papers_form_learns_without_noise_and_not_at_a_small_epsilon() -> None:
+def test_the_papers_form_learns_without_noise_and_not_at_a_small_epsilon():
     stream = small(records=3_200)
     config = gossip_config(stream, 0.1, graph="ring")
     plain, noised = play_gossip(stream, config, 0, without_noise), play_gossip(stream, config, 0, as_printed(config))
@@ -180,7 +180,7 @@ def test_the_papers_form_learns_without_noise_and_not_at_a_small_epsilon() -> No
 @pytest.mark.slow_statistics
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_published_figures_of_tmc2007() -> None:
+def test_the_published_figures_of_tmc2007():
     """Bands are those of the published means; one key of three, so they are as wide again as its spread."""
     needs_tmc()
     stream = tmc_binary()
@@ -191,7 +191,7 @@ def test_the_published_figures_of_tmc2007() -> None:
     assert play(stream, sharing_config(stream, None), 0).released.whole >= 0.855
 
 
-def test_movielens_says_that_sharing_will_not_pay() -> None:
+def test_movielens_says_that_sharing_will_not_pay():
     try:
         stream = ml_clicks()
     except DatasetError as error:
@@ -213,7 +213,7 @@ def _drawn(alike: float, seed: int, nodes: int = 16, each: int = 150, wide: int 
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
-def test_the_forecast_is_true_where_nodes_differ_and_where_they_do_not(epsilon: float) -> None:
+def test_the_forecast_is_true_where_nodes_differ_and_where_they_do_not(epsilon):
     """The lead is measured on one public draw, and judged on another: no false word, and the true gain is foretold.
 
     Where nodes have nothing in common, the gain of one draw deviates by .008 from a mean of 0 (six draws, epsilon 1).

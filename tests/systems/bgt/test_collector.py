@@ -58,7 +58,7 @@ def sums_by_hand(slots: Slots, asked, config) -> np.ndarray:
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_sums_are_exact_and_the_same_in_any_batches(place: int) -> None:
+def test_sums_are_exact_and_the_same_in_any_batches(place):
     config = config_of(noise="exact")
     asked = rounds_of(config)[place]
     known, _ = ratings(config, 60)
@@ -74,7 +74,7 @@ def test_sums_are_exact_and_the_same_in_any_batches(place: int) -> None:
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_one_slot_moves_the_sums_by_no_more_than_the_sensitivity(place: int) -> None:
+def test_one_slot_moves_the_sums_by_no_more_than_the_sensitivity(place):
     """Many drawn slots and the worst ones: the bound is met, and where it can be reached it is."""
     config = config_of(noise="exact")
     asked = rounds_of(config)[place]
@@ -109,14 +109,14 @@ def test_one_slot_moves_the_sums_by_no_more_than_the_sensitivity(place: int) -> 
     assert largest > 0.9 * bound
 
 
-def test_the_bound_of_pairs_is_the_triangles_and_not_the_squares() -> None:
+def test_the_bound_of_pairs_is_the_triangles_and_not_the_squares():
     config = config_of()
     assert squared_sensitivity("pairs", config.release) == 2**79
     assert squared_sensitivity("items", config.release) == 2**40
     assert squared_sensitivity("factors", config.release) == int((0.7 * 2**20) ** 2)
 
 
-def test_a_norm_beyond_the_clip_by_one_unit_is_refused(config) -> None:
+def test_a_norm_beyond_the_clip_by_one_unit_is_refused(config):
     first, pairs, factors = rounds_of(config)
     item = int(pairs.top[0])
     assert not admit(slot(config, [3], [UNIT]), first, config).any()
@@ -131,7 +131,7 @@ def test_a_norm_beyond_the_clip_by_one_unit_is_refused(config) -> None:
     assert admit(slot(config, [3], [np.iinfo(np.int32).min]), first, config) == Inadmissible.NORM
 
 
-def test_many_small_values_cannot_pass_by_their_number(config) -> None:
+def test_many_small_values_cannot_pass_by_their_number(config):
     """The norm is the slot's, not a row's: P items at the clip each would move sums by sqrt(P) of it."""
     row = int(UNIT / config.release.pairs**0.5)
     items = np.arange(config.release.pairs)
@@ -156,7 +156,7 @@ def test_many_small_values_cannot_pass_by_their_number(config) -> None:
 )
 def test_what_is_no_slot_of_the_round_is_refused_and_counts_as_null(
     config, items, values, weight, direction, place, why
-) -> None:
+):
     asked = rounds_of(config)[place]
     made = slot(config, items, values, weight, direction)
     assert admit(made, asked, config) == why
@@ -168,13 +168,13 @@ def test_what_is_no_slot_of_the_round_is_refused_and_counts_as_null(
     assert not found.sums.any()
 
 
-def test_pairs_hold_items_of_the_top_alone(config) -> None:
+def test_pairs_hold_items_of_the_top_alone(config):
     asked = rounds_of(config)[1]
     other = int(np.setdiff1d(np.arange(config.items), asked.top)[0])
     assert admit(slot(config, [other], [1]), asked, config) == Inadmissible.ITEM
 
 
-def test_a_second_slot_of_a_user_in_a_round_counts_for_nothing() -> None:
+def test_a_second_slot_of_a_user_in_a_round_counts_for_nothing():
     config = config_of(noise="exact")
     collector = collector_of(first_round(config), config)
     collector.take(slot(config, [3], [UNIT]), ids(1))
@@ -186,7 +186,7 @@ def test_a_second_slot_of_a_user_in_a_round_counts_for_nothing() -> None:
     assert found.sums[1, 3] == found.sums[1, 5] == UNIT
 
 
-def test_noise_has_the_stated_deviation_and_each_cell_its_own(config) -> None:
+def test_noise_has_the_stated_deviation_and_each_cell_its_own(config):
     """Mean square of n Gaussians is within 5 sqrt(2/n) of the variance: false alarm 1e-6, half the noise is caught."""
     for number, asked in enumerate(rounds_of(config)):
         draws = []
@@ -201,7 +201,7 @@ def test_noise_has_the_stated_deviation_and_each_cell_its_own(config) -> None:
         assert np.abs(among).max() < 0.9
 
 
-def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches(config) -> None:
+def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches(config):
     asked = first_round(config)
     known, _ = ratings(config, 20)
     slots = slots_of(known, asked, config)
@@ -227,7 +227,7 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches
     assert (released(slots) != released(slots, b"n" * 32)).any()
 
 
-def test_a_round_is_released_once(config) -> None:
+def test_a_round_is_released_once(config):
     collector = collector_of(first_round(config), config)
     collector.release()
     with pytest.raises(BadSlots, match="released once"):
@@ -236,7 +236,7 @@ def test_a_round_is_released_once(config) -> None:
         collector.take(null_slots(1, config), ids(1))
 
 
-def test_slots_of_another_size_and_ids_of_another_length_are_refused(config) -> None:
+def test_slots_of_another_size_and_ids_of_another_length_are_refused(config):
     collector = collector_of(first_round(config), config)
     with pytest.raises(BadSlots, match="32 pairs"):
         collector.take(null_slots(1, replace(config, release=replace(config.release, pairs=8))), ids(1))

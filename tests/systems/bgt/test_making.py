@@ -42,7 +42,7 @@ def scattered(slots, items: int) -> np.ndarray:
     return out[:, :items] / UNIT
 
 
-def test_a_slot_of_items_holds_counts_and_residuals_as_the_formula_has_them(config) -> None:
+def test_a_slot_of_items_holds_counts_and_residuals_as_the_formula_has_them(config):
     known, _ = ratings(config, 30)
     slots = slots_of(known, first_round(config), config)
     values, there = dense(known, config.items)
@@ -56,7 +56,7 @@ def test_a_slot_of_items_holds_counts_and_residuals_as_the_formula_has_them(conf
         assert slots.weights[user] / UNIT == pytest.approx(shrink * 0.1, abs=2 / UNIT)
 
 
-def test_a_slot_of_pairs_holds_what_is_left_of_top_items(config) -> None:
+def test_a_slot_of_pairs_holds_what_is_left_of_top_items(config):
     known, _ = ratings(config, 30)
     asked = rounds_of(config)[1]
     found = scattered(slots_of(known, asked, config), config.items)
@@ -70,7 +70,7 @@ def test_a_slot_of_pairs_holds_what_is_left_of_top_items(config) -> None:
         assert np.abs(found[user] - z).max() < 2 / UNIT
 
 
-def test_a_slot_of_factors_is_the_outer_product_of_residuals_and_the_users_own_ridge_solution(config) -> None:
+def test_a_slot_of_factors_is_the_outer_product_of_residuals_and_the_users_own_ridge_solution(config):
     known, _ = ratings(config, 30)
     asked = rounds_of(config)[2]
     slots = slots_of(known, asked, config)
@@ -87,7 +87,7 @@ def test_a_slot_of_factors_is_the_outer_product_of_residuals_and_the_users_own_r
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_no_slot_is_longer_than_its_clip(config, place: int) -> None:
+def test_no_slot_is_longer_than_its_clip(config, place):
     """Ratings at both ends of the scale: all of these slots are clipped, and none is refused by a unit."""
     asked = rounds_of(config)[place]
     draw = np.random.default_rng(1)
@@ -104,7 +104,7 @@ def test_no_slot_is_longer_than_its_clip(config, place: int) -> None:
     assert ((slots.directions.astype(np.int64) ** 2).sum(axis=1) <= UNIT**2).all()
 
 
-def test_slots_are_of_one_size_whatever_they_hold(config) -> None:
+def test_slots_are_of_one_size_whatever_they_hold(config):
     known = ratings_of([1, 2, 2], [0, 1, 2], [1.0, 0.5, 0.0], config, 4)
     for asked in rounds_of(config):
         slots = slots_of(known, asked, config)
@@ -114,7 +114,7 @@ def test_slots_are_of_one_size_whatever_they_hold(config) -> None:
         assert sizes == {slot_bytes(config) - 4}
 
 
-def test_who_rated_nothing_or_nothing_of_the_top_sends_null(config) -> None:
+def test_who_rated_nothing_or_nothing_of_the_top_sends_null(config):
     asked = rounds_of(config)[1]
     other = np.setdiff1d(np.arange(config.items), asked.top)
     known = ratings_of([1, 1], other[:2], [1.0, 0.0], config, 2)
@@ -126,7 +126,7 @@ def test_who_rated_nothing_or_nothing_of_the_top_sends_null(config) -> None:
     assert not first.weights.any()
 
 
-def test_more_ratings_than_fit_are_chosen_by_the_salt_and_the_norm_covers_what_is_sent() -> None:
+def test_more_ratings_than_fit_are_chosen_by_the_salt_and_the_norm_covers_what_is_sent():
     config = config_of(pairs=8)
     known = ratings_of(np.zeros(40, dtype=int), np.arange(40), np.linspace(0, 1, 40), config, 1)
     one, same, other = (
@@ -138,7 +138,7 @@ def test_more_ratings_than_fit_are_chosen_by_the_salt_and_the_norm_covers_what_i
     assert len(set(one.items[0].tolist())) == 8
 
 
-def test_of_a_pair_that_was_rated_twice_the_last_rating_stands(config) -> None:
+def test_of_a_pair_that_was_rated_twice_the_last_rating_stands(config):
     known = ratings_of([0, 0, 0], [3, 4, 3], [0.1, 0.2, 0.9], config, 1)
     assert known.items.tolist() == [3, 4]
     assert known.values.tolist() == [0.9, 0.2]
@@ -157,7 +157,7 @@ def test_of_a_pair_that_was_rated_twice_the_last_rating_stands(config) -> None:
         ([0], [0, 1], [0.5], "one length"),
     ],
 )
-def test_ratings_that_are_none_are_refused_without_being_repeated(config, users, items, values, match: str) -> None:
+def test_ratings_that_are_none_are_refused_without_being_repeated(config, users, items, values, match):
     with pytest.raises(BadRatings, match=match) as caught:
         ratings_of(users, items, values, config, 5)
     assert "1.01" not in str(caught.value)
@@ -170,7 +170,7 @@ def agent_of(config, known, user: int, memory: list[int], answered: int = 0) -> 
     return agent
 
 
-def test_agents_send_what_the_columns_of_all_users_hold(config) -> None:
+def test_agents_send_what_the_columns_of_all_users_hold(config):
     known, _ = ratings(config, 12)
     digest = bgt_digest(config)
     agents = [agent_of(config, known, user, []) for user in range(12)]
@@ -184,7 +184,7 @@ def test_agents_send_what_the_columns_of_all_users_hold(config) -> None:
                 assert np.abs(difference).max() <= 1
 
 
-def test_a_round_is_answered_once_and_written_down_before(config) -> None:
+def test_a_round_is_answered_once_and_written_down_before(config):
     known, _ = ratings(config, 1)
     digest = bgt_digest(config)
     memory: list[int] = []
@@ -198,7 +198,7 @@ def test_a_round_is_answered_once_and_written_down_before(config) -> None:
     assert (restored.answer(first_round(config), digest).slot.items == NOTHING).all()
 
 
-def test_what_cannot_be_written_down_does_not_leave(config) -> None:
+def test_what_cannot_be_written_down_does_not_leave(config):
     def full(answered: int) -> None:
         raise OSError("disk full")
 
@@ -209,7 +209,7 @@ def test_what_cannot_be_written_down_does_not_leave(config) -> None:
     assert agent.answered == 0
 
 
-def test_an_older_copy_of_an_agent_is_counted_once() -> None:
+def test_an_older_copy_of_an_agent_is_counted_once():
     config = config_of(noise="exact")
     known, _ = ratings(config, 1)
     digest, asked = bgt_digest(config), first_round(config)
@@ -222,7 +222,7 @@ def test_an_older_copy_of_an_agent_is_counted_once() -> None:
     assert collector.release().slots == 1
 
 
-def test_forgetting_all_ratings_refills_no_allowance(config) -> None:
+def test_forgetting_all_ratings_refills_no_allowance(config):
     known, _ = ratings(config, 1)
     agent = agent_of(config, known, 0, [])
     agent.answer(first_round(config), bgt_digest(config))
@@ -232,7 +232,7 @@ def test_forgetting_all_ratings_refills_no_allowance(config) -> None:
     assert (agent.answer(first_round(config), bgt_digest(config)).slot.items == NOTHING).all()
 
 
-def test_a_round_of_a_configuration_that_was_not_agreed_to_is_refused(config) -> None:
+def test_a_round_of_a_configuration_that_was_not_agreed_to_is_refused(config):
     known, _ = ratings(config, 1)
     agent = agent_of(config, known, 0, [])
     with pytest.raises(BgtError, match="another digest"):
@@ -240,7 +240,7 @@ def test_a_round_of_a_configuration_that_was_not_agreed_to_is_refused(config) ->
     assert agent.answered == 0
 
 
-def test_predictions_follow_the_model_and_the_users_own_ratings(config) -> None:
+def test_predictions_follow_the_model_and_the_users_own_ratings(config):
     agent = RatingAgent(config, seeded_key(0, "edge"), lambda answered: None)
     model = Model(np.linspace(-0.1, 0.1, config.items), np.zeros((config.items, 0)))
     assert agent.predict([0, 59], model).tolist() == pytest.approx([0.62, 0.78])
@@ -250,7 +250,7 @@ def test_predictions_follow_the_model_and_the_users_own_ratings(config) -> None:
         agent.predict([60], model)
 
 
-def test_an_agent_shows_no_rating(config) -> None:
+def test_an_agent_shows_no_rating(config):
     agent = RatingAgent(config, seeded_key(0, "edge"), lambda answered: None)
     agent.rate([17], [0.4321])
     assert "17" not in repr(agent)

@@ -1,7 +1,5 @@
 """The rater role: who takes part sends one fixed-size report a round, whatever they rated, and predictions follow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

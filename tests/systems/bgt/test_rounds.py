@@ -24,7 +24,7 @@ def alone(config) -> Model:
     return Model(np.zeros(config.items), np.zeros((config.items, 0)))
 
 
-def test_factors_are_found_where_there_are_some_and_better_predictions_come_of_them() -> None:
+def test_factors_are_found_where_there_are_some_and_better_predictions_come_of_them():
     """600 users at epsilon 10: the eigenvalue is more than twice the edge, so noise does not decide."""
     config = config_of(epsilon=10.0)
     known, later = ratings(config, 600)
@@ -40,7 +40,7 @@ def test_factors_are_found_where_there_are_some_and_better_predictions_come_of_t
     assert by_all < 0.9 * by_biases
 
 
-def test_where_noise_hides_every_factor_the_last_round_asks_for_items_again() -> None:
+def test_where_noise_hides_every_factor_the_last_round_asks_for_items_again():
     """40 users at epsilon 1: the largest eigenvalue is that of noise, 1.1 edges being 7 deviations away from it."""
     config = config_of(epsilon=1.0)
     known, later = ratings(config, 40, taste=0.0)
@@ -54,7 +54,7 @@ def test_where_noise_hides_every_factor_the_last_round_asks_for_items_again() ->
     assert np.median(errors) < error(known, later, alone(config), config) + 0.02
 
 
-def test_without_noise_the_model_is_that_of_exact_sums() -> None:
+def test_without_noise_the_model_is_that_of_exact_sums():
     """One item in which everybody's residual is known: the bias comes out between prior and mean, near the mean."""
     config = config_of(noise="exact")
     known, _ = ratings(config, 400, taste=0.0)
@@ -65,7 +65,7 @@ def test_without_noise_the_model_is_that_of_exact_sums() -> None:
     assert np.corrcoef(server.model.biases[rated], mean[rated])[0, 1] > 0.99
 
 
-def test_two_releases_of_the_same_sums_count_by_their_precision() -> None:
+def test_two_releases_of_the_same_sums_count_by_their_precision():
     """The variance of what is joined is that of one release at both prices together, whatever the split."""
     draw = np.random.default_rng(0)
     one, other = 3.0, 1.0
@@ -76,7 +76,7 @@ def test_two_releases_of_the_same_sums_count_by_their_precision() -> None:
     assert found.rest.std() == pytest.approx(found.deviation, rel=0.02)
 
 
-def test_an_item_of_which_little_is_known_keeps_near_what_popularity_and_features_say() -> None:
+def test_an_item_of_which_little_is_known_keeps_near_what_popularity_and_features_say():
     config = config_of(items=1000, features=1)
     draw = np.random.default_rng(0)
     counts, feature = draw.uniform(0, 200, 1000), draw.integers(0, 2, 1000).astype(float)
@@ -88,7 +88,7 @@ def test_an_item_of_which_little_is_known_keeps_near_what_popularity_and_feature
 
 
 @pytest.mark.parametrize("width", [0, 4])
-def test_each_user_is_solved_as_if_alone_and_each_residual_is_that_of_a_fit_without_its_own_rating(width: int) -> None:
+def test_each_user_is_solved_as_if_alone_and_each_residual_is_that_of_a_fit_without_its_own_rating(width):
     config = config_of()
     known, _ = ratings(config, 300)
     draw = np.random.default_rng(2)
@@ -106,7 +106,7 @@ def test_each_user_is_solved_as_if_alone_and_each_residual_is_that_of_a_fit_with
                 assert found.left_out[row] == pytest.approx(rest[row] - columns[row] @ alone)
 
 
-def test_who_rated_nothing_is_predicted_by_most_of_what_items_say() -> None:
+def test_who_rated_nothing_is_predicted_by_most_of_what_items_say():
     config = config_of()
     nobody = Ratings(np.zeros(3, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
     for biases, expected in (
@@ -120,7 +120,7 @@ def test_who_rated_nothing_is_predicted_by_most_of_what_items_say() -> None:
         assert found == pytest.approx(expected)
 
 
-def test_a_model_of_noise_gets_little_weight_and_costs_little() -> None:
+def test_a_model_of_noise_gets_little_weight_and_costs_little():
     """Biases that say nothing, as large as real ones, and 200 ratings of each user."""
     config = config_of(items=400)
     draw = np.random.default_rng(5)
@@ -135,7 +135,7 @@ def test_a_model_of_noise_gets_little_weight_and_costs_little() -> None:
     assert mixed < alone + 0.1 * (released - alone)
 
 
-def test_no_slots_at_all_and_counts_below_zero_still_make_a_model() -> None:
+def test_no_slots_at_all_and_counts_below_zero_still_make_a_model():
     config = config_of(epsilon=1.0)
     server = Server(config)
     while server.asked is not None:
@@ -147,7 +147,7 @@ def test_no_slots_at_all_and_counts_below_zero_still_make_a_model() -> None:
     assert np.abs(server.model.biases).max() <= 0.4
 
 
-def test_a_refused_round_leaves_the_model_of_the_rounds_before() -> None:
+def test_a_refused_round_leaves_the_model_of_the_rounds_before():
     config = config_of(epsilon=10.0)
     known, later = ratings(config, 600)
     server = Server(config)
@@ -160,7 +160,7 @@ def test_a_refused_round_leaves_the_model_of_the_rounds_before() -> None:
     assert error(known, later, server.model, config) < error(known, later, alone(config), config)
 
 
-def test_a_release_of_another_round_is_refused() -> None:
+def test_a_release_of_another_round_is_refused():
     config = config_of()
     server = Server(config)
     with pytest.raises(BadRelease, match=r"expected round 0 \(items\), got round 1"):
@@ -169,7 +169,7 @@ def test_a_release_of_another_round_is_refused() -> None:
         Server(config, np.full((config.items, 1), 1.0))
 
 
-def test_the_model_is_the_same_whichever_sign_the_library_gives_eigenvectors(monkeypatch) -> None:
+def test_the_model_is_the_same_whichever_sign_the_library_gives_eigenvectors(monkeypatch):
     config = config_of(epsilon=10.0)
     known, _ = ratings(config, 600)
     plain, _ = run_rounds(config, known)

@@ -159,7 +159,7 @@ def config_of(epsilon: float, **release) -> BgtConfig:
 
 
 @pytest.mark.parametrize(("epsilon", "rho"), [(10.0, 1.6702), (3.0, 0.2108), (1.0, 0.0283)])
-def test_the_three_rounds_share_out_the_rho_of_epsilon_at_half_of_delta(epsilon: float, rho: float) -> None:
+def test_the_three_rounds_share_out_the_rho_of_epsilon_at_half_of_delta(epsilon, rho):
     config = config_of(epsilon)
     parts = [rho_micro(number, config.release) / 1e6 for number in range(3)]
     assert sum(parts) == pytest.approx(rho, abs=1e-4)
@@ -171,7 +171,7 @@ def test_the_three_rounds_share_out_the_rho_of_epsilon_at_half_of_delta(epsilon:
 
 
 @pytest.mark.parametrize("epsilon", [10.0, 3.0, 1.0])
-def test_accountants_of_others_find_no_more(epsilon: float) -> None:
+def test_accountants_of_others_find_no_more(epsilon):
     """dp-accounting composes Gaussian mechanisms of the noise that is drawn: RDP at all orders, and exact PLD."""
     config = config_of(epsilon)
     promise = epoch_guarantee(config)
@@ -185,7 +185,7 @@ def test_accountants_of_others_find_no_more(epsilon: float) -> None:
         assert least * epsilon < theirs <= promise.cost.epsilon_micro / 1e6 + 1e-6
 
 
-def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
+def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho():
     against = epoch_guarantee(config_of(10.0)).replace_one.epsilon_micro / 1e6
     orders = [1 + step / 50 for step in range(1, 1000)]
     accountant = RdpAccountant(orders)
@@ -195,14 +195,14 @@ def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
     assert against == pytest.approx(24.18, abs=0.01)
 
 
-def test_sums_without_noise_promise_nothing() -> None:
+def test_sums_without_noise_promise_nothing():
     promise = epoch_guarantee(config_of(1.0, noise="exact"))
     assert promise.marks == (NOT_PRIVATE,)
     assert promise.unnoised == ("releases", "models", "rounds")
     assert promise.cost.delta_units == 1 << 80
 
 
-def test_where_ratings_are_open_follows_from_the_deployment() -> None:
+def test_where_ratings_are_open_follows_from_the_deployment():
     assert any("operator" in fact for fact in epoch_guarantee(config_of(1.0)).not_protected)
     assert not any("operator" in fact for fact in epoch_guarantee(replace(config_of(1.0), kind="edge")).not_protected)
 
@@ -228,12 +228,12 @@ def test_where_ratings_are_open_follows_from_the_deployment() -> None:
         (lambda: BgtConfig("x y", 10), "deployment"),
     ],
 )
-def test_impossible_configurations_are_refused_by_name(make, match: str) -> None:
+def test_impossible_configurations_are_refused_by_name(make, match):
     with pytest.raises(ConfigurationError, match=match):
         make()
 
 
-def test_unknown_keys_are_refused_and_every_value_is_in_the_digest() -> None:
+def test_unknown_keys_are_refused_and_every_value_is_in_the_digest():
     adapter = TypeAdapter(BgtConfig)
     plain = {"deployment": "x", "items": 10}
     with pytest.raises(ValidationError, match="epsillon"):
@@ -251,7 +251,7 @@ def test_unknown_keys_are_refused_and_every_value_is_in_the_digest() -> None:
     assert len(known) == 5
 
 
-def test_the_plan_foretells_when_nothing_is_gained_and_when_factors_pay() -> None:
+def test_the_plan_foretells_when_nothing_is_gained_and_when_factors_pay():
     """Ratios as in MovieLens-100K (.37 at epsilon 10: no factors) and in a set of 6,040 users (2.4: factors)."""
     small, large = expected_errors(config_of(10.0), 943, 85), expected_errors(config_of(10.0), 6040, 130)
     assert small.ratio == pytest.approx(0.366, abs=0.01)
@@ -266,7 +266,7 @@ def test_the_plan_foretells_when_nothing_is_gained_and_when_factors_pay() -> Non
 @pytest.mark.parametrize(
     ("users", "epsilon", "beats"), [(60, 3.0, None), (150, 1.0, None), (2000, 0.1, None), (2000, 3.0, True)]
 )
-def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, epsilon, beats) -> None:
+def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, epsilon, beats):
     """In drawn worlds of 400 items with 32 ratings a user RMSE fell by .0003 +- .0010, .0002 +- .0007, .0012 +- .0006
     and .0200 +- .0020. Where items differ by .02, 2,000 users at epsilon 3 gained .0003 +- .0002, so a verdict says
     from which difference on it pays."""
@@ -280,7 +280,7 @@ def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, eps
 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(60, 0.5), (60, 3.0), (2000, 0.1), (2000, 3.0)])
-def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate_mixed_by_devices(users, epsilon) -> None:
+def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate_mixed_by_devices(users, epsilon):
     """100 draws of both sums of items, and 50 devices each that weigh the estimate by 32 ratings of their own. Taking
     noised counts for exact ones, one sum for both, or the best weight for known is further off."""
     config = BgtConfig("x", 400, release=ReleaseConfig(epsilon=epsilon))
@@ -311,6 +311,6 @@ def test_the_expected_gain_of_biases_is_that_of_the_servers_estimate_mixed_by_de
     assert -np.mean(left) == pytest.approx(gained, rel=0, abs=0.0003)
 
 
-def test_a_plan_refuses_no_users() -> None:
+def test_a_plan_refuses_no_users():
     with pytest.raises(ConfigurationError, match="users"):
         expected_errors(config_of(1.0), 0, 10)

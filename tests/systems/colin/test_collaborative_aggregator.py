@@ -1,7 +1,5 @@
 """Versions of a collaborative model: what they are made of, what counts once, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What a collaborative learner decides, refuses and sends, and when; also with its users' counters at the edge."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 

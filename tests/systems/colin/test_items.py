@@ -58,7 +58,7 @@ def fields_of(loop: Loop, topic: str, schema: str) -> list[Mapping[str, Any]]:
     return [fields for name, fields in records if name == schema]
 
 
-def test_decisions_name_items_and_rows_of_released_sums_have_their_features(tmp_path: Path) -> None:
+def test_decisions_name_items_and_rows_of_released_sums_have_their_features(tmp_path):
     loop = loop_of(tmp_path)
     shown: Counter[str] = Counter()
 
@@ -83,7 +83,7 @@ def test_decisions_name_items_and_rows_of_released_sums_have_their_features(tmp_
     assert Counter(rows) == {tuple(map(float, np.float32(FACES[item]).round(3))): n for item, n in shown.items()}
 
 
-def test_only_items_that_a_context_describes_and_that_are_offered_are_shown(tmp_path: Path) -> None:
+def test_only_items_that_a_context_describes_and_that_are_offered_are_shown(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(client: Client) -> None:
@@ -104,7 +104,7 @@ def test_only_items_that_a_context_describes_and_that_are_offered_are_shown(tmp_
     assert not fields_of(loop, "dead-letters-edge", "DeadLetter")
 
 
-def test_a_row_has_another_item_when_no_decision_of_its_last_one_waits(tmp_path: Path) -> None:
+def test_a_row_has_another_item_when_no_decision_of_its_last_one_waits(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(client: Client) -> None:
@@ -131,7 +131,7 @@ def test_a_row_has_another_item_when_no_decision_of_its_last_one_waits(tmp_path:
     played(loop, play)
 
 
-def test_a_table_of_decisions_has_features_by_item_and_not_by_row(tmp_path: Path) -> None:
+def test_a_table_of_decisions_has_features_by_item_and_not_by_row(tmp_path):
     """Items c and d had one row; each has columns of its own, 0 in contexts that did not describe it."""
     loop, faces = loop_of(tmp_path), {**FACES, "d": [0.2, 0.4]}
     asked: dict[str, set[str]] = {}
@@ -169,7 +169,7 @@ def test_a_table_of_decisions_has_features_by_item_and_not_by_row(tmp_path: Path
     assert seen == {"a", "b", "c", "d"}
 
 
-def test_bad_contexts_and_items_are_refused_at_the_client(tmp_path: Path) -> None:
+def test_bad_contexts_and_items_are_refused_at_the_client(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(client: Client) -> None:
@@ -208,7 +208,7 @@ def test_bad_contexts_and_items_are_refused_at_the_client(tmp_path: Path) -> Non
     assert [one["reason"] for one in fields_of(loop, "dead-letters-edge", "DeadLetter")] == ["nothing_offered"]
 
 
-def test_a_gateway_takes_features_by_item_and_says_how_many_each_has(tmp_path: Path) -> None:
+def test_a_gateway_takes_features_by_item_and_says_how_many_each_has(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(client: Client) -> None:
@@ -227,7 +227,7 @@ def test_a_gateway_takes_features_by_item_and_says_how_many_each_has(tmp_path: P
     played(loop, play)
 
 
-def test_without_names_arms_are_numbers_as_before(tmp_path: Path) -> None:
+def test_without_names_arms_are_numbers_as_before(tmp_path):
     loop = loop_of(tmp_path, named=False)
 
     async def play(client: Client) -> None:
@@ -242,13 +242,13 @@ def test_without_names_arms_are_numbers_as_before(tmp_path: Path) -> None:
     assert "items" not in {topic for (topic, _), _ in loop.log.partitions()}
 
 
-def test_names_are_asked_for_by_true_or_false() -> None:
+def test_names_are_asked_for_by_true_or_false():
     values = {"system": "colin", "deployment": "club", "features": {"dimension": 2}}
     with pytest.raises(ConfigurationError, match=r"items\.named"):
         parse_config({**values, "items": {"capacity": 3, "named": "sure"}})
 
 
-def test_a_club_whose_items_came_and_went_is_verified_and_a_changed_catalogue_is_found(tmp_path: Path) -> None:
+def test_a_club_whose_items_came_and_went_is_verified_and_a_changed_catalogue_is_found(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(client: Client) -> None:

@@ -1,7 +1,5 @@
 """Configurations: what cannot be is refused, all that decides is in the digest, the number of codes follows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, fields, is_dataclass, replace
 from fractions import Fraction

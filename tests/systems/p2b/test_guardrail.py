@@ -1,7 +1,5 @@
 """The guardrail of a measurement: which harm counts and when, what leaves and what it costs, and what is told of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.systems.p2b.test_lift import BASELINE, HALVES, MOST, USERS, begun, group, read

@@ -1,7 +1,5 @@
 """What the shared model brings: who is in which group, what is counted, what leaves, and what is told of it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

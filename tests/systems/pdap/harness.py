@@ -1,7 +1,5 @@
 """A small deployment of P-DAP, and random outcomes for it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hushstream.engine.configuration import config_digest

@@ -1,7 +1,5 @@
 """The aggregator and its role: a model follows from releases alone, however the counters raced."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Blocks: each outcome in one of them or waiting, as a walk by hand would have it; windows close at growing totals."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

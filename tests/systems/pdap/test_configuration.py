@@ -1,7 +1,5 @@
 """Configurations of P-DAP: what is refused, what is in the digest, what is promised, and what is said beforehand."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from math import exp
 

@@ -1,7 +1,5 @@
 """The counter and its role: each outcome in one block, noise by content, what closes a window, what is paid."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

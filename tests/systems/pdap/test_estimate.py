@@ -1,7 +1,5 @@
 """From noised blocks to tickets: estimates, beliefs on the tree, which arms are in the pool, and what a ticket says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom, norm

@@ -69,7 +69,7 @@ def reasons(loop: Loop, topic: str) -> list[str]:
     return [fields["reason"] for name, fields in found if name == "DeadLetter"]
 
 
-def test_decisions_name_the_items_of_all_vendors_and_feedback_takes_these_names(tmp_path: Path) -> None:
+def test_decisions_name_the_items_of_all_vendors_and_feedback_takes_these_names(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(north: Client, south: Client) -> set[str | None]:
@@ -92,7 +92,7 @@ def test_decisions_name_the_items_of_all_vendors_and_feedback_takes_these_names(
     assert not reasons(loop, "dead-letters-edge.north")
 
 
-def test_items_come_and_go_while_it_runs_and_what_is_published_follows_from_the_logs(tmp_path: Path) -> None:
+def test_items_come_and_go_while_it_runs_and_what_is_published_follows_from_the_logs(tmp_path):
     loop = loop_of(tmp_path)
 
     async def visit(client: Client, event: str) -> str:
@@ -126,7 +126,7 @@ def test_items_come_and_go_while_it_runs_and_what_is_published_follows_from_the_
     assert not verify(LogCopy(changed), loop.system, KEYS).ok
 
 
-def test_many_items_at_once_are_one_version_of_the_model_and_it_follows_from_the_logs(tmp_path: Path) -> None:
+def test_many_items_at_once_are_one_version_of_the_model_and_it_follows_from_the_logs(tmp_path):
     loop, one_by_one = (loop_of(tmp_path / name, vendors=_ROOMY) for name in ("at-once", "one-by-one"))
     for each, alone in ((loop, False), (one_by_one, True)):
         for number in range(30):
@@ -149,7 +149,7 @@ def test_many_items_at_once_are_one_version_of_the_model_and_it_follows_from_the
 _ROOMY = [{"name": name, "items": {"capacity": 40, "named": True}} for name in ("north", "south")]
 
 
-def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_path: Path) -> None:
+def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(north: Client, south: Client) -> None:
@@ -193,9 +193,7 @@ def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_
     ]
 
 
-def test_a_vendor_shows_its_own_before_any_model_and_the_baseline_while_there_is_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_vendor_shows_its_own_before_any_model_and_the_baseline_while_there_is_nothing(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(north: Client, south: Client) -> None:
@@ -211,7 +209,7 @@ def test_a_vendor_shows_its_own_before_any_model_and_the_baseline_while_there_is
     assert reasons(loop, "dead-letters-edge.north") == ["nothing_offered", "nothing_offered"]
 
 
-def test_a_gateway_of_a_vendor_lists_and_takes_the_items_of_all(tmp_path: Path) -> None:
+def test_a_gateway_of_a_vendor_lists_and_takes_the_items_of_all(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(north: Client, south: Client) -> None:
@@ -230,7 +228,7 @@ def test_a_gateway_of_a_vendor_lists_and_takes_the_items_of_all(tmp_path: Path) 
     played(loop, play)
 
 
-def test_a_table_of_decisions_names_items_and_what_was_on_offer(tmp_path: Path) -> None:
+def test_a_table_of_decisions_names_items_and_what_was_on_offer(tmp_path):
     loop = loop_of(tmp_path)
 
     async def play(north: Client, south: Client) -> None:
@@ -257,7 +255,7 @@ def test_a_table_of_decisions_names_items_and_what_was_on_offer(tmp_path: Path) 
     assert all(line.split(",")[4] in line.rpartition(",")[2].split("|") for line in lines)
 
 
-def test_only_a_vendor_changes_its_catalogue_and_all_clients_read_it(tmp_path: Path) -> None:
+def test_only_a_vendor_changes_its_catalogue_and_all_clients_read_it(tmp_path):
     system = loop_of(tmp_path).system
     topic = next(topic for topic in system.topics if topic.name == "items.north")
     assert writers(topic, system.roles) == ("client.north",)
@@ -265,7 +263,7 @@ def test_only_a_vendor_changes_its_catalogue_and_all_clients_read_it(tmp_path: P
     assert (topic.retention_ms, topic.cleanup) == (None, "delete")
 
 
-def test_names_change_nothing_of_what_is_promised(tmp_path: Path) -> None:
+def test_names_change_nothing_of_what_is_promised(tmp_path):
     """Noise is on blocks that have outcomes; which arms there may be, and when they come, is public."""
     named, numbered = (loop_of(tmp_path / str(one), named=one).system for one in (True, False))
     assert named.guarantee() == numbered.guarantee()
@@ -282,7 +280,7 @@ def test_names_change_nothing_of_what_is_promised(tmp_path: Path) -> None:
         ({"capacity": 3, "named": True, "reserved": 1}, "reserved"),
     ],
 )
-def test_a_catalogue_that_cannot_be_is_refused(items: dict[str, Any], message: str) -> None:
+def test_a_catalogue_that_cannot_be_is_refused(items, message):
     values = values_of()
     values["vendors"][0]["items"] = items
     with pytest.raises(ConfigurationError, match=message):
@@ -347,7 +345,7 @@ def values(loop: Loop) -> list[bytes]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_what_each_country_likes_is_shown_in_its_cells_by_name(named: bool, tmp_path: Path) -> None:
+def test_what_each_country_likes_is_shown_in_its_cells_by_name(named, tmp_path):
     loop = loop_with(tmp_path, named, features=FEATURES)
     visited(loop, named, 1_200)
     rules = loop.system.requests.catalogues.values()
@@ -389,7 +387,7 @@ def test_what_each_country_likes_is_shown_in_its_cells_by_name(named: bool, tmp_
     assert view.export is None
 
 
-def test_a_version_whose_predecessors_are_gone_is_refused(tmp_path: Path) -> None:
+def test_a_version_whose_predecessors_are_gone_is_refused(tmp_path):
     loop = loop_with(tmp_path, True, features=FEATURES)
     visited(loop, True, 400)
     view = loop.system.models
@@ -405,7 +403,7 @@ def test_a_version_whose_predecessors_are_gone_is_refused(tmp_path: Path) -> Non
         view.read(records, 99, {})
 
 
-def test_cells_whose_values_are_the_same_are_not_taken_for_one_another(tmp_path: Path) -> None:
+def test_cells_whose_values_are_the_same_are_not_taken_for_one_another(tmp_path):
     """A cut that parts no two values leaves a deeper cell with those of the one around it."""
     cells = {"split_at": 40, "growth": 0.0, "levels": 3}
     core = loop_with(tmp_path, True, features={"country": FEATURES["country"]}, cells=cells).system.core
@@ -423,7 +421,7 @@ def test_cells_whose_values_are_the_same_are_not_taken_for_one_another(tmp_path:
     assert not change.changed
 
 
-def test_the_sides_of_a_cell_are_where_its_contexts_lie() -> None:
+def test_the_sides_of_a_cell_are_where_its_contexts_lie():
     grid, draw = Grid(dimension=3, branching=3, levels=3), np.random.default_rng(1)
     contexts = draw.random((200, 3))
     paths = grid.paths(contexts)
@@ -434,7 +432,7 @@ def test_the_sides_of_a_cell_are_where_its_contexts_lie() -> None:
                 assert high - low == pytest.approx(3.0**-level)
 
 
-def test_cells_of_numbers_are_told_by_their_places(tmp_path: Path) -> None:
+def test_cells_of_numbers_are_told_by_their_places(tmp_path):
     core = loop_with(tmp_path, True, features={"dimension": 2}).system.core
     cell = core.config.grid.at_level(core.config.grid.paths(np.array([[0.1, 0.9]])), 1)[0]
     assert cell_text(core, int(cell)) == "number 0 from 0 to 0.5, number 1 from 0.5 to 1"

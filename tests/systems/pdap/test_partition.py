@@ -1,7 +1,5 @@
 """The partition of contexts: cells as a hand would cut them, opened by public arrivals alone, up to a cap."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

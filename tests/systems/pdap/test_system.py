@@ -1,7 +1,5 @@
 """P-DAP as it is declared: where content stands, what is said of it, and what cannot be deployed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import product

@@ -47,7 +47,7 @@ def in_floats(config: PdolConfig, versions: list[tuple[list[np.ndarray], list[in
 
 
 @pytest.mark.parametrize("counter", ["blt", "negative-digit", "exact"])
-def test_a_version_is_what_the_formulas_say(counter: str) -> None:
+def test_a_version_is_what_the_formulas_say(counter):
     config = config_of(counter)
     aggregate, versions = Aggregate(config), []
     for step, leaves in enumerate(([1, 2], [2, 3], [3, 4])):
@@ -61,7 +61,7 @@ def test_a_version_is_what_the_formulas_say(counter: str) -> None:
         assert found == pytest.approx(in_floats(config, versions), abs=2.0**-11)
 
 
-def test_the_model_is_the_same_on_every_platform() -> None:
+def test_the_model_is_the_same_on_every_platform():
     config = config_of(nodes=5)
     aggregate = Aggregate(config)
     digest = hashlib.sha256()
@@ -72,7 +72,7 @@ def test_the_model_is_the_same_on_every_platform() -> None:
     assert digest.hexdigest()[:16] == "4369280cc6e90340"
 
 
-def test_the_order_of_releases_within_a_version_does_not_matter() -> None:
+def test_the_order_of_releases_within_a_version_does_not_matter():
     found = []
     for order in ((0, 1, 2), (2, 0, 1)):
         aggregate = Aggregate(config_of(nodes=3))
@@ -84,7 +84,7 @@ def test_the_order_of_releases_within_a_version_does_not_matter() -> None:
     assert found[0] == found[1]
 
 
-def test_a_release_that_was_lost_is_made_good_by_the_next() -> None:
+def test_a_release_that_was_lost_is_made_good_by_the_next():
     whole, lossy = Aggregate(config_of(nodes=1)), Aggregate(config_of(nodes=1))
     for step in range(1, 4):
         whole.on_release(released(0, step, step * some_values(1, 2000)))
@@ -92,7 +92,7 @@ def test_a_release_that_was_lost_is_made_good_by_the_next() -> None:
     assert whole.publish().weights.tolist() == lossy.publish().weights.tolist()
 
 
-def test_late_and_repeated_releases_change_nothing() -> None:
+def test_late_and_repeated_releases_change_nothing():
     aggregate = Aggregate(config_of(nodes=2))
     aggregate.on_release(released(0, 2, some_values(1)))
     before = aggregate.dump()
@@ -102,7 +102,7 @@ def test_late_and_repeated_releases_change_nothing() -> None:
     assert all((before[name] == after[name]).all() for name in before)
 
 
-def test_a_full_counters_sum_stands_beside_the_new_one() -> None:
+def test_a_full_counters_sum_stands_beside_the_new_one():
     """Two full counters of one domain weigh as two domains with a full counter each."""
     one, two = config_of("exact", nodes=1), config_of("exact", nodes=2)
     first, second = some_values(1), some_values(2)
@@ -115,7 +115,7 @@ def test_a_full_counters_sum_stands_beside_the_new_one() -> None:
     assert turned.on_release(released(0, 1, first)) is Taken.STALE
 
 
-def test_counters_with_little_to_say_are_muted() -> None:
+def test_counters_with_little_to_say_are_muted():
     config = config_of(epsilon=0.5)
     aggregate = Aggregate(config)
     aggregate.on_release(released(0, 1, np.zeros(DIMENSION)))
@@ -127,7 +127,7 @@ def test_counters_with_little_to_say_are_muted() -> None:
     assert not frozen.any()
 
 
-def test_weights_stay_far_within_int32_whatever_is_released() -> None:
+def test_weights_stay_far_within_int32_whatever_is_released():
     aggregate, versions = Aggregate(config_of("exact", nodes=1)), 40
     for step in range(versions):
         leaves, generation = step % HORIZON + 1, step // HORIZON
@@ -136,7 +136,7 @@ def test_weights_stay_far_within_int32_whatever_is_released() -> None:
         assert np.abs(model.weights).max() <= 0.5 * UNIT * math.sqrt(step + 1) + 1
 
 
-def test_an_impossibly_long_release_is_counted_and_passed_over() -> None:
+def test_an_impossibly_long_release_is_counted_and_passed_over():
     config = config_of(nodes=2)
     aggregate, clean = Aggregate(config), Aggregate(config)
     limit = longest(noise_of(config.sharing, DIMENSION), SLOTS, leaf_of(DIMENSION), 0, 1)
@@ -152,7 +152,7 @@ def test_an_impossibly_long_release_is_counted_and_passed_over() -> None:
 
 
 @pytest.mark.parametrize("counter", ["blt", "negative-digit"])
-def test_honest_releases_pass_the_screen_also_after_losses(counter: str) -> None:
+def test_honest_releases_pass_the_screen_also_after_losses(counter):
     """At most e^-18 of them would not: none of 400 is expected, and a tenth of the noise as limit stops most."""
     screened = 0
     for seed in range(40):
@@ -168,7 +168,7 @@ def test_honest_releases_pass_the_screen_also_after_losses(counter: str) -> None
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, -(1 << 20), (1 << 40) - 1, -(1 << 40)])
-def test_lengths_are_compared_without_rounding(size: int) -> None:
+def test_lengths_are_compared_without_rounding(size):
     vector = np.array([size, size, -size, 1], dtype=np.int64)
     exact = 3 * size * size + 1
     root = math.isqrt(exact)
@@ -189,14 +189,12 @@ def test_lengths_are_compared_without_rounding(size: int) -> None:
         (0, 0, 1, np.zeros(DIMENSION + 1, np.int64)),
     ],
 )
-def test_a_release_that_no_domain_can_have_made_is_refused(
-    domain: int, generation: int, leaves: int, values: np.ndarray
-) -> None:
+def test_a_release_that_no_domain_can_have_made_is_refused(domain, generation, leaves, values):
     with pytest.raises(BadRelease, match="release: expected"):
         Aggregate(config_of()).on_release(NodeRelease(domain, generation, leaves, 1, values, False))
 
 
-def test_a_restored_aggregate_goes_on_as_if_it_had_never_stopped() -> None:
+def test_a_restored_aggregate_goes_on_as_if_it_had_never_stopped():
     config = config_of(nodes=2)
     whole, stopped = Aggregate(config), Aggregate(config)
     for step in range(2 * HORIZON):
@@ -212,7 +210,7 @@ def test_a_restored_aggregate_goes_on_as_if_it_had_never_stopped() -> None:
         stopped.load({**state, "sums": np.zeros((1, 1))})
 
 
-def test_the_figures_of_the_noise_are_those_of_the_counters() -> None:
+def test_the_figures_of_the_noise_are_those_of_the_counters():
     for counter in ("blt", "negative-digit"):
         sharing = SharingConfig(counter, 1.0, 1e-6, 14, 32)
         plan, noise = plan_of(sharing, 501), noise_of(sharing, 501)
@@ -231,14 +229,14 @@ def test_the_figures_of_the_noise_are_those_of_the_counters() -> None:
     ("epsilon", "sigma", "horizon", "factor"),
     [(0.5, 8.68, 16, 1.80), (1, 4.53, 32, 2.01), (2, 2.38, 64, 2.23), (4, 1.27, 256, 2.66), (8, 0.695, 1024, 3.06)],
 )
-def test_the_noise_has_the_published_size(epsilon: float, sigma: float, horizon: int, factor: float) -> None:
+def test_the_noise_has_the_published_size(epsilon, sigma, horizon, factor):
     rho = float(Concentrated.for_epsilon(epsilon, 1e-6).rho)
     assert 1 / math.sqrt(2 * rho) == pytest.approx(sigma, rel=2e-3)
     found = figures_of(plan_of(SharingConfig("blt", epsilon, 1e-6, 1, horizon), 501))
     assert math.sqrt(found.variance) / (sigma * UNIT) == pytest.approx(factor, rel=4e-3)
 
 
-def test_a_version_is_due_after_as_many_releases_as_are_asked_for() -> None:
+def test_a_version_is_due_after_as_many_releases_as_are_asked_for():
     config = PdolConfig(
         "tests",
         4,
@@ -255,7 +253,7 @@ def test_a_version_is_due_after_as_many_releases_as_are_asked_for() -> None:
     assert not aggregate.due
 
 
-def test_the_others_do_not_wait_for_domains_that_are_dead() -> None:
+def test_the_others_do_not_wait_for_domains_that_are_dead():
     aggregate = Aggregate(config_of(nodes=4))
     for domain in (0, 1, 2):
         aggregate.on_release(released(domain, 1, some_values(domain)))
@@ -273,7 +271,7 @@ def test_the_others_do_not_wait_for_domains_that_are_dead() -> None:
     assert lively.due
 
 
-def test_once_releases_were_missed_a_version_waits_for_about_as_many_as_come_and_then_for_more_again() -> None:
+def test_once_releases_were_missed_a_version_waits_for_about_as_many_as_come_and_then_for_more_again():
     config = PdolConfig("tests", 16, RecordConfig(DIMENSION), SharingConfig("blt", 8.0, 1e-6, SLOTS, 16))
     aggregate, places = Aggregate(config), []
     for leaves in range(1, 13):
@@ -292,7 +290,7 @@ def test_once_releases_were_missed_a_version_waits_for_about_as_many_as_come_and
     assert restored.dump()["counts"].tolist() == aggregate.dump()["counts"].tolist()
 
 
-def test_no_version_waits_for_a_node_that_has_left_and_what_it_released_stands() -> None:
+def test_no_version_waits_for_a_node_that_has_left_and_what_it_released_stands():
     aggregate = Aggregate(config_of(nodes=4))
     for node in range(4):
         aggregate.on_release(released(node, 1, some_values(node)))
@@ -318,7 +316,7 @@ def test_no_version_waits_for_a_node_that_has_left_and_what_it_released_stands()
         aggregate.on_membership(4, present=True)
 
 
-def test_domains_may_have_leaves_of_their_own_length() -> None:
+def test_domains_may_have_leaves_of_their_own_length():
     sharing = SharingConfig("blt", 0.5, 1e-6, (2, 20), HORIZON)
     config = PdolConfig("tests", 2, RecordConfig(DIMENSION), sharing)
     aggregate = Aggregate(config)

@@ -53,9 +53,7 @@ def quantised(*records: tuple[list[int], list[float], int], dimension: int = 4) 
         (([0], [0.5], 257), Refusal.LABEL),
     ],
 )
-def test_a_record_that_breaks_a_bound_is_a_null_slot_and_its_neighbours_are_as_they_were(
-    record: tuple[list[int], list[float], int], why: Refusal
-) -> None:
+def test_a_record_that_breaks_a_bound_is_a_null_slot_and_its_neighbours_are_as_they_were(record, why):
     rows, reasons = quantised(GOOD, record, GOOD)
     alone, _ = quantised(GOOD)
     assert reasons == [Refusal.TAKEN, why, Refusal.TAKEN]
@@ -67,13 +65,13 @@ def test_a_record_that_breaks_a_bound_is_a_null_slot_and_its_neighbours_are_as_t
         assert (part.indices.tolist(), part.values.tolist()) == (alone.indices.tolist(), alone.values.tolist())
 
 
-def test_values_are_cut_toward_zero_and_indices_sorted() -> None:
+def test_values_are_cut_toward_zero_and_indices_sorted():
     rows, _ = quantised(([3, 0], [-0.7999, 0.59999], -1))
     assert rows.indices.tolist() == [0, 3]
     assert rows.values.tolist() == [int(0.59999 * UNIT), -int(0.7999 * UNIT)]
 
 
-def test_a_norm_that_is_one_in_floats_alone_decides_nothing() -> None:
+def test_a_norm_that_is_one_in_floats_alone_decides_nothing():
     """Whole numbers decide: 4096 and 1 are too long together, though the float norm rounds to one."""
     ok, _ = admit(_one_row([0], [UNIT]), 4)
     assert ok.labels.tolist() == [1]
@@ -82,7 +80,7 @@ def test_a_norm_that_is_one_in_floats_alone_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("value", [UNIT + 1, -UNIT - 1, 1 << 31, 1 << 32, -(1 << 63), (1 << 63) - 1])
-def test_numbers_whose_square_wraps_around_are_too_long(value: int) -> None:
+def test_numbers_whose_square_wraps_around_are_too_long(value):
     """(2^32)^2 is 0 in 64 bits."""
     rows, why = admit(_one_row([0], [value]), 4)
     assert why.tolist() == [Refusal.LENGTH]
@@ -100,14 +98,14 @@ def test_numbers_whose_square_wraps_around_are_too_long(value: int) -> None:
         ([0, 1], -2, Refusal.LABEL),
     ],
 )
-def test_a_node_checks_what_arrives_again(indices: list[int], label: int, why: Refusal) -> None:
+def test_a_node_checks_what_arrives_again(indices, label, why):
     rows = _one_row(indices, [1, 1], label)
     null, reasons = admit(rows, 4)
     assert reasons.tolist() == [why]
     assert (len(null), null.lengths.tolist(), null.labels.tolist()) == (1, [0], [0])
 
 
-def test_null_slots_pass_and_order_is_judged_within_a_record() -> None:
+def test_null_slots_pass_and_order_is_judged_within_a_record():
     rows = join_rows([_one_row([2, 3], [1, 1]), null_rows(2), _one_row([0, 1], [1, 1])])
     same, why = admit(rows, 4)
     assert not why.any()
@@ -124,7 +122,7 @@ def test_null_slots_pass_and_order_is_judged_within_a_record() -> None:
         max_size=8,
     )
 )
-def test_whatever_comes_every_slot_that_is_left_keeps_the_bounds(records: list) -> None:
+def test_whatever_comes_every_slot_that_is_left_keeps_the_bounds(records):
     rows, why = quantised(
         *(([index for index, _ in features], [value for _, value in features], label) for features, label in records),
         dimension=8,
@@ -135,7 +133,7 @@ def test_whatever_comes_every_slot_that_is_left_keeps_the_bounds(records: list) 
     assert [label == 0 for label in rows.labels] == [reason != 0 for reason in why]
 
 
-def test_columns_that_make_no_rows_are_refused() -> None:
+def test_columns_that_make_no_rows_are_refused():
     zero = np.zeros(1, dtype=np.int64)
     with pytest.raises(BadRows, match="row ends that rise"):
         quantise(np.array([0, 2, 1]), zero, np.zeros(1), np.ones(2, dtype=np.int64), 4)
@@ -148,13 +146,13 @@ def test_columns_that_make_no_rows_are_refused() -> None:
             Rows(np.array(ends), np.zeros(1, dtype=np.int32), zero, np.ones(2, dtype=np.int8))
 
 
-def test_unit_rows_scales_each_record_and_leaves_zeros() -> None:
+def test_unit_rows_scales_each_record_and_leaves_zeros():
     ends = np.array([0, 2, 2, 3, 4])
     scaled = unit_rows(ends, np.array([3.0, 4.0, 0.0, -2.0]))
     assert scaled.tolist() == [0.6, 0.8, 0.0, -1.0]
 
 
-def test_taking_and_parting_rows_agree() -> None:
+def test_taking_and_parting_rows_agree():
     rows, _ = quantised(GOOD, ([1], [0.5], -1), ([0], [NAN], 1), ([1, 3], [0.1, 0.2], 1))
     for low, high in ((0, 4), (1, 3), (2, 2), (3, 4)):
         part, taken = rows.part(low, high), rows.take(np.arange(low, high))

@@ -40,7 +40,7 @@ def node_of(config: PdolConfig, node: int = 0) -> GossipNode:
 
 
 @pytest.mark.parametrize(("graph", "degree"), [("ring", 2), ("torus", 4), ("random-regular", 4), ("complete", 63)])
-def test_every_graph_has_its_degree_and_mixes(graph: str, degree: int) -> None:
+def test_every_graph_has_its_degree_and_mixes(graph, degree):
     adjacency = adjacency_of(graph, 64, seed=3)  # type: ignore[arg-type]
     assert (adjacency.sum(axis=1) == degree).all()
     assert (adjacency == adjacency.T).all()
@@ -51,7 +51,7 @@ def test_every_graph_has_its_degree_and_mixes(graph: str, degree: int) -> None:
     assert mixed == pytest.approx(np.full((64, 64), 1 / 64), abs=1e-3)
 
 
-def test_weights_of_unequal_degrees_are_doubly_stochastic_without_tolerance() -> None:
+def test_weights_of_unequal_degrees_are_doubly_stochastic_without_tolerance():
     draw = np.random.default_rng(5)
     for _ in range(20):
         graph = np.triu(draw.random((9, 9)) < 0.5, 1)
@@ -62,12 +62,12 @@ def test_weights_of_unequal_degrees_are_doubly_stochastic_without_tolerance() ->
 
 
 @pytest.mark.parametrize(("graph", "nodes"), [("random-regular", 4), ("torus", 7), ("ring", 1), ("complete", 1)])
-def test_graphs_that_do_not_exist_are_refused(graph: str, nodes: int) -> None:
+def test_graphs_that_do_not_exist_are_refused(graph, nodes):
     with pytest.raises(BadGraph, match="expected"):
         adjacency_of(graph, nodes)  # type: ignore[arg-type]
 
 
-def test_random_graphs_follow_their_seed() -> None:
+def test_random_graphs_follow_their_seed():
     first, again, other = (adjacency_of("random-regular", 20, seed) for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
@@ -75,7 +75,7 @@ def test_random_graphs_follow_their_seed() -> None:
         assert (adjacency_of("random-regular", 5, seed).sum(axis=1) == 4).all()
 
 
-def test_weights_that_do_not_mix_are_refused() -> None:
+def test_weights_that_do_not_mix_are_refused():
     apart = np.kron(np.eye(2, dtype=np.int64), metropolis(adjacency_of("ring", 4)))
     with pytest.raises(BadGraph, match="connected one, got 4 of 8 nodes"):
         require_mixing(apart)
@@ -88,7 +88,7 @@ def test_weights_that_do_not_mix_are_refused() -> None:
         require_mixing(np.ones((2, 3), dtype=np.int64))
 
 
-def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave() -> None:
+def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave():
     form = gossip_config().gossip
     assert form is not None
     for number in range(1, 3000):
@@ -98,7 +98,7 @@ def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave() -> 
 
 
 @pytest.mark.parametrize("at", ["own", "sent"])
-def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at: str) -> None:
+def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at):
     """The largest move is nearly reached: opposite labels of one record that is spread evenly."""
     config = gossip_config(at)
     assert config.gossip is not None
@@ -117,7 +117,7 @@ def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at:
     assert bound == pytest.approx(2 * STEP * ONE * DIMENSION**0.5, abs=2)
 
 
-def test_the_noise_has_the_printed_scale() -> None:
+def test_the_noise_has_the_printed_scale():
     config = gossip_config()
     assert config.gossip is not None
     law = noise_law(config.gossip, 9, DIMENSION)
@@ -125,7 +125,7 @@ def test_the_noise_has_the_printed_scale() -> None:
     assert law.numerator / law.denominator == pytest.approx(sensitivity_of(config.gossip, 9, DIMENSION) / 1.0)
 
 
-def test_a_step_is_that_of_the_algorithm() -> None:
+def test_a_step_is_that_of_the_algorithm():
     """Line by line in floats, with noise and neighbours."""
     config = gossip_config(lasso=0.05)
     form, rows = config.gossip, records(30, seed=4)
@@ -151,7 +151,7 @@ def test_a_step_is_that_of_the_algorithm() -> None:
             known[neighbour] = values / ONE
 
 
-def test_a_late_neighbour_is_mixed_as_it_was_last_known() -> None:
+def test_a_late_neighbour_is_mixed_as_it_was_last_known():
     prompt, late = (node_of(gossip_config()) for _ in range(2))
     noise, values = np.zeros(DIMENSION, dtype=np.int64), np.full(DIMENSION, 3 * ONE)
     for node in (prompt, late):
@@ -162,7 +162,7 @@ def test_a_late_neighbour_is_mixed_as_it_was_last_known() -> None:
     assert prompt.step(null_rows(1), noise)[1].tolist() == late.step(null_rows(1), noise)[1].tolist()
 
 
-def test_gradients_at_what_was_sent_do_not_depend_on_what_was_held_back() -> None:
+def test_gradients_at_what_was_sent_do_not_depend_on_what_was_held_back():
     """Two histories that sent the same parameters go on alike with ``sent``, and not with ``own``."""
     followed = {}
     for at in ("own", "sent"):
@@ -179,7 +179,7 @@ def test_gradients_at_what_was_sent_do_not_depend_on_what_was_held_back() -> Non
     assert followed["own"][0] != followed["own"][1]
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused():
     node, noise = node_of(gossip_config(rounds=1)), np.zeros(DIMENSION, dtype=np.int64)
     with pytest.raises(BadRelease, match="neighbour of node 0, got node 3"):
         node.on_parameters(3, 1, noise)

@@ -34,7 +34,7 @@ def labelled(count: int, weights: np.ndarray, seed: int = 0) -> Rows:
     return Rows(rows.indptr, rows.indices, rows.values, np.where(np.array(found) > 0, 1, -1).astype(np.int8))
 
 
-def test_the_learner_is_adagrad_as_it_is_written() -> None:
+def test_the_learner_is_adagrad_as_it_is_written():
     rows, learner = records(60), AdaGrad(1, DIMENSION, 0.5)
     weights, energy = np.zeros(DIMENSION), np.zeros(DIMENSION)
     for place in range(60):
@@ -49,7 +49,7 @@ def test_the_learner_is_adagrad_as_it_is_written() -> None:
             weights += 0.5 * np.divide(y * x, np.sqrt(energy), out=np.zeros(DIMENSION), where=x != 0)
 
 
-def test_nodes_side_by_side_learn_as_they_would_alone() -> None:
+def test_nodes_side_by_side_learn_as_they_would_alone():
     rows = records(40)
     together, alone = AdaGrad(4, DIMENSION, 0.5), [AdaGrad(1, DIMENSION, 0.5) for _ in range(4)]
     for step in range(10):
@@ -62,7 +62,7 @@ def test_nodes_side_by_side_learn_as_they_would_alone() -> None:
             alone[node].learn(ONE, one, alone[node].scores(ONE, one))
 
 
-def test_the_ridge_regression_is_the_exact_one() -> None:
+def test_the_ridge_regression_is_the_exact_one():
     rows, ridge = records(50), Ridge(1, DIMENSION)
     dense = np.zeros((50, DIMENSION))
     for place in range(50):
@@ -73,7 +73,7 @@ def test_the_ridge_regression_is_the_exact_one() -> None:
     np.testing.assert_allclose(ridge.weights[0], exact, atol=1e-9)
 
 
-def test_the_prediction_follows_whoever_is_right_of_late() -> None:
+def test_the_prediction_follows_whoever_is_right_of_late():
     """A released model that turns wrong halfway is left; the node's own learners take its place."""
     rule = random_model(3).astype(np.int64)
     rows = labelled(800, rule, seed=2)
@@ -91,7 +91,7 @@ def test_the_prediction_follows_whoever_is_right_of_late() -> None:
     assert hits[450:, SHOWN].mean() > 0.75
 
 
-def test_kept_learners_go_on_as_they_were() -> None:
+def test_kept_learners_go_on_as_they_were():
     rows, model, coin = records(40), random_model(3), np.array([0.5])
     first, second = (NodePredictors(1, DIMENSION) for _ in range(2))
     for place in range(20):
@@ -133,14 +133,14 @@ def expected_over_own(draw: np.random.Generator) -> float:
     return extra
 
 
-def test_joining_is_expected_to_cost_fewer_than_five_mistakes_whatever_the_records() -> None:
+def test_joining_is_expected_to_cost_fewer_than_five_mistakes_whatever_the_records():
     """Exact expectations: no chance is in what is asserted, and the seed only draws the streams."""
     draw = np.random.default_rng(5)
     worst = max(expected_over_own(draw) for _ in range(STREAMS))
     assert 3 < worst < CREDIT
 
 
-def test_the_guard_follows_the_joined_side_with_the_chance_that_it_has_reserved() -> None:
+def test_the_guard_follows_the_joined_side_with_the_chance_that_it_has_reserved():
     rows, model = records(1), random_model(3)
     sides = []
     for coin in np.linspace(0, 1, 101)[:-1]:
@@ -155,7 +155,7 @@ def test_the_guard_follows_the_joined_side_with_the_chance_that_it_has_reserved(
     assert 0 < sides[0] < 1
 
 
-def test_a_node_that_joins_keeps_close_to_itself_when_the_model_is_noise() -> None:
+def test_a_node_that_joins_keeps_close_to_itself_when_the_model_is_noise():
     """400 records of each of 8 nodes, models drawn anew: the shown labels are at most a few mistakes worse."""
     rows, draw = labelled(3_200, random_model(3).astype(np.int64), seed=10), np.random.default_rng(1)
     predictors, wrong = NodePredictors(8, DIMENSION), np.zeros((8, 2))

@@ -58,7 +58,7 @@ def releases(config: PdolConfig, count: int, seed: int = 0) -> list[NodeRelease]
     return found
 
 
-def test_a_release_is_that_of_the_counter_over_the_sums_of_gradients(config: PdolConfig) -> None:
+def test_a_release_is_that_of_the_counter_over_the_sums_of_gradients(config):
     rows, exact = records(HORIZON * SLOTS), np.zeros(DIMENSION, dtype=np.int64)
     counter = counters_of(config).open(0)
     for step, release in enumerate(releases(config, HORIZON)):
@@ -71,7 +71,7 @@ def test_a_release_is_that_of_the_counter_over_the_sums_of_gradients(config: Pdo
         assert (release.values.tolist() == exact.tolist()) == (config.sharing.counter == "exact")
 
 
-def test_slots_may_come_one_by_one_or_all_at_once(config: PdolConfig) -> None:
+def test_slots_may_come_one_by_one_or_all_at_once(config):
     rows, together, apart = records(SLOTS), node_of(config), node_of(config)
     together.fold(rows, random_model())
     for place in range(SLOTS):
@@ -80,7 +80,7 @@ def test_slots_may_come_one_by_one_or_all_at_once(config: PdolConfig) -> None:
     assert together.release().values.tolist() == apart.release().values.tolist()
 
 
-def test_at_the_horizon_the_sum_stands_and_a_new_counter_has_noise_of_its_own() -> None:
+def test_at_the_horizon_the_sum_stands_and_a_new_counter_has_noise_of_its_own():
     found = releases(config_of(), HORIZON + 2)
     assert [release.last for release in found] == [False] * (HORIZON - 1) + [True, False, False]
     assert [(release.generation, release.leaves) for release in found[-2:]] == [(1, 1), (1, 2)]
@@ -92,7 +92,7 @@ def test_at_the_horizon_the_sum_stands_and_a_new_counter_has_noise_of_its_own() 
     assert quiet[0].tolist() != quiet[HORIZON].tolist()
 
 
-def test_domains_and_epochs_have_unrelated_noise() -> None:
+def test_domains_and_epochs_have_unrelated_noise():
     found = []
     for domain, seed in ((0, 1), (1, 1), (0, 2)):
         node = node_of(config_of(), domain, seed)
@@ -102,7 +102,7 @@ def test_domains_and_epochs_have_unrelated_noise() -> None:
 
 
 @pytest.mark.parametrize("stop", [0, 1, SLOTS, SLOTS + 1, HORIZON * SLOTS - 1, HORIZON * SLOTS, HORIZON * SLOTS + 2])
-def test_a_restored_domain_goes_on_as_if_it_had_never_stopped(config: PdolConfig, stop: int) -> None:
+def test_a_restored_domain_goes_on_as_if_it_had_never_stopped(config, stop):
     total = (HORIZON + 2) * SLOTS
     rows, node, found = records(total), node_of(config), []
     for place in range(total):
@@ -116,7 +116,7 @@ def test_a_restored_domain_goes_on_as_if_it_had_never_stopped(config: PdolConfig
     assert found == [release.values.tolist() for release in releases(config, HORIZON + 2)]
 
 
-def test_a_leaf_closes_on_its_count_and_on_nothing_else() -> None:
+def test_a_leaf_closes_on_its_count_and_on_nothing_else():
     node = node_of(config_of())
     with pytest.raises(LeafFull, match=f"full leaf of {SLOTS} slots, got 0"):
         node.release()
@@ -128,7 +128,7 @@ def test_a_leaf_closes_on_its_count_and_on_nothing_else() -> None:
     assert node.capacity_left == 1
 
 
-def test_refused_records_take_their_slots() -> None:
+def test_refused_records_take_their_slots():
     node, quiet = node_of(config_of()), node_of(config_of())
     rows = records(SLOTS)
     bad = rows.values.copy()
@@ -140,12 +140,12 @@ def test_refused_records_take_their_slots() -> None:
 
 
 @pytest.mark.parametrize("model", [np.zeros(DIMENSION), np.zeros(DIMENSION, dtype=np.int64), np.zeros(3, np.int32)])
-def test_only_a_published_model_is_taken(model: np.ndarray) -> None:
+def test_only_a_published_model_is_taken(model):
     with pytest.raises(PdolError, match="expected int32 of shape"):
         node_of(config_of()).fold(records(1), model)
 
 
-def test_damaged_states_are_refused() -> None:
+def test_damaged_states_are_refused():
     node = node_of(config_of())
     node.fold(records(2), random_model())
     state = node.dump()
@@ -180,7 +180,7 @@ def longest_records(dimension: int, count: int, seed: int) -> np.ndarray:
     return np.trunc(real / np.linalg.norm(real, axis=1, keepdims=True) * UNIT).astype(np.int64)
 
 
-def test_a_record_adds_its_label_and_its_products_rounded_toward_zero() -> None:
+def test_a_record_adds_its_label_and_its_products_rounded_toward_zero():
     record, label = np.array([1001, -2002, 0, 303]), -1
     expected = [16 * label * value for value in record.tolist()]
     for row in range(4):
@@ -195,7 +195,7 @@ def test_a_record_adds_its_label_and_its_products_rounded_toward_zero() -> None:
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 9, 128])
-def test_no_record_moves_a_sum_by_more_than_is_priced(dimension: int) -> None:
+def test_no_record_moves_a_sum_by_more_than_is_priced(dimension):
     """In whole numbers, with the pairs that are worst: x.x' = -.347 of two records, and a label that is flipped."""
     leaf, records = leaf_of(dimension), longest_records(dimension, 40, dimension)
     most, unit = leaf.longest**2, Fraction(leaf.unit) ** 2
@@ -217,7 +217,7 @@ def test_no_record_moves_a_sum_by_more_than_is_priced(dimension: int) -> None:
     assert (math.sqrt(exact) + math.sqrt(leaf.cells)) ** 2 <= float(leaf.apart * most)
 
 
-def test_without_noise_the_model_is_ridge_regression() -> None:
+def test_without_noise_the_model_is_ridge_regression():
     draw = np.random.default_rng(3)
     records = np.array([one / np.linalg.norm(one) for one in draw.normal(size=(500, 7))])
     labels = np.where(records @ draw.normal(size=7) > 0, 1, -1)
@@ -232,7 +232,7 @@ def test_without_noise_the_model_is_ridge_regression() -> None:
     assert found.precision == pytest.approx(TRUST * second, rel=2e-2, abs=0.3)
 
 
-def test_directions_within_the_noise_are_shrunk_and_little_is_known_of_them() -> None:
+def test_directions_within_the_noise_are_shrunk_and_little_is_known_of_them():
     cells, deviation = leaf_of(5).cells, 1000.0 * 2**32
     sums = np.zeros(cells, dtype=np.int64)
     sums[:5] = int(deviation)
@@ -243,7 +243,7 @@ def test_directions_within_the_noise_are_shrunk_and_little_is_known_of_them() ->
     assert float(np.linalg.eigvalsh(found.precision).max()) < TRUST * 2
 
 
-def test_a_node_goes_on_from_the_published_model_with_its_own_exact_moments() -> None:
+def test_a_node_goes_on_from_the_published_model_with_its_own_exact_moments():
     draw = np.random.default_rng(8)
     learners, records = NodePredictors(1, 4), longest_records(4, 30, 2)
     labels = draw.choice([-1, 1], 30)
@@ -277,7 +277,7 @@ def plainly(rows: Rows, model: np.ndarray) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_scores_and_sums_are_those_of_unbounded_integers(seed: int) -> None:
+def test_scores_and_sums_are_those_of_unbounded_integers(seed):
     rows = join_rows([null_rows(1), records(40, seed), null_rows(2), records(3, seed + 50)])
     model = random_model(seed)
     leaf = np.zeros(DIMENSION, dtype=np.int64)
@@ -288,13 +288,13 @@ def test_scores_and_sums_are_those_of_unbounded_integers(seed: int) -> None:
     assert 0 < np.count_nonzero(np.array(found) * rows.labels >= 1 << 24) < len(rows)
 
 
-def test_the_largest_weights_do_not_overflow() -> None:
+def test_the_largest_weights_do_not_overflow():
     rows = records(20)
     model = np.full(DIMENSION, -(1 << 31), dtype=np.int32)
     assert scores(rows, model).tolist() == plainly(rows, model)[0]
 
 
-def test_one_record_moves_a_sum_by_its_own_length_at_most_and_null_by_nothing() -> None:
+def test_one_record_moves_a_sum_by_its_own_length_at_most_and_null_by_nothing():
     for row in range(30):
         one = records(30, seed=9).part(row, row + 1)
         leaf = np.zeros(DIMENSION, dtype=np.int64)
@@ -306,7 +306,7 @@ def test_one_record_moves_a_sum_by_its_own_length_at_most_and_null_by_nothing() 
     assert not leaf.any()
 
 
-def test_the_margin_is_one_and_belongs_to_no_loss() -> None:
+def test_the_margin_is_one_and_belongs_to_no_loss():
     """y w.x = 1 exactly has no gradient; one unit less has."""
     row = Rows(
         np.array([0, 1], dtype=np.int64),
@@ -320,7 +320,7 @@ def test_the_margin_is_one_and_belongs_to_no_loss() -> None:
         assert leaf.tolist() == [moved]
 
 
-def test_a_score_of_nothing_is_a_minus() -> None:
+def test_a_score_of_nothing_is_a_minus():
     assert predictions(np.array([0, 1, -1, 1 << 40])).tolist() == [-1, 1, -1, 1]
 
 

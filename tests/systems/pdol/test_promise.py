@@ -49,13 +49,13 @@ def tmc(epsilon: float = 1.0, records: int = 1, **options) -> PdolConfig:
 
 
 @pytest.mark.parametrize(("records", "epsilon"), [(1, 1.0), (2, 2.11), (4, 4.55), (10, 13.26)])
-def test_records_of_one_person_cost_the_square_of_their_number(records: int, epsilon: float) -> None:
+def test_records_of_one_person_cost_the_square_of_their_number(records, epsilon):
     found = person_cost(tmc(), [records]).epsilon_micro / 1e6
     assert found == pytest.approx(epsilon, abs=0.005)
     assert found == pytest.approx(epoch_guarantee(tmc(records=records)).lifetime.cost.epsilon_micro / 1e6)
 
 
-def test_a_person_is_promised_nothing_that_no_place_counts() -> None:
+def test_a_person_is_promised_nothing_that_no_place_counts():
     """A user with one record at each of eight nodes pays epsilon 3.09, where one node counts one record."""
     assert person_cost(tmc(), [1] * 8).epsilon_micro / 1e6 == pytest.approx(3.09, abs=0.005)
     form, dealt = GossipConfig(1.0, rounds=10, gradient_at="sent"), replace(tmc().sharing, domains=2)
@@ -72,7 +72,7 @@ def test_a_person_is_promised_nothing_that_no_place_counts() -> None:
         require_person_promised(tmc(), epoch_guarantee(tmc()), "here")
 
 
-def test_an_accountant_of_others_finds_no_more() -> None:
+def test_an_accountant_of_others_finds_no_more():
     """dp-accounting's Gaussian mechanism with the noise of one counter, composed for the records of a person."""
     for epsilon, records in ((1.0, [1]), (8.0, [1]), (1.0, [2, 1, 3]), (0.5, [5])):
         config = tmc(epsilon)
@@ -87,20 +87,20 @@ def test_an_accountant_of_others_finds_no_more() -> None:
         assert ours <= 1.03 * theirs
 
 
-def test_a_record_against_another_costs_four_times_rho() -> None:
+def test_a_record_against_another_costs_four_times_rho():
     promise = epoch_guarantee(tmc())
     assert promise.cost.epsilon_micro <= 1_000_000
     assert promise.replace_one.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
     assert promise.marks == ()
 
 
-def test_who_predicts_at_nodes_is_told_whom_it_protects() -> None:
+def test_who_predicts_at_nodes_is_told_whom_it_protects():
     place = PredictionConfig("released")
     assert any("outsiders alone" in fact for fact in epoch_guarantee(tmc()).not_protected)
     assert not any("outsiders alone" in fact for fact in epoch_guarantee(tmc(prediction=place)).not_protected)
 
 
-def test_sums_without_noise_promise_nothing() -> None:
+def test_sums_without_noise_promise_nothing():
     config = PdolConfig("x", 2, RecordConfig(5), SharingConfig("exact"))
     promise = epoch_guarantee(config)
     assert promise.cost.delta_units == 1 << 80
@@ -115,7 +115,7 @@ def gossip(at: str, **options) -> PdolConfig:
     return PdolConfig("x", 64, RecordConfig(501, **options), gossip=form)
 
 
-def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() -> None:
+def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds():
     promise = epoch_guarantee(gossip("own"))
     assert promise.marks == (NOT_PRIVATE,)
     assert promise.cost.epsilon_micro == 100_500_000  # 1 + (200 - 1) / 2
@@ -126,7 +126,7 @@ def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() 
     assert three == 1_000_000 * (3 + (200 - 3) / 2)
 
 
-def test_gradients_at_what_was_sent_cost_epsilon_a_record() -> None:
+def test_gradients_at_what_was_sent_cost_epsilon_a_record():
     promise = epoch_guarantee(gossip("sent", records_per_user=5))
     assert promise.marks == ()
     assert promise.cost.epsilon_micro == 1_000_000
@@ -135,7 +135,7 @@ def test_gradients_at_what_was_sent_cost_epsilon_a_record() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
-def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds: int) -> None:
+def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds):
     """Of a person's rounds epsilon each, of every other one after their first half of it; their worst rounds."""
     form = GossipConfig(epsilon=0.3, rounds=rounds, gradient_at="own")
     for records in range(1, rounds + 1):
@@ -159,9 +159,7 @@ def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds: int) ->
         (tmc(1.0), 447, 663, 0.2, "may or may not beat nodes alone"),
     ],
 )
-def test_the_plan_names_the_crossing_and_says_so_plainly(
-    config: PdolConfig, records: int, crossing: float, lead: float | None, verdict: str
-) -> None:
+def test_the_plan_names_the_crossing_and_says_so_plainly(config, records, crossing, lead, verdict):
     ahead = sharing_gain(config, records, lead=lead)
     assert ahead.crossing == pytest.approx(crossing, rel=0.01)
     assert ahead.verdict == verdict
@@ -170,7 +168,7 @@ def test_the_plan_names_the_crossing_and_says_so_plainly(
     assert ("points of correct predictions" in ahead.sentences[2]) == (ahead.correct is not None)
 
 
-def test_guarded_nodes_gain_the_share_of_a_lead_that_noise_leaves_and_never_lose_more_than_the_guards_credit() -> None:
+def test_guarded_nodes_gain_the_share_of_a_lead_that_noise_leaves_and_never_lose_more_than_the_guards_credit():
     """Up to four times less noise than computed, and a point beyond; in drawn worlds the share holds."""
     noise = sharing_gain(tmc(8.0), 447).crossing * 63
     found = sharing_gain(tmc(8.0), 447, lead=0.1).correct
@@ -182,12 +180,12 @@ def test_guarded_nodes_gain_the_share_of_a_lead_that_noise_leaves_and_never_lose
     assert sharing_gain(tmc(8.0), 447).correct is None, "nobody stated a lead"
 
 
-def test_sharing_does_not_help_with_what_no_other_node_has() -> None:
+def test_sharing_does_not_help_with_what_no_other_node_has():
     assert sharing_gain(tmc(8.0), 447, private_features=1 / 3).verdict == "will not beat nodes alone"
     assert sharing_gain(replace(tmc(8.0), nodes=1), 447).crossing is None
 
 
-def test_the_crossing_is_where_the_expected_gain_begins() -> None:
+def test_the_crossing_is_where_the_expected_gain_begins():
     for nodes, domains in ((64, 64), (64, 1), (8, 4)):
         sharing = SharingConfig("blt", 2.0, 1e-6, 14, 32, domains)
         config = PdolConfig("x", nodes, RecordConfig(501), sharing)
@@ -230,7 +228,7 @@ SECTIONS = {
 
 
 @pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in BAD.items() for value in values])
-def test_impossible_settings_are_refused_by_name(path: tuple[str, ...], value: object) -> None:
+def test_impossible_settings_are_refused_by_name(path, value):
     with pytest.raises(ConfigurationError, match=f"^{'.'.join(KIND.language.key_of(path))}: expected"):
         _configured(path, value)
 
@@ -241,7 +239,7 @@ def _configured(path: tuple[str, ...], value: object) -> PdolConfig:
     return PdolConfig(**{**options, path[0]: section})
 
 
-def test_a_configuration_is_read_and_unknown_keys_are_refused() -> None:
+def test_a_configuration_is_read_and_unknown_keys_are_refused():
     adapter = TypeAdapter(PdolConfig)
     content = {"deployment": "x", "nodes": 64, "records": {"dimension": 501}, "sharing": {"epsilon": 2}}
     config = adapter.validate_python(content)
@@ -252,7 +250,7 @@ def test_a_configuration_is_read_and_unknown_keys_are_refused() -> None:
             adapter.validate_python(wrong)
 
 
-def test_everything_is_in_the_digest() -> None:
+def test_everything_is_in_the_digest():
     config = tmc()
     changed = [
         replace(config, nodes=63),
@@ -265,14 +263,14 @@ def test_everything_is_in_the_digest() -> None:
     assert len({pdol_digest(one) for one in (config, *changed)}) == len(changed) + 1
 
 
-def test_nodes_are_dealt_to_domains_evenly() -> None:
+def test_nodes_are_dealt_to_domains_evenly():
     config = PdolConfig("x", 10, RecordConfig(5), SharingConfig(domains=4))
     dealt = [config.domain_of(node) for node in range(10)]
     assert dealt == sorted(dealt)
     assert {dealt.count(domain) for domain in range(4)} <= {2, 3}
 
 
-def test_one_node_has_no_graph_and_a_graph_must_exist() -> None:
+def test_one_node_has_no_graph_and_a_graph_must_exist():
     gossip = GossipConfig(epsilon=1.0, rounds=5, graph="random-regular")
     with pytest.raises(ConfigurationError, match="nodes: expected at least 2 where neighbours exchange parameters"):
         PdolConfig("x", 1, RecordConfig(5), gossip=gossip)
@@ -281,7 +279,7 @@ def test_one_node_has_no_graph_and_a_graph_must_exist() -> None:
         KIND.check(PdolConfig("x", 4, RecordConfig(5), gossip=gossip))
 
 
-def test_sums_that_could_leave_the_lattice_are_refused() -> None:
+def test_sums_that_could_leave_the_lattice_are_refused():
     with pytest.raises(ConfigurationError, match=r"expected sums below 2\^32"):
         epoch_guarantee(
             PdolConfig("x", 2, RecordConfig(129), SharingConfig(slots_per_release=1 << 16, horizon=1 << 10))
@@ -327,7 +325,7 @@ def visit(draw: np.random.Generator) -> tuple[dict[str, Any], int]:
     }, 1 if ward == "north" or age > 50 else -1
 
 
-def test_what_is_learned_of_named_values_foretells_the_label(tmp_path: Path) -> None:
+def test_what_is_learned_of_named_values_foretells_the_label(tmp_path):
     draw = np.random.default_rng(3)
 
     async def play(client: RecordClient) -> list[bool]:
@@ -351,7 +349,7 @@ def test_what_is_learned_of_named_values_foretells_the_label(tmp_path: Path) -> 
     assert all(0.99 * UNIT**2 < square <= UNIT**2 for square in squares), "of norm 1, and never longer"
 
 
-def test_bad_values_are_refused_by_name_before_anything_is_sent(tmp_path: Path) -> None:
+def test_bad_values_are_refused_by_name_before_anything_is_sent(tmp_path):
     bad: list[tuple[Any, Any, str]] = [
         ({"agee": 3}, None, "names among age, scan"),
         ({"age": "old"}, None, "age"),
@@ -373,13 +371,13 @@ def test_bad_values_are_refused_by_name_before_anything_is_sent(tmp_path: Path) 
     assert sum(len(held) for (topic, _), held in log.partitions() if topic == "records") == 1
 
 
-def test_names_without_a_declaration_are_refused() -> None:
+def test_names_without_a_declaration_are_refused():
     client = RecordClient(DirectEventLog(MemoryLog(), None, NODES, "predictions"), NODES, 8)  # type: ignore[arg-type]
     with pytest.raises(BadContext, match="8 coordinates, got names"):
         asyncio.run(client.predict("e", "u", 0, {"age": 3}))
 
 
-def test_a_declaration_is_in_the_digest() -> None:
+def test_a_declaration_is_in_the_digest():
     named, numbers = config_of(WARDS), config_of({"dimension": 21})
     assert named.records.dimension == 1 + named.records.declared.cells
     assert parse_config(written(named)) == named
@@ -397,12 +395,12 @@ def test_a_declaration_is_in_the_digest() -> None:
         ({"ward": {"kind": "category", "vocabulary": ["a", "a"]}}, "ward"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(features: Any, message: str) -> None:
+def test_a_declaration_that_cannot_be_is_refused(features, message):
     with pytest.raises(ConfigurationError, match=message):
         config_of(features)
 
 
-def test_a_gateway_takes_values_by_name_in_place_of_coordinates() -> None:
+def test_a_gateway_takes_values_by_name_in_place_of_coordinates():
     asked = PredictionAsked(event_id="e", user="u", node=0, record={"age": 3})
     assert (asked.record, asked.indices) == ({"age": 3}, [])
     with pytest.raises(ValueError, match="none beside values by name"):

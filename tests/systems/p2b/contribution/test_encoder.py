@@ -1,7 +1,5 @@
 """Contexts on their grid, and the encoder: exact nearest-centroid search in whole numbers."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -289,7 +289,7 @@ def test_the_agent_prints_nothing_of_its_key(make):
 @given(
     st.lists(st.floats(-0.5, 1.5, width=32), min_size=1, max_size=40), st.sampled_from([0.0, 1e-3, -1e-3, 9e-4, 1.1e-3])
 )
-def test_one_row_is_a_histogram_where_an_array_of_it_is(row: list[float], beyond: float) -> None:
+def test_one_row_is_a_histogram_where_an_array_of_it_is(row, beyond):
     """Also about the tolerance: but for a row whose sum meets it to the last bit, which neither reader can tell."""
     contexts = np.array([row, [*row[:-1], 1.0 + beyond - sum(row[:-1])]], dtype=np.float32)
     far = np.abs(np.abs(contexts.sum(axis=1, dtype=np.float64) - 1.0) - HISTOGRAM_TOLERANCE) > 1e-12
@@ -323,7 +323,7 @@ def _passed(deadlines: Deadlines, now_ms: int) -> list[str]:
     return [event_id for _, event_id in deadlines.passed(now_ms)]
 
 
-def test_what_waits_ends_at_its_deadline_and_not_before() -> None:
+def test_what_waits_ends_at_its_deadline_and_not_before():
     deadlines, agent = Deadlines(), _agent()
     _decide(deadlines, agent, "first", 0)
     _decide(deadlines, agent, "second", 10)
@@ -332,7 +332,7 @@ def test_what_waits_ends_at_its_deadline_and_not_before() -> None:
     assert _passed(deadlines, WAIT_MS + 10) == ["second"]
 
 
-def test_what_was_rewarded_in_time_does_not_end() -> None:
+def test_what_was_rewarded_in_time_does_not_end():
     deadlines, agent = Deadlines(), _agent()
     _decide(deadlines, agent, "rewarded", 0)
     _decide(deadlines, agent, "waiting", 0)
@@ -340,7 +340,7 @@ def test_what_was_rewarded_in_time_does_not_end() -> None:
     assert _passed(deadlines, WAIT_MS) == ["waiting"]
 
 
-def test_an_event_decided_a_second_time_has_its_second_deadline() -> None:
+def test_an_event_decided_a_second_time_has_its_second_deadline():
     deadlines, agent = Deadlines(), _agent()
     _decide(deadlines, agent, "again", 0)
     agent.rewarded("again", 1, 1.0)
@@ -349,7 +349,7 @@ def test_an_event_decided_a_second_time_has_its_second_deadline() -> None:
     assert _passed(deadlines, 2 * WAIT_MS) == ["again"]
 
 
-def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded() -> None:
+def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded():
     deadlines, agent = Deadlines(), _agent()
     _decide(deadlines, agent, "waiting", 0)
     most = 0
@@ -361,9 +361,7 @@ def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded() -> None:
     assert _passed(deadlines, WAIT_MS) == ["waiting"]
 
 
-def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_for_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_for_all(monkeypatch):
     looked = 0
 
     def waits(*entry: Any) -> bool:
@@ -386,7 +384,7 @@ def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_fo
     assert _passed(deadlines, WAIT_MS) == [f"event-{number}" for number in range(7 * wait, 8 * wait)]
 
 
-def test_whatever_is_rewarded_meanwhile_the_rest_ends_in_order() -> None:
+def test_whatever_is_rewarded_meanwhile_the_rest_ends_in_order():
     deadlines, agent = Deadlines(), _agent()
     rng = random.Random(5)
     waiting: dict[str, int] = {}

@@ -90,7 +90,7 @@ def decisions(system: P2BSystem) -> list[int]:
     ]
 
 
-def test_new_users_are_shown_what_the_model_says_and_cold_ones_are_not_touched(exported: ExportedModel) -> None:
+def test_new_users_are_shown_what_the_model_says_and_cold_ones_are_not_touched(exported):
     started = system_of("second", start=exported)
     assert decisions(started) == [int(exported.decide(visit)) for visit in VISITS]
     assert len(set(decisions(started))) > 1, "it prefers different items for different visits"
@@ -101,7 +101,7 @@ def test_new_users_are_shown_what_the_model_says_and_cold_ones_are_not_touched(e
     assert system_of("second").digest == system_of("second", start=None).digest
 
 
-def test_its_own_windows_are_pooled_with_it_by_slots(rigs: Any, exported: ExportedModel) -> None:
+def test_its_own_windows_are_pooled_with_it_by_slots(rigs, exported):
     """w = n0 / (n0 + n1) of what was known, by hand; an item that it has not is its own alone."""
     alone, started = system_of("second", items=5), system_of("second", items=5, start=exported)
     own, both = (export_model(one, released(rigs, one, 1, seed=9)) for one in (alone, started))
@@ -113,14 +113,14 @@ def test_its_own_windows_are_pooled_with_it_by_slots(rigs: Any, exported: Export
     assert np.array_equal(both.means[ITEMS:], own.means[ITEMS:])
 
 
-def test_where_windows_fade_what_it_began_with_fades_with_them(rigs: Any, exported: ExportedModel) -> None:
+def test_where_windows_fade_what_it_began_with_fades_with_them(rigs, exported):
     fading = system_of("second", start=exported, half_life=1.0)
     alone = system_of("second", half_life=1.0)
     own, both = (export_model(one, released(rigs, one, 3, seed=9)) for one in (alone, fading))
     assert both.slots - own.slots == pytest.approx(exported.slots / 8, rel=1e-6)
 
 
-def test_what_it_exports_is_taken_up_again_and_what_was_paid_adds_up(rigs: Any, exported: ExportedModel) -> None:
+def test_what_it_exports_is_taken_up_again_and_what_was_paid_adds_up(rigs, exported):
     second = system_of("second", start=exported)
     again = ExportedModel.read(export_model(second, released(rigs, second, 1, seed=9)).as_npz())
     one = system_of("first").guarantee().together
@@ -131,7 +131,7 @@ def test_what_it_exports_is_taken_up_again_and_what_was_paid_adds_up(rigs: Any, 
     assert decisions(third) == [int(again.decide(visit)) for visit in VISITS]
 
 
-def test_a_generation_with_other_features_begins_with_what_still_means_the_same(exported: ExportedFeatures) -> None:
+def test_a_generation_with_other_features_begins_with_what_still_means_the_same(exported):
     """Value by value of a vocabulary, in whatever order; what is declared otherwise or new says nothing yet."""
     vocabulary = ["se", "pl", "de", "fr"]
     changed = {
@@ -180,7 +180,7 @@ def prepared(tmp_path: Path, text: str, **changed: Any) -> Any:
     return prepare(tmp_path / "shop", parse_config({**CONFIG, **changed}), {"start": ("model.json", text)})
 
 
-def test_guarantee_and_statement_say_what_was_paid_before(tmp_path: Path, exported: ExportedModel) -> None:
+def test_guarantee_and_statement_say_what_was_paid_before(tmp_path, exported):
     system = prepared(tmp_path, exported.as_json().decode())
     assert load(tmp_path / "shop").digest == system.digest
     (fact,) = system.before
@@ -196,7 +196,7 @@ def test_guarantee_and_statement_say_what_was_paid_before(tmp_path: Path, export
     assert section.facts[0][1] == fact.text
 
 
-def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: ExportedModel) -> None:
+def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path, exported):
     plain = json.loads(exported.as_json())
     changed = json.loads(exported.as_json())
     changed["means"][0][0] += 0.01
@@ -240,9 +240,7 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: E
         ({}, {"variances": np.inf}),
     ],
 )
-def test_numbers_that_nobody_could_go_on_from_are_refused_whatever_digest_they_have(
-    exported: ExportedFeatures, about: dict[str, float], changed: dict[str, float]
-) -> None:
+def test_numbers_that_nobody_could_go_on_from_are_refused_whatever_digest_they_have(exported, about, changed):
     """Pooled by slots, a model of none and windows of none would weigh 0/0; nor is there a golden decision to tell."""
     arrays = {name: np.full_like(getattr(exported, name), value) for name, value in changed.items()}
     forged = replace(exported, about={**exported.about, **about}, golden=(), **arrays)
@@ -279,9 +277,7 @@ def following(system: P2BSystem, *items: str) -> tuple[FeaturePolicy, Catalogue]
     return policy, catalogue
 
 
-def test_an_item_that_the_model_knows_by_id_begins_with_what_it_says_and_another_as_a_new_one(
-    by_name: ExportedFeatures,
-) -> None:
+def test_an_item_that_the_model_knows_by_id_begins_with_what_it_says_and_another_as_a_new_one(by_name):
     started = system_of("second", items=5, named_items=True, start=by_name)
     policy, catalogue = following(started, "hat", "gloves", "boots", "socks")
     rows = {one.item: one.row for one in catalogue.items()}
@@ -298,7 +294,7 @@ def test_an_item_that_the_model_knows_by_id_begins_with_what_it_says_and_another
     assert np.array_equal(policy.shared("cold").state.model.table, cold.shared("cold").state.model.table)
 
 
-def test_a_new_item_that_comes_before_all_known_ones_begins_with_nothing(by_name: ExportedFeatures) -> None:
+def test_a_new_item_that_comes_before_all_known_ones_begins_with_nothing(by_name):
     started = system_of("second", items=5, named_items=True, start=by_name)
     policy, _ = following(started, "gloves", "socks")
     state = policy.shared("private").state
@@ -307,7 +303,7 @@ def test_a_new_item_that_comes_before_all_known_ones_begins_with_nothing(by_name
     assert not state.late.any(), "so they lean on nobody in the first model"
 
 
-def test_named_items_are_pooled_by_the_slots_since_they_entered(rigs: Any, by_name: ExportedFeatures) -> None:
+def test_named_items_are_pooled_by_the_slots_since_they_entered(rigs, by_name):
     """Of two windows the hat was in the second one alone; the row that was kept for the scarf has another item."""
     entries = [[1, 0, 4, 5, 0], [1, 2, 4, 5, 0]]
     started = system_of("second", items=5, named_items=True, start=by_name)
@@ -327,7 +323,7 @@ def test_named_items_are_pooled_by_the_slots_since_they_entered(rigs: Any, by_na
     assert said["observations"] == pytest.approx(by_name.slots + slots)
 
 
-def test_a_known_item_that_enters_later_has_what_the_model_said_of_it(rigs: Any, by_name: ExportedFeatures) -> None:
+def test_a_known_item_that_enters_later_has_what_the_model_said_of_it(rigs, by_name):
     started = system_of("second", items=5, named_items=True, start=by_name)
     policy, catalogue = following(started, "hat")
     published = codec.decode(released(rigs, started, 1, 9, [catalogue.entries.tolist()])[-1])[1]
@@ -340,7 +336,7 @@ def test_a_known_item_that_enters_later_has_what_the_model_said_of_it(rigs: Any,
 
 
 @pytest.mark.parametrize("sums", ["fresh", "counter"])
-def test_named_items_fade_as_windows_do(rigs: Any, by_name: ExportedFeatures, sums: Any) -> None:
+def test_named_items_fade_as_windows_do(rigs, by_name, sums):
     release = ReleaseConfig(form="features", sums=sums, windows=8)
     context = ContextConfig(declared=declare(FEATURES))
     config = P2BConfig("second", 3, context, 20_000, release=release, half_life=1.0, named_items=True)
@@ -353,7 +349,7 @@ def test_named_items_fade_as_windows_do(rigs: Any, by_name: ExportedFeatures, su
     np.testing.assert_allclose(means, weight * by_name.means + (1 - weight) * known, rtol=1e-6)
 
 
-def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path: Path, by_name: ExportedFeatures) -> None:
+def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path, by_name):
     with pytest.raises(ConfigurationError, match=r"items 0, 1, 2, \.\.\., which are the items here, got 'one of other"):
         prepared(tmp_path, by_name.as_json().decode())
     system = prepared(tmp_path, by_name.as_json().decode(), items={"capacity": ITEMS, "named": True})
@@ -361,9 +357,7 @@ def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path: Path, by_name: 
     assert "It knows 3 items by id; others begin as new ones." in fact.text
 
 
-def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_are_named_by_numbers(
-    tmp_path: Path, exported: ExportedModel
-) -> None:
+def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_are_named_by_numbers(tmp_path, exported):
     system = prepared(tmp_path, exported.as_json().decode(), items={"capacity": ITEMS, "named": True})
     assert system.requests.catalogue.known == ("0", "1", "2", "3")
 
@@ -372,7 +366,7 @@ def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_a
 
 
 @pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
-def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on: str) -> None:
+def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs, learned_on):
     first = rigs.make_system(encoder={"features": learned_on})
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 3)).steps if step.journal
@@ -419,7 +413,7 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on:
     assert np.array_equal(both.arrays[0][-1], own.arrays[0][-1])
 
 
-def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs: Any) -> None:
+def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs):
     first = rigs.make_system(encoder={"features": "onehot"})
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
@@ -438,9 +432,7 @@ def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(ri
             P2BSystem.of(changed, centroids, start=start)
 
 
-def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_learned_on(
-    rigs: Any, tmp_path: Path
-) -> None:
+def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_learned_on(rigs, tmp_path):
     first = rigs.make_system(encoder={"features": "onehot"})
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def of_lives(slots: int, micro: int) -> Any:
     return parse_config({"system": "p2b", **values})
 
 
-def test_a_number_that_was_counted_before_counts_no_more_and_a_further_one_does(rigs: Any) -> None:
+def test_a_number_that_was_counted_before_counts_no_more_and_a_further_one_does(rigs):
     """Also over three generations, and whatever content it has now; under another edge key it would count again."""
     edge, first = EDGE, rigs.make_system()
     rig = rigs.ShufflerRig(first)
@@ -74,7 +73,7 @@ def test_a_number_that_was_counted_before_counts_no_more_and_a_further_one_does(
     assert rig.machine.windows.remembered == 13
 
 
-def test_what_a_person_may_have_paid_is_the_most_of_all_ways_to_give_slots() -> None:
+def test_what_a_person_may_have_paid_is_the_most_of_all_ways_to_give_slots():
     """Every way to give numbers to generations is tried: a number in one generation at most."""
     lives = ((2, 1_000_000), (1, 3_000_000), (3, 500_000))
     configs, spent = [of_lives(*one) for one in lives], (NOTHING,)
@@ -97,7 +96,7 @@ def test_what_a_person_may_have_paid_is_the_most_of_all_ways_to_give_slots() -> 
     assert again[1].zero_out == life_prices(one, 1).zero_out, "who gave the one slot gives no other"
 
 
-def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refused(rigs: Any) -> None:
+def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refused(rigs):
     first = rigs.make_system(measurement={"own": 0.5, "epsilon": 0.5})
     life, spent = first.paid_before()
     assert life == first.guarantee().together
@@ -130,7 +129,7 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
         SUCCESSION.told(first, devices)
 
 
-def test_its_digest_names_the_final_ledger_and_marks_and_whatever_else_it_follows(rigs: Any) -> None:
+def test_its_digest_names_the_final_ledger_and_marks_and_whatever_else_it_follows(rigs):
     first = rigs.make_system()
     before = ended(first, rigs.ShufflerRig(first))
     changed = [
@@ -147,7 +146,7 @@ def test_its_digest_names_the_final_ledger_and_marks_and_whatever_else_it_follow
     assert first.following(before).digest in genesis
 
 
-def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_path: Path, rigs: Any) -> None:
+def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_path, rigs):
     config = of_lives(1, 1_000_000)
     first = prepare(tmp_path / "first", config)
     life, spent = first.core.paid_before()
@@ -171,7 +170,7 @@ def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_
         prepared(json.dumps(replace(left, ledger="00").plain))
 
 
-def test_no_learner_begins_under_another_edge_key(rigs: Any) -> None:
+def test_no_learner_begins_under_another_edge_key(rigs):
     """Under another one every number of a person would be new."""
     first = rigs.make_system()
     system = first.following(ended(first, rigs.ShufflerRig(first)))

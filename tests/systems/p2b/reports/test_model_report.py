@@ -79,7 +79,7 @@ def visits(system: P2BSystem, liked: int, seed: int) -> list[bytes]:
     return pack_reports(layout, arms.astype(np.int64), clicked.astype(np.int64), ARMS, units)
 
 
-def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs: Any) -> None:
+def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs):
     system = features_system()
     view = declared_system(system).models
     (model,) = released(rigs, system, visits(system, 2, 7))
@@ -108,7 +108,7 @@ def drawn_table(effects: NDArray[np.float64], deviation: float, seed: int) -> Mo
 
 
 @pytest.mark.parametrize("cells", [2, 8, 40])
-def test_items_with_equal_effects_are_told_apart_in_one_case_of_twenty(cells: int) -> None:
+def test_items_with_equal_effects_are_told_apart_in_one_case_of_twenty(cells):
     """Of 2,000 equal items 100 are expected, and more than 150 by chance once in a million (false alarms).
 
     Items that differ by six deviations in one cell, of 40 too, are told apart in more than nine cases of ten (power).
@@ -126,7 +126,7 @@ def test_items_with_equal_effects_are_told_apart_in_one_case_of_twenty(cells: in
     assert right > 150
 
 
-def test_the_most_similar_item_is_the_one_that_the_same_visits_like() -> None:
+def test_the_most_similar_item_is_the_one_that_the_same_visits_like():
     likes_fr, likes_de = np.array([0.3, -0.3, 0.0, 0.0]), np.array([-0.3, 0.3, 0.0, 0.0])
     table = drawn_table(np.array([likes_fr, likes_de, likes_fr, likes_de]), 0.01, 7)
     found = similar_to(table, "0", 2)
@@ -140,7 +140,7 @@ def test_the_most_similar_item_is_the_one_that_the_same_visits_like() -> None:
         similar_to(table, "9", 2)
 
 
-def test_less_epsilon_is_more_of_the_noise(rigs: Any) -> None:
+def test_less_epsilon_is_more_of_the_noise(rigs):
     shares = []
     for epsilon in (0.5, 4.0):
         system = features_system(epsilon)
@@ -150,7 +150,7 @@ def test_less_epsilon_is_more_of_the_noise(rigs: Any) -> None:
         assert 0 < shares[1][block] < shares[0][block] < 1
 
 
-def test_two_versions_differ_where_tastes_do(rigs: Any) -> None:
+def test_two_versions_differ_where_tastes_do(rigs):
     """In the second window, which is alike but for it, the liked item is another, so neither is sure any more."""
     system = features_system()
     view = declared_system(system).models
@@ -165,7 +165,7 @@ def test_two_versions_differ_where_tastes_do(rigs: Any) -> None:
         view.read(models, 3, {})
 
 
-def test_codes_are_shown_as_features_are(rigs: Any) -> None:
+def test_codes_are_shown_as_features_are(rigs):
     config = P2BConfig(
         "shop",
         ARMS,
@@ -185,12 +185,12 @@ def test_codes_are_shown_as_features_are(rigs: Any) -> None:
     assert 0 < found.noise["a cell (code, item)"] < 0.5
 
 
-def test_before_a_window_there_is_no_model() -> None:
+def test_before_a_window_there_is_no_model():
     with pytest.raises(HushstreamError, match="expected a released model on topic models, got none"):
         declared_system(features_system()).models.read([], None, {})
 
 
-def test_a_record_of_somebody_else_among_the_models_hides_none(rigs: Any) -> None:
+def test_a_record_of_somebody_else_among_the_models_hides_none(rigs):
     system = features_system()
     view = declared_system(system).models
     released_models = released(rigs, system, visits(system, 2, 7))

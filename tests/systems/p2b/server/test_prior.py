@@ -44,7 +44,7 @@ def digest() -> str:
     return hashlib.sha256(b"".join(one.tobytes() for one in posterior_of(40, 3))).hexdigest()
 
 
-def test_posterior_means_and_variances_are_those_of_dense_normal_algebra() -> None:
+def test_posterior_means_and_variances_are_those_of_dense_normal_algebra():
     """No effect here is two deviations from 0, so nothing is pulled in."""
     items, cells = 25, 2
     raw, spread = 0.2 * whole_numbers(items, cells), 0.02 + 0.01 * whole_numbers(items, cells) ** 2
@@ -70,7 +70,7 @@ def test_posterior_means_and_variances_are_those_of_dense_normal_algebra() -> No
 
 
 @pytest.mark.parametrize("without", ["", "AVX512F AVX512CD AVX512_SKX AVX512_CLX", "AVX2 FMA3"])
-def test_the_bits_are_the_same_whatever_the_cpu_can_do(without: str) -> None:
+def test_the_bits_are_the_same_whatever_the_cpu_can_do(without):
     """Recorded: other bits on another machine would be another model there, and `verify` would refuse it."""
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_prior; print(test_prior.digest())"
@@ -82,7 +82,7 @@ def test_the_bits_are_the_same_whatever_the_cpu_can_do(without: str) -> None:
     assert made.stdout.strip() == RECORDED, made.stderr
 
 
-def test_vectors_of_items_have_a_mean_squared_length_of_one_and_nothing_of_what_all_share() -> None:
+def test_vectors_of_items_have_a_mean_squared_length_of_one_and_nothing_of_what_all_share():
     rows = [{"kind": kind, "price": price, "about": about} for kind, price, about in SHOP]
     found = item_vectors(ITEMS, np.concatenate([ITEMS.read(ITEMS.encode(row).row) for row in rows]))
     assert (found**2).sum(axis=1).mean() == pytest.approx(1.0)
@@ -121,9 +121,7 @@ def errors(alike: float, seed: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("alike", "most"), [(0.8, 0.8), (0.0, 1.06)])
-def test_features_that_say_something_bring_effects_nearer_to_the_truth_and_others_cost_nothing(
-    alike: float, most: float
-) -> None:
+def test_features_that_say_something_bring_effects_nearer_to_the_truth_and_others_cost_nothing(alike, most):
     """In 40 other pairs of seeds, errors in cells had the ratio .43 to .69 where features say much, .987 to 1.023 else.
 
     One of the 80 pairs would have failed, by the items' own effects (1.08): a false alarm of 1 % for seeds that are

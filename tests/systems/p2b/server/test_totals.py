@@ -1,7 +1,5 @@
 """Totals are whole numbers in any order; models from noised sums are positive definite whatever the noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

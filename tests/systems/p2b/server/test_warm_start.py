@@ -4,8 +4,6 @@ Seeded, so on one machine a run passes or fails for good. Bounds keep at least t
 over worlds, measured with 16 to 24 worlds) to the figure measured, which is given with each.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

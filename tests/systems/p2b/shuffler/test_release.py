@@ -1,7 +1,5 @@
 """Windows close on public events and count each slot once; releases are exact functions of whole numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
