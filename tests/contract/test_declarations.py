@@ -45,8 +45,12 @@ def unnamed_inputs(system: System, contents: Collection[Content]) -> set[str]:
 def test_the_guarantee_names_every_topic_that_a_role_takes_input_from(variant):
     with variant.registered():
         system = unplayed(variant).system
-        missing = unnamed_inputs(system, system.core.guarantee().contents)
+        contents = system.core.guarantee().contents
+        missing = unnamed_inputs(system, contents)
         assert not missing, f"expected a Content in the guarantee for each input of a role, got none for {missing}"
+        zones = {common_name(topic.name): common_name(topic.zone) for topic in system.topics}
+        wrong = [content for content in contents if common_name(content.zone) != zones[content.topic]]
+        assert not wrong, f"expected the zone that the topic is declared in, got {wrong}"
 
 
 def unnamed_outputs(recording: Recording, contents: Collection[Content]) -> set[str]:

@@ -216,16 +216,6 @@ def test_report_ids_of_a_user_tell_nobody_who_they_are_without_the_edge_key(rigs
     assert ids[0] != ids[1]
 
 
-@pytest.mark.parametrize("seeded", [True, False])
-def test_a_release_under_a_seeded_key_says_that_it_is_not_private(rigs, seeded):
-    rig = rigs.ShufflerRig(key=rigs.seeded_key(1, "shuffler") if seeded else rigs.Key(SHUFFLER))
-    for number in range(4):
-        rig.slot(number)
-    seen = rig.fold()
-    records = [*seen.records("window-sums", "WindowSums"), *seen.records("ledger", "LedgerEntry")]
-    assert [record["private_as_stated"] for record in records] == [not seeded] * 2
-
-
 def test_a_seeded_run_says_that_it_is_not_private(rigs):
     assert rigs.codec.decode(rigs.LearnerRig().genesis)[1]["reproducible"]
     assert not rigs.codec.decode(rigs.LearnerRig(key=rigs.Key(EDGE)).genesis)[1]["reproducible"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -256,41 +255,6 @@ def test_unused_places_take_turns_with_spare_cells():
     places = sums._places(null_slots(1, config), config.items)[0]
     assert len(set(places[:8])) == 8
     assert set(places) == set(range(config.items, config.items + 8))
-
-
-ROUNDS = (0, 1, 2)
-
-
-def sums_of(films, number, contents, ids):
-    """What a round releases of these slots under one genesis."""
-    rig = films.CollectorRig(films.make_system(epsilon=2.0))
-    if number:
-        rig.play(number)
-        rig.open(films.rounds_of(rig.system.config)[number])
-    for place, (item, one) in enumerate(zip(contents, ids, strict=True)):
-        weight, value = ((1 << 15), (1 << 17)) if number == 0 else (0, 1 << 17)
-        slot = films.item_slot(rig.system.config, item, value, weight)
-        if number == 2:
-            slot.directions[0, 0] = 1 << 18
-        rig.slot(place, slot, number, slot_id=one.to_bytes(16, "big"))
-    rig.end(number)
-    (release,) = rig.released(rig.fold())
-    return np.frombuffer(release["sums"], "<i8")
-
-
-@pytest.mark.parametrize("number", ROUNDS)
-def test_contents_that_change_places_have_other_noise(films, number):
-    """The same ids and the same contents, but other pairs of them."""
-    one = sums_of(films, number, [1, 2, 3], [100_001, 100_002, 100_003])
-    two = sums_of(films, number, [3, 2, 1], [100_001, 100_002, 100_003])
-    assert np.mean(one == two) < 0.25
-
-
-@pytest.mark.parametrize("number", ROUNDS)
-def test_the_same_slots_have_the_same_noise_in_any_order(films, number):
-    slots = [(1, 100_001), (2, 100_002), (3, 100_003)]
-    seen = {sums_of(films, number, *zip(*some, strict=True)).tobytes() for some in permutations(slots)}
-    assert len(seen) == 1
 
 
 def test_digests_of_slots_follow_from_the_key(config):

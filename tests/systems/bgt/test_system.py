@@ -20,8 +20,6 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import Audience
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
-from hushstream.ops.check.verify import verify
-from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Form
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
@@ -80,21 +78,6 @@ def test_under_one_key_a_rating_moves_contents_sums_and_what_follows_from_them_a
     assert moved["journal-collector"] <= {"head", "history", "chain", "kind", "parameters"}
     assert moved["predictions"] <= {"head", "chain", "values"}
     assert moved["ledger"] == set()
-
-
-def test_what_such_a_deployment_leaves_follows_from_its_logs(films):
-    system, log = played(films, 5, 1)
-    found = verify(LogCopy.of(log), system, KeySource(seed=1))
-    assert found.exit_code == 0, found
-
-
-def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(films):
-    declared = {topic.name: topic.zone for topic in KIND.topics}
-    hosted = films.make_config()
-    contents = [one for kind in ("hosted", "edge") for one in bgt_contents(replace(hosted, kind=kind))]
-    assert {content.topic: content.zone for content in contents} == {one.topic: declared[one.topic] for one in contents}
-    quiet = set(declared) - {content.topic for content in contents}
-    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger", "state-")) for name in quiet)
 
 
 def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):

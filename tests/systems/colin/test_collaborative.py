@@ -168,25 +168,6 @@ def test_reading_changes_no_bit_of_what_follows():
     assert read.dump() == left.dump()
 
 
-@pytest.mark.parametrize("released", [False, True])
-def test_a_restored_state_goes_on_with_the_same_bits(released):
-    relation = relation_of("goblin", 5, 15)
-    state = played(relation, 3, 100, 16)
-    if released:
-        state.set_moment(np.ones((5, 3)))
-    restored = CollaborativeState(relation, 3, 1.0)
-    restored.load(state.dump())
-    rng = np.random.default_rng(17)
-    rows, arms = unit_rows(rng, 80, 3), unit_rows(rng, 4, 3)
-    assert np.array_equal(restored.ucb(2, arms, 0.5), state.ucb(2, arms, 0.5))
-    for one in (state, restored):
-        for step, row in enumerate(rows):
-            one.observe(step % 5, row)
-    assert np.array_equal(restored.parameters(), state.parameters())
-    assert np.array_equal(restored.widths(), state.widths())
-    assert restored.dump() == state.dump()
-
-
 def test_bytes_of_something_else_are_refused():
     relation = relation_of("colin", 3, 18)
     dumped = played(relation, 2, 5, 19).dump()

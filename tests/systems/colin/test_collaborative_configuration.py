@@ -13,7 +13,7 @@ from hushstream.agents.worker.deployment import KeySource, load, parse_config, p
 from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.configuration import ExplorationConfig, FeedbackConfig, PartitionConfig, PrivacyConfig
-from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import Audience
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
@@ -28,9 +28,7 @@ from hushstream.systems.colin.configuration import (
     FeatureConfig,
     collaborative_digest,
 )
-from hushstream.systems.colin.deployment import GRAPH as EDGES
-from hushstream.systems.colin.deployment import RELATION, USERS, CollaborativeSystem, inputs_of, read_relation
-from hushstream.systems.colin.deployment import prepare as prepared
+from hushstream.systems.colin.deployment import RELATION, CollaborativeSystem, inputs_of, read_relation
 from hushstream.systems.colin.plan import plan, share
 from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
 from hushstream.systems.colin.system import KIND, declare
@@ -90,13 +88,6 @@ GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
 
 def declared(graph=GRAPH, **changes):
     return declare(CollaborativeSystem.of(make(**changes), graph))
-
-
-def taken_over(edges, users=None):
-    """The graph that preparation makes of the text of an edge list, and of a list of users."""
-    given = {EDGES.name: ("edges", edges)} | ({} if users is None else {USERS.name: ("users", users)})
-    made = prepared(make(), Given(Artefacts("folder", {}), given, None))
-    return read_relation(Artefacts("folder", made))
 
 
 def key_of(name):
@@ -197,30 +188,6 @@ def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values
 
 
 # The graph.
-
-
-def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name():
-    edges = "ann,bob\nbob,eve,2\n"
-    with pytest.raises(RelationError, match="edge 2: expected listed users, got 'eve'"):
-        taken_over(edges, "ann\nbob\n")
-    assert taken_over(edges).users == ("ann", "bob", "eve")
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("ann", "line 1: expected user,user or user,user,weight, got 1 fields"),
-        ("ann,bob,-1", "edge 1: expected a finite weight above 0, got -1"),
-        ("ann,bob,inf", "edge 1: expected a finite weight above 0, got inf"),
-        ("ann,bob,much", "line 1: expected a number for the weight"),
-        ("ann,ann", "edge 1: expected two users, got 'ann' tied to itself"),
-        ("ann,bob\nbob,ann", "edge 2: expected each pair once"),
-        ("", "graph: expected at least one user, got none"),
-    ],
-)
-def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
-    with pytest.raises(RelationError, match=says):
-        taken_over(text)
 
 
 @pytest.mark.parametrize("option", ["--graph", "--users"])

@@ -194,22 +194,6 @@ def test_a_release_that_no_domain_can_have_made_is_refused(domain, generation, l
         Aggregate(config_of()).on_release(NodeRelease(domain, generation, leaves, 1, values, False))
 
 
-def test_a_restored_aggregate_goes_on_as_if_it_had_never_stopped():
-    config = config_of(nodes=2)
-    whole, stopped = Aggregate(config), Aggregate(config)
-    for step in range(2 * HORIZON):
-        for domain in range(2):
-            release = released(domain, step % HORIZON + 1, some_values(step), step // HORIZON)
-            assert whole.on_release(release) is stopped.on_release(release)
-        state, stopped = stopped.dump(), Aggregate(config)
-        stopped.load(state)
-        if step % 2:
-            assert whole.publish().weights.tolist() == stopped.publish().weights.tolist()
-            assert whole.model.version == stopped.model.version
-    with pytest.raises(BadRelease, match="expected sums of int64"):
-        stopped.load({**state, "sums": np.zeros((1, 1))})
-
-
 def test_the_figures_of_the_noise_are_those_of_the_counters():
     for counter in ("blt", "negative-digit"):
         sharing = SharingConfig(counter, 1.0, 1e-6, 14, 32)
@@ -418,18 +402,6 @@ def test_a_model_that_does_not_follow_from_its_releases_is_a_mismatch(pdol, doma
 
 
 # The room.
-
-
-@pytest.mark.parametrize("counter", ["blt", "negative-digit", "exact"])
-def test_every_topic_with_content_is_declared_in_the_zone_that_the_guarantee_says(pdol, counter):
-    system = declare(pdol.make_system(sharing={"counter": counter}))
-    declared = {topic.name: topic for topic in system.topics}
-    for content in system.guarantee().contents:
-        assert content.zone == declared[content.topic].zone
-    assert {content.topic for content in system.guarantee().contents} == {
-        "records", "predictions", "releases", "models",
-    }  # fmt: skip
-    assert bool(system.guarantee().unnoised) == (counter == "exact")
 
 
 def test_the_declaration_is_whole(pdol):

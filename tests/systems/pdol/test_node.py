@@ -24,7 +24,6 @@ from tests.systems.pdol.conftest import (
 )
 
 from hushstream.counting.errors import BadState
-from hushstream.engine.journal.chain import ForeignJournal
 from hushstream.engine.records import InputRecord, ReplayMismatch
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
@@ -99,21 +98,6 @@ def test_domains_and_epochs_have_unrelated_noise():
         node.fold(null_rows(SLOTS), random_model())
         found.append(node.release().values.tolist())
     assert found[0] != found[1] != found[2] != found[0]
-
-
-@pytest.mark.parametrize("stop", [0, 1, SLOTS, SLOTS + 1, HORIZON * SLOTS - 1, HORIZON * SLOTS, HORIZON * SLOTS + 2])
-def test_a_restored_domain_goes_on_as_if_it_had_never_stopped(config, stop):
-    total = (HORIZON + 2) * SLOTS
-    rows, node, found = records(total), node_of(config), []
-    for place in range(total):
-        if place == stop:
-            kept, node = node.dump(), node_of(config)
-            node.load(kept)
-            assert node.dump() == kept
-        node.fold(rows.part(place, place + 1), random_model(place // SLOTS))
-        if not node.capacity_left:
-            found.append(node.release().values.tolist())
-    assert found == [release.values.tolist() for release in releases(config, HORIZON + 2)]
 
 
 def test_a_leaf_closes_on_its_count_and_on_nothing_else():
@@ -658,11 +642,6 @@ def test_all_releases_of_an_epoch_are_paid_with_the_first(pdol):
     assert all(one["private_as_stated"] for one in rig.sums())
 
 
-def test_releases_under_a_seeded_key_say_that_they_are_not_private(rig):
-    rig.play(0, 6)
-    assert not any(one["private_as_stated"] for one in rig.sums())
-
-
 # Cuts, restores, replays.
 
 
@@ -829,20 +808,6 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
         follow(rig)
     assert not isinstance(found.value, ReplayMismatch)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"slots_per_release": 5}, {"horizon": 8}, {"epsilon": 4.0}, {"counter": "negative-digit"}, {"domains": 1}],
-)
-def test_a_journal_is_followed_under_its_own_leaves_horizon_and_noise_alone(pdol, change):
-    rig = recorded(pdol, 3)
-    other = pdol.NodeRig(pdol.make_system(sharing=change), key=rig.key)
-    with pytest.raises(ForeignJournal, match="configuration"):
-        other.fresh().start(rig.genesis)
-    again = rig.fresh()
-    again.start(rig.genesis)
-    assert again.chain.genesis_nonce == rig.machine.chain.genesis_nonce, "under its own it is followed"
 
 
 # What stands where.

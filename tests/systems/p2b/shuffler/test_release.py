@@ -288,17 +288,6 @@ def test_an_id_is_known_again_after_more_periods_than_are_accepted_and_a_restart
     assert windows.window == 1
 
 
-@given(logs, logs, st.one_of(st.none(), st.integers(1, 200)))
-@settings(max_examples=150, deadline=None)
-def test_a_dumped_state_goes_on_as_if_nothing_had_happened(before, after, open_ms):
-    windows = Windows(rules(3, open_ms))
-    _, _, now = feed(windows, before)
-    again = Windows.load(windows.rules, windows.dump())
-    assert again.dump() == windows.dump()
-    assert feed(again, after, now) == feed(windows, after, now)
-    assert again.dump() == windows.dump()
-
-
 def test_a_phase_ends_with_the_phase_end_of_its_last_origin():
     windows = Windows(rules(slots=100, origins=(0, 3)))
     windows.offer(named(1), 0, content(1))
