@@ -41,12 +41,6 @@ def promises() -> Any:
 
 
 @pytest.fixture(scope="session")
-def refusals() -> Any:
-    """The module of workers that must refuse to work."""
-    return load("refusals")
-
-
-@pytest.fixture(scope="session")
 def freezing() -> Any:
     """The module of a P2B deployment's frozen logs."""
     return load("frozen")

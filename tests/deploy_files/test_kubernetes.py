@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from command_line import parse
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.agents.worker.deployment import CONFIGURATION, KeySource, load, parse_config, prepare, read_config
 from hushstream.engine.declare.declaration import readers, writers
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.ops.access import duty_names
 from hushstream.privacy.keys import generate_keys
-
-pytestmark = pytest.mark.slow
 
 EXAMPLES = ("shop", "circle")
 VERSION = "1.33"
@@ -54,11 +54,13 @@ def each_pod(manifests: dict[str, list[Any]]) -> Iterator[tuple[str, Any]]:
             yield name, one
 
 
+@pytest.mark.slow
 def test_the_committed_manifests_are_those_that_the_declarations_give(deploy, script):
     answer = script(deploy / "kubernetes" / "build.py", "--check")
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.slow
 def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(deploy, base, script, tmp_path):
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     build = deploy / "kubernetes" / "build.py"
@@ -91,6 +93,7 @@ def sealed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shuffler(
     sealed, deploy, documents, script
 ):
@@ -108,6 +111,7 @@ def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shu
         assert [one.endswith(" /run/key-secret/*.key") for one in copied] == [True] * bool(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_object_of_kubernetes_is_valid(example, manifests):
     own = [one for one in manifests[example] if not one["apiVersion"].startswith(OTHERS)]
@@ -116,6 +120,7 @@ def test_every_object_of_kubernetes_is_valid(example, manifests):
         kubernetes_validate.validate(one, VERSION, strict=True)
 
 
+@pytest.mark.slow
 def test_the_validation_would_find_a_fault(manifests):
     worker = of_kind(manifests["shop"], "StatefulSet")[0]
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -157,6 +162,7 @@ def strimzi(deploy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return schemas
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_object_of_strimzi_is_valid(example, deploy, documents, manifests, strimzi):
     objects = [one for one in manifests[example] if one["apiVersion"].startswith("kafka.strimzi.io/")]
@@ -171,6 +177,7 @@ def test_every_object_of_strimzi_is_valid(example, deploy, documents, manifests,
         jsonschema.Draft202012Validator(strimzi["KafkaTopic"]).validate({"partitions": 0, "replica": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_declared_topic_is_there_with_its_partitions(example, manifests, base):
     system = load(base / example / "deployment")
@@ -182,6 +189,7 @@ def test_every_declared_topic_is_there_with_its_partitions(example, manifests, b
         assert topic.settings().items() <= found[f"{example}.{topic.name}"]["config"].items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_users_open_what_is_declared_for_their_role_and_together_every_topic(example, manifests, base):
     system = load(base / example / "deployment")
@@ -199,6 +207,7 @@ def test_users_open_what_is_declared_for_their_role_and_together_every_topic(exa
         assert opened_by_any == system.partitions.keys(), what
 
 
+@pytest.mark.slow
 def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
     base, deploy, script, documents, manifests, tmp_path
 ):
@@ -234,6 +243,7 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
     assert (refused.returncode, "got requeue-counter" in refused.stderr) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", ["shop", "mall"])
 def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
     system, base, deploy, script, documents, tmp_path
@@ -298,6 +308,7 @@ def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
     assert monitor["metadata"]["labels"]["hushstream.io/watches"] == "edge"
 
 
+@pytest.mark.slow
 def test_an_auditor_comes_by_request_with_the_key_of_its_zone_and_an_account_that_reads_alone(
     base, deploy, script, documents, tmp_path
 ):
@@ -332,6 +343,7 @@ def test_an_auditor_comes_by_request_with_the_key_of_its_zone_and_an_account_tha
         assert selector.get("matchLabels", selector).items() <= marks.items(), one["kind"]
 
 
+@pytest.mark.slow
 def test_topics_are_checked_every_hour_as_the_operator_and_each_pod_is_spread_over_nodes(manifests):
     for name, objects in manifests.items():
         (job,) = of_kind(objects, "CronJob")
@@ -376,6 +388,7 @@ def rendered(chart: Path, values: dict[str, Any]) -> list[Any]:
     return [one for text in texts for one in yaml.safe_load_all(re.sub(r"\{\{ (.*?) \}\}", stands_for, text))]
 
 
+@pytest.mark.slow
 def test_a_chart_of_helm_gives_the_same_objects_and_a_secret_store_the_keys(base, deploy, script, documents, tmp_path):
     """Catches a value without a template, a template that is not YAML, and a secret that lacks a key of its pod."""
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
@@ -408,6 +421,7 @@ def test_a_chart_of_helm_gives_the_same_objects_and_a_secret_store_the_keys(base
                 assert {item["key"] for item in volume["secret"]["items"]} <= stored[volume["secret"]["secretName"]]
 
 
+@pytest.mark.slow
 def test_the_page_names_every_principal_by_the_user_that_is_made(deploy, manifests):
     page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
     named = dict(re.findall(r"--principals ([a-z-]+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
@@ -415,6 +429,7 @@ def test_the_page_names_every_principal_by_the_user_that_is_made(deploy, manifes
     assert named == {name.removeprefix("shop-"): name for name in users}
 
 
+@pytest.mark.slow
 def test_nothing_that_prunes_takes_a_topic_away(deploy, documents, manifests):
     for objects in manifests.values():
         for topic in of_kind(objects, "KafkaTopic"):
@@ -431,6 +446,7 @@ def test_nothing_that_prunes_takes_a_topic_away(deploy, documents, manifests):
     assert change == {"op": "add", "path": "/metadata/annotations/strimzi.io~1managed", "value": "false"}
 
 
+@pytest.mark.slow
 def test_every_worker_is_confined(manifests):
     for name, worker in each_pod(manifests):
         pod = worker["spec"]["template"]["spec"]
@@ -452,6 +468,7 @@ def test_every_worker_is_confined(manifests):
         assert ("--release-marks" in main["args"]) == ("marks" in claims)
 
 
+@pytest.mark.slow
 def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests):
     assert not [one for objects in manifests.values() for one in of_kind(objects, "Secret")]
     for name, worker in each_pod(manifests):
@@ -466,6 +483,7 @@ def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests):
             assert "key-secret" not in {mount["name"] for mount in container["volumeMounts"]}
 
 
+@pytest.mark.slow
 def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_alone(manifests):
     for name, objects in manifests.items():
         policies = of_kind(objects, "NetworkPolicy")
@@ -485,6 +503,7 @@ def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_
             assert [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]] == [9093, 53, 53]
 
 
+@pytest.mark.slow
 def test_the_shared_prometheus_is_never_sent_to_a_zones_own_endpoint(manifests):
     for objects in manifests.values():
         for monitor in of_kind(objects, "PodMonitor"):
@@ -513,6 +532,7 @@ def targets_of(monitor: Any, objects: list[Any]) -> Iterator[dict[str, str]]:
             }
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment(deploy, documents, manifests):
     (rules,) = documents(deploy / "prometheus" / "rules" / "alerts.yml")
     (alert,) = [one for group in rules["groups"] for one in group["rules"] if one.get("alert") == "WorkerDown"]
@@ -533,6 +553,7 @@ def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment
                 assert len(found) == len(of_kind(objects, "StatefulSet"))
 
 
+@pytest.mark.slow
 def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(manifests):
     for objects in manifests.values():
         admitted = {
@@ -550,6 +571,7 @@ def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(man
         assert selected == admitted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("endpoint", "files"), [("public", ["alerts", "recording"]), ("zone", ["zone"])])
 def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind(endpoint, files, deploy, documents):
     folder = deploy / "kubernetes" / "monitoring" / endpoint
@@ -573,6 +595,7 @@ def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind
     assert bool(private) == (endpoint == "zone")
 
 
+@pytest.mark.slow
 def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifests):
     health = ["python", "/opt/hushstream/health.py"]
     for _, worker in each_pod(manifests):
@@ -582,6 +605,7 @@ def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifest
         assert main["startupProbe"]["exec"]["command"] == [*health, "--live"]
 
 
+@pytest.mark.slow
 def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests):
     for name, objects in manifests.items():
         workers = {worker["metadata"]["name"]: worker for n, worker in each_pod(manifests) if n == name}
@@ -592,6 +616,7 @@ def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests):
             assert spec["selector"]["matchLabels"] == workers[one]["spec"]["selector"]["matchLabels"]
 
 
+@pytest.mark.slow
 def test_every_kustomization_names_what_is_there(deploy, documents, manifests):
     found = sorted((deploy / "kubernetes").glob("**/kustomization.yaml"))
     assert len(found) == 6
@@ -604,3 +629,39 @@ def test_every_kustomization_names_what_is_there(deploy, documents, manifests):
     workers = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "StatefulSet")}
     assert {one["name"] for one in overlay["replicas"]} <= workers
     assert {one["target"]["name"] for one in overlay["patches"]} <= workers
+
+
+# Files for a cluster whose slots are sealed, and commands that deployment files name.
+
+
+def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy, script, tmp_path):
+    values = {"deployment": "sealed", "items": {"capacity": 3}, "features": {"dimension": 4}, "expected_slots": 1_000}
+    config = parse_config(values)
+    generate_keys(tmp_path / "keys", ("sealing",))
+    sealed = replace(config, slot=replace(config.slot, sealed=True))
+    for name, made in (("open", config), ("sealed", sealed)):
+        prepare(tmp_path / name / "deployment", made, keys=KeySource(tmp_path / "keys"))
+        answer = script(deploy / "kubernetes" / "build.py", tmp_path / name)
+        assert answer.returncode == 0, answer.stderr
+    users = [(tmp_path / name / "users.yaml").read_text(encoding="utf-8") for name in ("open", "sealed")]
+    assert users[0] == users[1]
+
+
+def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:
+    for one in objects:
+        if one["kind"] == "StatefulSet":
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                yield container["args"]
+
+
+@pytest.mark.parametrize("example", ["shop", "circle"])
+def test_the_command_line_takes_every_command_of_kubernetes(example, deploy, documents):
+    commands = list(of_kubernetes(documents(deploy / "kubernetes" / "base" / example / "workers.yaml")))
+    assert len(commands) == 3
+    for command in commands:
+        parse(command)
+
+
+def test_an_option_that_is_not_there_would_be_found():
+    with pytest.raises(Exception, match="No such option"):
+        parse(["worker", "learner", "--deployment", "x", "--metrics-prot", "1"])

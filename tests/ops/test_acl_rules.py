@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from hushstream.agents.worker.deployment import parse_config
+from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import role_of
 from hushstream.engine.devices.sealing import Recipients
+from hushstream.ops import access as acls
 from hushstream.ops.access import (
     Enforced,
     Principals,
@@ -24,6 +28,7 @@ from hushstream.ops.access import (
 )
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verified_topics
+from hushstream.ops.connection import Connection
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
@@ -360,3 +365,18 @@ def test_principals_are_named_role_by_role():
 def test_principals_that_are_misspelt_or_shared_are_refused(text, says):
     with pytest.raises(HushstreamError, match=says.replace("*", r"\*")):
         Principals.of([text])
+
+
+# On a broker that enforces nothing, access rules are said to be absent, never to be in order.
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker() as made:
+        yield made
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("call", [acls.plan_async, acls.apply_async, acls.check_async])
+async def test_the_embedded_broker_is_known_to_have_no_authorizer(broker, deployment, call):
+    assert await call(Connection(broker.bootstrap, "small."), deployment.system, Principals.of()) is None
