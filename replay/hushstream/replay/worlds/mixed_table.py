@@ -63,20 +63,6 @@ class Visits(NamedTuple):
     chances: Float64
 
 
-class TrueValues(NamedTuple):
-    """The true values behind n visits.
-
-    Attributes:
-        rows: (n,) rows of the world's schema.
-        effects: (n, K) how far each item's log-odds lie from the common base.
-        rate: share of visits that reward an item drawn at random.
-    """
-
-    rows: Rows
-    effects: Float64
-    rate: float
-
-
 class FeatureWorld(Protocol):
     """A population with visits that declared features describe."""
 
@@ -177,11 +163,6 @@ class MixedTable:
             given = {name: column[place] for name, column in columns.items()}
             found[place] = {name: value for name, value in given.items() if value is not None}
         return found
-
-    def true_values(self, users: Int64) -> TrueValues:
-        """The true values behind a visit of each of these users, to evaluate a forecast with."""
-        seen = self._seen(users, 0)
-        return TrueValues(self._rows(seen), self._odds(users, seen), self.rate)
 
     @cached_property
     def _base(self) -> float:

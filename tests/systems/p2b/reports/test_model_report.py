@@ -16,7 +16,7 @@ from hushstream.engine.catalogue import Catalogue, ItemChange
 from hushstream.engine.declare.plan import Audience
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.studies.p2b.features import SAMPLE, check_forecasts
+from hushstream.replay.studies.p2b.features import foretold
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
@@ -351,11 +351,12 @@ HABITS = UserBehaviour(10, 10, 10, 0.8)
 
 
 @pytest.mark.slow
-def test_with_true_spreads_the_gain_is_within_fifteen_percent_of_the_whole_simulation():
-    """A seeded sample of `hushstream experiment forecast`: two worlds, none of which anything was fitted on."""
-    (found,) = check_forecasts([SAMPLE], processes=1)
-    assert abs(found.forecast / found.gain - 1) < 0.15
-    assert found.low <= found.gain <= found.high
+def test_the_plans_range_holds_the_gain_of_the_whole_simulation():
+    """Two drawn worlds of `hushstream experiment forecast`, on which nothing was fitted; neither range holds 0."""
+    for seed in (2, 3):
+        found = foretold(seed)
+        assert found.held
+        assert found.said.low > 0
 
 
 def config(**changed):

@@ -3,10 +3,6 @@
 P2B, Figure 3: epsilon against the probability of taking part, with the true delta.
 
 P2B, Figures 4 to 7: reward against the number of users, the dimension, and the interactions of a user.
-
-How often intervals of off-policy estimates hold: logs whose truth is known, of many rows a user or heavy weights. The
-policy that is evaluated shows the best item of a context in 92 % of its visits. Users like everything more or less than
-others, so their rows depend on one another.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
@@ -26,10 +21,7 @@ from hushstream.replay.datasets.builtin import find_dataset
 from hushstream.replay.datasets.dataset import AbsentDatasetError
 from hushstream.replay.datasets.store import locate, remedy
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, columns, over_seeds, share
-from hushstream.replay.logged.evaluate import policy_values, replay_value, thinned
-from hushstream.replay.logged.log import LoggedDataset
-from hushstream.replay.logged.models import expected_rewards
+from hushstream.replay.experiments.rows import BenchRow, Row, columns, over_seeds
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.p2b.play import (
     COLD,
@@ -45,110 +37,6 @@ from hushstream.replay.studies.p2b.play import (
 from hushstream.replay.studies.p2b.run import GAIN, P2BOptions, run_p2b
 from hushstream.replay.study import Progress
 from hushstream.systems.p2b.configuration import ReleaseConfig
-
-INTERVALS = "intervals"
-INTERVALS_TITLE = "How often 95 % intervals of off-policy estimates hold"
-LOGS = 1_000
-LEAST = 0.93
-
-ARMS, CONTEXTS = 5, 3
-CHANCES = np.random.default_rng(5).uniform(0.05, 0.6, (CONTEXTS, ARMS))
-"""Chances of a reward, (contexts, arms)."""
-BEST = CHANCES.argmax(axis=1)
-
-Probabilities = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Logs of one kind.
-
-    Attributes:
-        name: in words.
-        users, rows: how many users, and rows of each.
-        rare: the logging policy's chance of each item but the one that it prefers, which is not the best.
-    """
-
-    name: str
-    users: int
-    rows: int
-    rare: float
-
-
-KINDS = (
-    Kind("20 rows a user", 100, 20, 0.125),
-    Kind("weights up to 46", 2_000, 1, 0.02),
-    Kind("10 rows a user, weights up to 46", 200, 10, 0.02),
-)
-
-
-def preferring(arms: npt.NDArray[np.int64], rare: float) -> Probabilities:
-    """A policy (contexts, arms) that shows one arm of each context, and every other one with the chance ``rare``."""
-    probabilities = np.full((CONTEXTS, ARMS), rare)
-    probabilities[np.arange(CONTEXTS), arms] = 1.0 - rare * (ARMS - 1)
-    return probabilities
-
-
-EVALUATED = preferring(BEST, 0.02)
-TRUTH = float((EVALUATED * CHANCES).sum(axis=1).mean())
-
-
-def logged(kind: Kind, draw: np.random.Generator) -> tuple[LoggedDataset, Probabilities]:
-    """Draw a log; return it with the evaluated policy's probabilities (n, arms)."""
-    rows = kind.users * kind.rows
-    context = draw.integers(0, CONTEXTS, rows)
-    logging = preferring((BEST + 1) % ARMS, kind.rare)[context]
-    chosen = _drawn(logging, draw)
-    liking = np.repeat(draw.choice([0.4, 1.6], kind.users), kind.rows)
-    log = LoggedDataset(
-        name=kind.name,
-        arms=ARMS,
-        users=np.repeat(np.arange(kind.users).astype(str), kind.rows),
-        timestamps_ms=np.arange(rows),
-        contexts=np.eye(CONTEXTS, dtype=np.float32)[context],
-        chosen=chosen,
-        rewards=(draw.random(rows) < liking * CHANCES[context, chosen]).astype(np.float64),
-        propensities=logging[np.arange(rows), chosen],
-    )
-    return log, EVALUATED[context]
-
-
-def _drawn(probabilities: Probabilities, draw: np.random.Generator) -> npt.NDArray[np.int64]:
-    below = draw.random(len(probabilities))[:, None] > np.cumsum(probabilities, axis=1)
-    return np.asarray(below.sum(axis=1).clip(0, ARMS - 1), dtype=np.int64)
-
-
-def judged(kind: Kind, seed: int) -> dict[str, bool]:
-    """Whether the truth is within the interval of each estimator on one log."""
-    draw = np.random.default_rng([seed, KINDS.index(kind)])
-    log, probabilities = logged(kind, draw)
-    values = policy_values(log, probabilities, expected_rewards(log, seed))
-    values.append(replay_value(log, thinned(log, seed) & (_drawn(probabilities, draw) == log.chosen)))
-    return {one.estimator: one.interval.low <= TRUTH <= one.interval.high for one in values}
-
-
-def _judged(task: tuple[Kind, int]) -> dict[str, bool]:
-    return judged(*task)
-
-
-def run_intervals(scale: Scale, progress: Progress | None) -> Findings:
-    """Evaluate one policy on every log by every estimator, and count."""
-    seeds = range(10 if scale.quick else LOGS)
-    found = play_all(_judged, [(kind, seed) for kind in KINDS for seed in seeds], INTERVALS, progress)
-    rows: list[Row] = [
-        {
-            "log": kind.name,
-            "estimator": estimator,
-            **share("coverage", [found[kind, seed][estimator] for seed in seeds]),
-            "logs": len(seeds),
-        }
-        for kind in KINDS
-        for estimator in found[kind, 0]
-    ]
-    targets = [at_least(f"{row['log']}, {row['estimator']}", [row["coverage"]], "share", LEAST) for row in rows]
-    worlds = tuple(f"{one.name}: {one.users:,} users, chance {one.rare:g} of a rare item" for one in KINDS)
-    return Findings(rows, [] if scale.quick else targets, worlds, seeds, ())
-
 
 PAPER = "P2B (Malekzadeh et al. 2020)"
 
@@ -474,13 +362,6 @@ MODES = {
 
 _CONDITIONS = ("condition", "line")
 EXPERIMENTS = (
-    Experiment(
-        INTERVALS,
-        INTERVALS_TITLE,
-        "Owen 1988; users are the sample",
-        run_intervals,
-        (Curve(title=INTERVALS_TITLE, values=("coverage",), by=("log", "estimator")),),
-    ),
     Experiment(
         EPSILONS,
         EPSILONS_TITLE,

@@ -16,7 +16,7 @@ from hushstream.replay.studies.p2b.audits import audit_config
 from hushstream.replay.studies.p2b.bench import compute_rows
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
-from hushstream.replay.studies.p2b.features import SHAPED, run_features, run_forecast
+from hushstream.replay.studies.p2b.features import run_features, run_forecast
 from hushstream.replay.studies.p2b.play import Line, Point, play
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.study import Progress, Study
@@ -106,7 +106,7 @@ STUDY = Study(
         "ml-100k": movielens_100k,
     },
     plays=_plays,
-    experiments=lambda: (*EXPERIMENTS, SHAPED),
+    experiments=lambda: EXPERIMENTS,
     paper=paper_line,
     forecast=run_forecast,
     joining=run_features,

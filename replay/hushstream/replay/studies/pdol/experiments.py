@@ -36,9 +36,7 @@ from hushstream.replay.experiments.rows import (
 )
 from hushstream.replay.studies.pdol.play import (
     LAST_QUARTER,
-    NO_FAULTS,
     Accuracy,
-    Faults,
     Played,
     accuracy,
     alone_labels,
@@ -49,7 +47,6 @@ from hushstream.replay.studies.pdol.play import (
 )
 from hushstream.replay.studies.pdol.worlds import (
     RecordStream,
-    Sizes,
     dense_synthetic,
     ml_clicks,
     sparse_synthetic,
@@ -313,20 +310,19 @@ def stream_of(scale: Scale, seed: int, count: int = NODES) -> RecordStream:
 
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-World = Callable[[int, str | None, Sizes, int], RecordStream]
+World = Callable[[int, str | None, int], RecordStream]
 
 
 def _tmc(label: str) -> World:
-    return lambda seed, data, sizes, nodes: tmc_binary(label=label, nodes=nodes, sizes=sizes, seed=seed, data_dir=data)
+    return lambda seed, data, nodes: tmc_binary(label=label, nodes=nodes, seed=seed, data_dir=data)
 
 
-def _clicks(seed: int, data: str | None, sizes: Sizes, nodes: int) -> RecordStream:
-    del sizes  # the number of records follows from the users
+def _clicks(seed: int, data: str | None, nodes: int) -> RecordStream:
     return ml_clicks(nodes=nodes, seed=seed, data_dir=data)
 
 
 def _synthetic(records: int) -> World:
-    return lambda seed, data, sizes, nodes: sparse_synthetic(records=records, nodes=nodes, sizes=sizes, seed=seed)
+    return lambda seed, data, nodes: sparse_synthetic(records=records, nodes=nodes, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +335,6 @@ class Setting:
     epsilons: tuple[float | None, ...]
     nodes: int = NODES
     domains: int | None = None
-    faults: Faults = NO_FAULTS
-    sizes: Sizes = "even"
 
     def at_nodes(self, epsilon: float | None) -> bool:
         """Whether nodes also predict for themselves, which takes most of the time; only two epsilons have it."""
@@ -348,7 +342,7 @@ class Setting:
 
 
 def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
-    """Play the grid of worlds, epsilons, nodes and faults."""
+    """Play the grid of worlds, epsilons and nodes."""
     seeds = JOINING_SEEDS[:1] if scale.quick else JOINING_SEEDS
     settings = _settings(scale)
     step = step_counter(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
@@ -373,31 +367,21 @@ def _settings(scale: Scale) -> list[Setting]:
     if scale.compared:
         return [Setting("epsilon", "tmc-binary/class19", _tmc("class19"), (1.0, 8.0))]
     nineteen, six, synthetic = _tmc("class19"), _tmc("class06"), _synthetic(100_000)
-    alike = Faults(unweighted=True)
-    faulty = {
-        "late": Faults(late=1),
-        "dead": Faults(dead=8),
-        "lost": Faults(lost=0.3),
-        "byzantine": Faults(byzantine=1),
-    }
     return [
         Setting("epsilon", "tmc-binary/class19", nineteen, (*EPSILONS, None)),
         Setting("epsilon", "tmc-binary/class06", six, (1.0, 8.0)),
         Setting("epsilon", "sparse-synthetic", synthetic, (1.0, 2.0, 4.0, 8.0)),
         Setting("epsilon", "ml-clicks", _clicks, (1.0, 8.0)),
-        *(Setting(part, "tmc-binary/class19", nineteen, (8.0,), faults=one) for part, one in faulty.items()),
         *(Setting("nodes", "tmc-binary/class19", nineteen, (1.0, 8.0), nodes=count) for count in (4, 16)),
         *(Setting("records", "sparse-synthetic", _synthetic(count), (1.0, 8.0)) for count in (25_000, 400_000)),
         Setting("one counter", "tmc-binary/class19", nineteen, (1.0,), domains=1),
-        Setting("zipf", "tmc-binary/class19", nineteen, (1.0,), sizes="zipf"),
-        Setting("zipf, unweighted", "tmc-binary/class19", nineteen, (1.0,), faults=alike, sizes="zipf"),
     ]
 
 
 def _rows(
     setting: Setting, seeds: Sequence[int], data: str | None, quick: bool, step: Callable[[str], None]
 ) -> list[Row]:
-    streams = [setting.make(seed, data, setting.sizes, setting.nodes) for seed in seeds]
+    streams = [setting.make(seed, data, setting.nodes) for seed in seeds]
     central = [_central(stream).whole for stream in streams] if setting.part in ("epsilon", "records") else []
     rows = []
     for epsilon in setting.epsilons:
@@ -405,7 +389,7 @@ def _rows(
         for seed, stream in zip(seeds, streams, strict=True):
             step(f"{setting.part}, {stream.name}, epsilon {epsilon}")
             config = sharing_config(stream, epsilon, domains=setting.domains, node=setting.at_nodes(epsilon))
-            played.append(play(stream, config, seed, setting.faults))
+            played.append(play(stream, config, seed))
         rows.append(_sharing_row(setting, streams[0], epsilon, played, central))
     return rows
 
@@ -437,7 +421,7 @@ def _sharing_row(
         row |= columns("alone_last", [one.last for one in alone]) | columns(
             "mixture_last", [one.last for one in mixture]
         )
-    row |= {"screened": sum(one.screened for one in played), **privacy_columns(epoch_guarantee(config))}
+    row |= {**privacy_columns(epoch_guarantee(config))}
     if epsilon is not None:
         lead = float(np.mean(central)) - row["alone"] if central and "alone" in row else None
         ahead = sharing_gain(config, stream.records_per_node, stream.private_features, lead)
@@ -472,11 +456,6 @@ def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
     for world in (nineteen, six, synthetic):
         gain = of("mixture", world, 8.0) - of("alone", world, 8.0)
         found.append(at_least(f"node mode over alone, epsilon 8, {world}", [gain], "accuracy", 0.015))
-    for part in ("dead", "lost"):
-        change = abs(of("joined", nineteen, 8.0, part) - at_eight)
-        found.append(at_most(f"TMC 19, epsilon 8, change by {part}", [change], "accuracy", 0.01))
-    gain = of("joined", nineteen, 1.0, "zipf") - of("joined", nineteen, 1.0, "zipf, unweighted")
-    found.append(at_least("TMC 19, nodes of Zipf's sizes, epsilon 1, gain by weights", [gain], "accuracy", 0.02))
     one = of("joined", nineteen, 1.0, "one counter")
     found.append(at_most("TMC 19, one counter at epsilon 1 off 64 at 8", [abs(one - at_eight)], "accuracy", 0.01))
     return found

@@ -1,13 +1,11 @@
 """Plays a stream through the sound form: slots go to domains, releases to the aggregate, versions back.
 
 Domains follow the order of the stream: a domain releases as soon as its leaf is full, and a version is published as
-soon as the aggregate has enough releases. The stages are those of `hushstream.systems.pdol`, with keyed noise. `Faults`
-says what fails.
+soon as the aggregate has enough releases. The stages are those of `hushstream.systems.pdol`, with keyed noise.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,30 +19,10 @@ from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeRelease, NodeState, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.local import ALONE, EXPERTS, SHOWN, VOTES, AdaGrad, NodePredictors
-from hushstream.systems.pdol.algorithm.moments import WEIGHT_BITS
 from hushstream.systems.pdol.algorithm.rows import predictions, scores
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
 LAST_QUARTER = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What fails during a run.
-
-    Attributes:
-        late: delay of every version, in versions.
-        dead: how many domains fail for good halfway through the stream.
-        lost: share of the releases that never arrive.
-        byzantine: how many domains send large random numbers in place of their sums.
-        unweighted: whether all counters have the same weight, whatever their number of slots.
-    """
-
-    late: int = 0
-    dead: int = 0
-    lost: float = 0.0
-    byzantine: int = 0
-    unweighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +49,6 @@ class Played:
             did not predict.
         zeros: share of weights that are zero in the last version.
         versions: how many versions were published.
-        screened: how many releases were refused because their norm was larger than that of any honest one.
     """
 
     released: Accuracy
@@ -79,7 +56,6 @@ class Played:
     experts: dict[str, Accuracy]
     zeros: float
     versions: int
-    screened: int
 
 
 def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
@@ -104,49 +80,31 @@ def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
     return domains
 
 
-NO_FAULTS = Faults()
-
-
-def play(stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = NO_FAULTS) -> Played:
+def play(stream: RecordStream, config: PdolConfig, seed: int) -> Played:
     """Play a stream once; see the module.
 
     Args:
         stream: the records that arrive.
         config: configuration of the sound form.
         seed: seed of the keys.
-        faults: what fails.
     """
-    return _Play(stream, config, seed, faults).run()
+    return _Play(stream, config, seed).run()
 
 
 def predicted_labels(stream: RecordStream, config: PdolConfig, seed: int) -> npt.NDArray[np.int8]:
     """The predictions at the configured place when a stream is played once, int8 (m,)."""
-    played = _Play(stream, config, seed, NO_FAULTS)
+    played = _Play(stream, config, seed)
     played.run()
     return played.predicted
 
 
-class EqualWeights(Aggregate):
-    """Gives every counter with a release the same weight, to compare with weights by public counts."""
-
-    def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        weights, frozen = super().weights()
-        current, stand = (np.where(one > 0, 1 << WEIGHT_BITS, 0).astype(np.int64) for one in (weights, frozen))
-        return current, stand
-
-
 class _Play:
-    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults) -> None:
-        self._stream, self._config, self._faults = stream, config, faults
+    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int) -> None:
+        self._stream = stream
         self._domains = open_domains(config, seed)
-        aggregate = EqualWeights if faults.unweighted else Aggregate
-        self._aggregate = aggregate(config)
-        self._versions = deque([self._aggregate.model.solved(stream.dimension)], maxlen=faults.late + 1)
-        self._draw = Draws(seed, "faults").generator()
+        self._aggregate = Aggregate(config)
+        self._model = self._aggregate.model.solved(stream.dimension)
         self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
-        dead = self._draw.permutation(config.domains)[: faults.dead]
-        self._dead_from = {int(domain): len(stream) // 2 for domain in dead}
-        self._wild = set(range(config.domains - faults.byzantine, config.domains))
         self._waiting: list[list[int]] = [[] for _ in range(config.domains)]
         self._released = np.zeros(len(stream), dtype=np.int8)
         self._said = np.zeros((len(stream), len(VOTES)), dtype=np.int8)
@@ -165,9 +123,8 @@ class _Play:
         node = None if self._predictors is None else accuracy(right[:, SHOWN])
         places = {"alone": ALONE} | {name: at for at, name in enumerate(EXPERTS)}
         experts = {} if node is None else {name: accuracy(right[:, at]) for name, at in places.items()}
-        last, screened = self._aggregate.model, self._aggregate.screened
-        zeros = float(np.mean(self._versions[-1].weights == 0))
-        return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
+        zeros = float(np.mean(self._model.weights == 0))
+        return Played(accuracy(self._released == labels), node, experts, zeros, self._aggregate.model.version)
 
     @property
     def predicted(self) -> npt.NDArray[np.int8]:
@@ -178,19 +135,15 @@ class _Play:
         """Keep a record until its leaf is full or the model changes; it is folded with the model at its arrival."""
         waiting = self._waiting[domain]
         waiting.append(place)
-        if place >= self._dead_from.get(domain, len(self._stream)):
-            return
         if len(waiting) == self._domains[domain].capacity_left:
             self._fold(domain)
             self._send(self._domains[domain].release(), place + 1)
 
     def _fold(self, domain: int) -> None:
         places, self._waiting[domain] = np.array(self._waiting[domain], dtype=np.int64), []
-        rows, model = self._stream.rows.take(places), self._versions[0].weights
+        rows, model = self._stream.rows.take(places), self._model.weights
         self._released[places] = predictions(scores(rows, model))
-        alive = places < self._dead_from.get(domain, len(self._stream))
-        if alive.any():
-            self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
+        self._domains[domain].fold(rows, model)
 
     def _flush(self, end: int) -> None:
         """Fold everything that arrived before ``end`` with the current model, before the next model or at the end."""
@@ -207,23 +160,15 @@ class _Play:
         nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
         for now in in_turns(nodes):
             coins = self._coins[low + now]
-            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0].weights, coins)
+            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._model.weights, coins)
 
     def _send(self, release: NodeRelease, end: int) -> None:
-        if self._draw.random() < self._faults.lost:
-            return
-        if release.domain in self._wild:
-            release = self._forged(release)
         self._aggregate.on_release(release)
         if self._aggregate.due:
             self._flush(end)
-            self._versions.append(self._aggregate.publish().solved(self._stream.dimension))
+            self._model = self._aggregate.publish().solved(self._stream.dimension)
             if self._predictors is not None:
-                self._predictors.adopt(self._versions[0])
-
-    def _forged(self, release: NodeRelease) -> NodeRelease:
-        values = self._draw.integers(-(1 << 24), 1 << 24, size=len(release.values))
-        return NodeRelease(release.domain, release.generation, release.leaves, release.slots, values, release.last)
+                self._predictors.adopt(self._model)
 
 
 def alone_labels(stream: RecordStream) -> npt.NDArray[np.int8]:
