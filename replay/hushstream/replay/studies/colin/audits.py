@@ -350,7 +350,7 @@ def audit_paper_tree() -> NeighbourTest:
 
 def levels() -> int:
     """The number of nodes that hold the first reward."""
-    return levels_of(find_calibration(PAPER), EVENTS)
+    return levels_of(EVENTS)
 
 
 def family() -> Family:

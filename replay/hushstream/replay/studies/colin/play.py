@@ -1,6 +1,6 @@
 """Plays collaborative bandits in batches: calibrations of the noise, the noise, one run, and many runs.
 
-The calibrations that protect rewards in the collaborative experiments: the paper's, sound ones, and better ones.
+The calibrations that protect rewards in the collaborative experiments: the paper's, a sound one, and better ones.
 
 The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
 tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace noise
@@ -10,8 +10,7 @@ the price of independent Laplace noise is an L1 distance. The true epsilon is
     h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
 
 and no smaller one holds for the user who comes first: the far tail of the noise of the h nodes that hold the first
-reward attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the
-L2 sensitivity, discrete Gaussian.
+reward attains the ratio. `laplace-l1` is the same tree with Laplace noise on the L1 sensitivity.
 
 The better ones add noise to the *raw* sums of each user, d numbers, with a counter of T/N leaves for each user. A
 reward changes these sums by ||x|| whatever the relation matrix is, and projection is post-processing. A user's own
@@ -23,8 +22,8 @@ The distances used are the largest ||x||_1 and ||x||_2 of the pool's features, w
 Draws the noise of every calibration over a run with the product's keyed counters, in the form for raw sums.
 
 A counter's release is the exact sum plus noise whose distribution does not depend on the leaves, so the noise of all
-releases is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or
-rho 1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
+releases is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1,
+and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
 units the counter stays the same. All rows of a seed therefore share their noise up to its scale, as they share the
 world, so comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect no one.
 
@@ -50,7 +49,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -62,12 +60,8 @@ from hushstream.client.client import Client
 from hushstream.client.logs import EventLog
 from hushstream.counting import (
     BinaryTree,
-    Budget,
-    BufferedToeplitz,
-    Concentrated,
     Plan,
     PureEpsilon,
-    PureLength,
     best_tree,
 )
 from hushstream.engine.declare.declaration import System
@@ -97,12 +91,8 @@ from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
 
 NoiseAt = Literal["server", "learner"]
-Law = Literal["laplace", "k-norm", "gaussian"]
 Sums = Literal["projected", "raw", "reward"]
-CounterKind = Literal["binary", "negative-digit", "blt"]
 
-DELTA = 1e-6
-"""Delta of every Gaussian mechanism here."""
 
 REWARD_LEVELS = 256
 _MARGIN = 1 + 2.0**-30
@@ -119,17 +109,14 @@ class Calibration:
     Attributes:
         key: its name in rows.
         words: its name in captions.
-        sums: what is noised: projected sums, each user's raw sums, or the reward itself.
-        law: distribution of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
-        counter: the counter of the sums.
+        sums: what is noised: projected sums in a binary tree, each user's raw sums in a negative-digit tree, or the
+            reward itself.
         as_stated: whether the stated epsilon holds; False for the paper's own calibration.
     """
 
     key: str
     words: str
     sums: Sums
-    law: Law = "laplace"
-    counter: CounterKind = "binary"
     as_stated: bool = True
 
     @property
@@ -142,18 +129,9 @@ PAPER = "paper"
 CALIBRATIONS = (
     Calibration(PAPER, "Laplace on the L2 sensitivity, ln T levels, binary tree", "projected", as_stated=False),
     Calibration("laplace-l1", "the paper's tree, Laplace on the L1 sensitivity, all levels", "projected"),
-    Calibration("k-norm", "the paper's tree, K-norm noise on the L2 sensitivity", "projected", "k-norm"),
-    Calibration("gaussian", "the paper's tree, discrete Gaussian, delta 1e-6", "projected", "gaussian"),
-    Calibration("user-laplace", "negative-digit trees of raw sums, Laplace", "raw", "laplace", "negative-digit"),
-    Calibration("user-k-norm", "negative-digit trees of raw sums, K-norm", "raw", "k-norm", "negative-digit"),
-    Calibration(
-        "user-gaussian", "negative-digit trees of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "negative-digit"
-    ),
-    Calibration("user-blt", "buffered Toeplitz counters of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "blt"),
+    Calibration("user-laplace", "negative-digit trees of raw sums, Laplace", "raw"),
     Calibration("local-reward", "noise on each reward, once", "reward"),
 )
-SOUND_PAPER_TREE = ("laplace-l1", "k-norm", "gaussian")
-BETTER = ("user-laplace", "user-k-norm", "user-gaussian", "user-blt", "local-reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +177,11 @@ class Exposure:
         """The number of leaves of one counter."""
         return self.events if sums == "projected" and noise_at == "server" else self.events_of_user
 
-    def sensitivities(self, sums: Sums, law: Law, noise_at: NoiseAt) -> tuple[float, ...]:
-        """The change by one reward in the leaf of each user's counter, in the noise's norm; one value if shared."""
-        longest = self.longest_l1 if law == "laplace" else self.longest_l2
+    def sensitivities(self, sums: Sums, noise_at: NoiseAt, order: Literal[1, 2] = 1) -> tuple[float, ...]:
+        """The change by one reward in the leaf of each user's counter, in an L1 or L2 norm; one value if shared."""
+        longest, rows = (self.longest_l1, self.rows_l1) if order == 1 else (self.longest_l2, self.rows_l2)
         if sums == "raw":
             return (longest,) * self.users
-        rows = self.rows_l1 if law == "laplace" else self.rows_l2
         moved = tuple(longest * row for row in rows)
         return (max(moved),) if noise_at == "server" else moved
 
@@ -221,17 +198,16 @@ def find_calibration(key: str) -> Calibration:
     raise CalibrationError(f"unknown calibration {key!r}; known: {', '.join(c.key for c in CALIBRATIONS)}")
 
 
-def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: int, sensitivity: int) -> Plan:
+def plan_for(sums: Sums, epsilon: float, horizon: int, dimension: int, sensitivity: int) -> Plan:
     """The plan of a counter, before any leaf."""
-    if calibration.counter == "negative-digit":
-        return best_tree(budget, horizon, dimension, sensitivity)
-    kind = BinaryTree if calibration.counter == "binary" else BufferedToeplitz
-    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
+    if sums == "raw":
+        return best_tree(PureEpsilon(epsilon), horizon, dimension, sensitivity)
+    return BinaryTree(budget=PureEpsilon(epsilon), dimension=dimension, sensitivity=sensitivity, horizon=horizon)
 
 
-def levels_of(calibration: Calibration, horizon: int) -> int:
-    """The number of nodes that hold one leaf."""
-    return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
+def levels_of(horizon: int) -> int:
+    """The number of nodes of the paper's tree that hold one leaf."""
+    return plan_for("projected", 1, horizon, 1, 1).levels
 
 
 def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[float, ...]:
@@ -244,25 +220,15 @@ def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[
     if horizon < 2:
         raise CalibrationError(f"paper: expected at least 2 events in a tree, got {horizon}")
     return tuple(
-        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", "k-norm", noise_at)
+        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", noise_at, 2)
     )
 
 
 def paper_true_epsilon(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> float:
     """The exact epsilon of the paper's calibration for one reward; see the module."""
-    levels = levels_of(find_calibration(PAPER), exposure.horizon("projected", noise_at))
-    moved = exposure.sensitivities("projected", "laplace", noise_at)
+    levels = levels_of(exposure.horizon("projected", noise_at))
+    moved = exposure.sensitivities("projected", noise_at)
     return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, noise_at, epsilon), strict=True))
-
-
-def node_epsilon_share(calibration: Calibration, epsilon: float) -> float:
-    """The number that sensitivities are divided by: epsilon, or sqrt(2 rho) for Gaussian noise of `DELTA`."""
-    return math.sqrt(2 * float(_rho(epsilon))) if calibration.law == "gaussian" else epsilon
-
-
-@lru_cache(maxsize=64)
-def _rho(epsilon: float) -> Fraction:
-    return Fraction(Concentrated.for_epsilon(epsilon, DELTA).rho)
 
 
 def reward_law(epsilon: float) -> LocalReward:
@@ -282,17 +248,11 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt
     if calibration.sums == "reward":
         local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)
         return local.under_key(reproducible=True)
-    laws: Mapping[Law, Callable[[], Budget]] = {
-        "laplace": lambda: PureEpsilon(epsilon),
-        "k-norm": lambda: PureLength(epsilon),
-        "gaussian": lambda: Concentrated.for_epsilon(epsilon, DELTA),
-    }
-    budget = laws[calibration.law]()
-    farthest = max(exposure.sensitivities(calibration.sums, calibration.law, noise_at))
+    farthest = max(exposure.sensitivities(calibration.sums, noise_at))
     dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
     horizon = exposure.horizon(calibration.sums, noise_at)
     units = math.ceil(farthest * _MARGIN * (1 << GRID_BITS))
-    plan = plan_for(calibration, budget, horizon, dimension, units)
+    plan = plan_for(calibration.sums, epsilon, horizon, dimension, units)
     zone = "counter" if noise_at == "server" and not calibration.paired else "edge"
     stated = plan.guarantee(NEIGHBOURS, exposure.events_of_user, "hosted", zone)
     stated = replace(stated, not_protected=(*NOT_PROTECTED, *stated.not_protected))
@@ -322,11 +282,6 @@ Float64 = NDArray[np.float64]
 _UNIT = 1 << 20
 """Lattice units of sensitivity 1."""
 
-_UNIT_BUDGETS: Mapping[str, Budget] = {
-    "laplace": PureEpsilon(1),
-    "k-norm": PureLength(1),
-    "gaussian": Concentrated(0.5, DELTA),
-}
 _NONCE = bytes(32)
 
 
@@ -359,14 +314,14 @@ def raw_noise(
     scales = _scales(calibration, exposure, noise_at, epsilon)
     shape = (exposure.events, exposure.users, exposure.dimension)
     if calibration.sums == "raw":
-        unit = _of_users(calibration, exposure.events_of_user, exposure.dimension, exposure.users, seed)
+        unit = _of_users("raw", exposure.events_of_user, exposure.dimension, exposure.users, seed)
         added = _in_turn(unit * scales[:, None, None])
         return RawNoise(added, _level(added))
     if noise_at == "server":
-        unit = _of_counter(calibration, exposure.events, shape[1] * shape[2], -1, seed)
+        unit = _unit_noise("projected", exposure.events, shape[1] * shape[2], -1, seed)
         projected = (unit * scales[0]).reshape(shape)
     else:
-        own = _of_users(calibration, exposure.events_of_user, shape[1] * shape[2], exposure.users, seed)
+        own = _of_users("projected", exposure.events_of_user, shape[1] * shape[2], exposure.users, seed)
         projected = _summed_in_turn(own, scales).reshape(shape)
     level = _level(projected)
     inverse = np.linalg.pinv(relation.matrix.T)
@@ -395,10 +350,9 @@ def forget_noise() -> None:
 def _scales(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Float64:
     """The factors of each counter's unit noise."""
     if calibration.key == PAPER:
-        levels = levels_of(calibration, exposure.horizon("projected", noise_at))
+        levels = levels_of(exposure.horizon("projected", noise_at))
         return np.array(paper_scale(exposure, noise_at, epsilon)) / levels
-    share = node_epsilon_share(calibration, epsilon)
-    return np.array(exposure.sensitivities(calibration.sums, calibration.law, noise_at)) / share
+    return np.array(exposure.sensitivities(calibration.sums, noise_at)) / epsilon
 
 
 def _level(noise: Float64) -> float:
@@ -423,23 +377,17 @@ def _summed_in_turn(of_users: Float64, scales: Float64) -> Float64:
     return total
 
 
-def _of_users(calibration: Calibration, leaves: int, dimension: int, users: int, seed: int) -> Float64:
-    return np.stack([_of_counter(calibration, leaves, dimension, user, seed) for user in range(users)])
-
-
-def _of_counter(calibration: Calibration, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
-    law = find_calibration("laplace-l1").law if calibration.law == "laplace" else calibration.law
-    return _unit_noise(calibration.counter, law, leaves, dimension, cell, seed)
+def _of_users(sums: Sums, leaves: int, dimension: int, users: int, seed: int) -> Float64:
+    return np.stack([_unit_noise(sums, leaves, dimension, user, seed) for user in range(users)])
 
 
 @lru_cache(maxsize=256)
-def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
-    """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1 or rho 1/2."""
-    calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]
-    budget = _UNIT_BUDGETS[law]
-    plan = plan_for(calibration, budget, leaves, dimension, _UNIT)
+def _unit_noise(sums: Sums, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
+    """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1."""
+    plan = plan_for(sums, 1, leaves, dimension, _UNIT)
+    counter = "negative-digit" if sums == "raw" else "binary"
     key = seeded_key(seed, "counter")
-    address = replace(_address(f"{counter} {law}", {}), cell=None if cell < 0 else cell)
+    address = replace(_address(f"{counter} laplace", {}), cell=None if cell < 0 else cell)
     drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
     drawn.setflags(write=False)
     return drawn
