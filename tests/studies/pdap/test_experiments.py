@@ -1,7 +1,5 @@
 """The experiments of P-DAP: quick runs write rows, targets and pictures, and every row says what it promises."""
 
-import pytest
-
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.studies.pdap import experiments
@@ -29,26 +27,3 @@ def test_the_papers_figures_stand_beside_what_was_played():
     assert experiments.PRINTED["DAP", None][50_000] == 92.17
     row = experiments._row("DAP", None, 5_000, [70.0, 72.0])
     assert (row["accuracy"], row["printed"]) == (71.0, 87.34)
-
-
-def test_targets_judge_the_rows_that_they_name():
-    rows = [
-        {"part": part, "contexts": 200_000, "form": form, "epsilon_asked": epsilon, "placement": "serving"}
-        | {"accuracy": value, "online": 80.0}
-        for part, form, epsilon, value in (
-            ("4 x 1,000", "exact", None, 89.0),
-            ("4 x 1,000", "alone", None, 73.0),
-            ("4 x 1,000", "blocks", 1.0, 87.5),
-            ("4 x 1,000", "blocks", 0.1, 75.0),
-            ("4 x 1,000", "blocks", 0.01, 63.0),
-            ("4 x 100", "exact", None, 87.0),
-            ("4 x 100", "alone", None, 63.0),
-            ("4 x 100", "blocks", 1.0, 85.0),
-            ("4 x 100", "blocks", 0.1, 75.0),
-        )
-    ]
-    rows += [{**row, "contexts": 20_000, "accuracy": row["accuracy"] - 5} for row in rows if row["part"] == "4 x 100"]
-    missed = [row.name for row in experiments.sharing_targets(rows) if not row.reached]
-    assert missed == ["4 x 1,000, epsilon .1", "4 x 1,000, epsilon .1 less vendors alone"]
-    with pytest.raises(KeyError, match="expected one row"):
-        experiments.sharing_targets(rows[1:])

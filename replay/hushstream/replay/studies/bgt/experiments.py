@@ -53,7 +53,6 @@ from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experim
 from hushstream.replay.experiments.rows import (
     BenchRow,
     Row,
-    at_least,
     at_most,
     beside_alone,
     columns,
@@ -531,9 +530,6 @@ def table_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 THREE_SLOTS = "what joining brings, bgt"
-SLOT_A = {"filmtrust": {10.0: 0.240, 1.0: 0.243}, "ml-100k": {10.0: 0.193, 1.0: 0.204}}
-MARGIN = 0.003
-WITH_FEATURES = {10.0: 0.188, 3.0: 0.192, 1.0: 0.198}
 
 
 def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
@@ -556,8 +552,7 @@ def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
         _row(task, runs, {name: values for (world, name), values in exact.items() if world == task.world})
         for task, runs in played.items()
     ]
-    targets = [] if scale.quick or scale.compared else three_slots_targets(rows)
-    return Findings(rows, targets, worlds, seeds, SETTINGS)
+    return Findings(rows, [], worlds, seeds, SETTINGS)
 
 
 def _tasks(world: str, epsilons: Sequence[float], data_dir: str | None) -> list[Task]:
@@ -587,35 +582,6 @@ def _row(task: Task, runs: Sequence[Played], exact: Mapping[str, Sequence[float]
         "seeds": len(runs),
         **promised(task),
     }
-
-
-def three_slots_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Compare the results with the figures to reach."""
-    found: list[BenchRow] = []
-    for world, aims in SLOT_A.items():
-        for epsilon, most in aims.items():
-            found.append(
-                at_most(f"{world}, slot A alone, epsilon {epsilon:g}", [_rmse(rows, world, epsilon)], "RMSE", most)
-            )
-        worse = _rmse(rows, world, 10.0, form="three slots") - _rmse(rows, world, 10.0)
-        found.append(at_most(f"{world}, three slots above slot A, epsilon 10", [worse], "RMSE", 0.001))
-    for epsilon, most in WITH_FEATURES.items():
-        value = _rmse(rows, "ml-100k", epsilon, True)
-        found.append(at_most(f"ml-100k, slot A with features, epsilon {epsilon:g}", [value], "RMSE", most))
-    gap = _rmse_of(rows, "filmtrust", "alone") - _rmse(rows, "filmtrust", 10.0)
-    found.append(at_least("filmtrust, slot A below devices alone, epsilon 10", [gap], "RMSE", MARGIN))
-    gap = _rmse_of(rows, "ml-100k", "alone") - _rmse(rows, "ml-100k", 10.0, True)
-    found.append(at_least("ml-100k, below devices alone, epsilon 10", [gap], "RMSE", 0.012))
-    three = _rmse(rows, "ml-100k", 10.0, True, "three slots")
-    return [*found, at_most("ml-100k, three slots with features, epsilon 10", [three], "RMSE", 0.1885)]
-
-
-def _rmse(rows: Sequence[Row], world: str, epsilon: float, features: bool = False, form: str = "slot A alone") -> float:
-    return float(pick(rows, world=world, form=form, epsilon_asked=epsilon, features=features)["rmse"])
-
-
-def _rmse_of(rows: Sequence[Row], world: str, form: str) -> float:
-    return float(pick(rows, world=world, form=form)["rmse"])
 
 
 def foretold(seed: int) -> Foretold:

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from hushstream.counting import PureEpsilon, best_tree
 from hushstream.engine.declare.plan import Range
 from hushstream.features.schema import Rows, declare
 from hushstream.learners.population import NormalPrior, SparsePopulation
@@ -44,10 +43,8 @@ from hushstream.replay.experiments.findings import (
     Scale,
 )
 from hushstream.replay.experiments.rows import (
-    BenchRow,
     Row,
     at_least,
-    at_most,
     beside_alone,
     columns,
     privacy_columns,
@@ -71,7 +68,6 @@ from hushstream.systems.p2b.forecast import (
     forecast_codes,
     forecast_features,
 )
-from hushstream.systems.p2b.machines.shuffler import RunningSums
 from hushstream.systems.p2b.plan import ASSUMED_ENDS, LEAST_GAIN, assumed_for
 from hushstream.systems.p2b.server.estimate import cold_start, effects, model_from_sums, warm_start
 from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects, vector_length
@@ -105,7 +101,7 @@ CHUNK = 5_000
 
 Kind = Literal["mixed", "interactions", "drawn", "embedding", "documents", "featured"]
 Form = Literal["cold", "raw", "linear", "shaped", "codes"]
-Windows = Literal["one", "ten fresh", "ten counted"]
+Windows = Literal["one", "ten fresh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +179,7 @@ def guarantee_of(task: Task, line: Line) -> Guarantee | None:
     """What a line guarantees; None for lines that guarantee nothing."""
     if line.form in LINEAR:
         layout = layout_for(task, line)
-        tree = 1 if line.windows != "ten counted" else tree_of(layout, line).parameters["levels"]
-        stated = linear_sums_guarantee(str(line.epsilon), UNITS, layout.places, layout.levels, tree_levels=int(tree))
+        stated = linear_sums_guarantee(str(line.epsilon), UNITS, layout.places, layout.levels)
     elif line.form == "codes":
         stated = slot_sums_guarantee(str(line.epsilon))
     else:
@@ -310,20 +305,8 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
             return _linear(task, line, contributed, draw)
 
 
-class _Window(NamedTuple):
-    """Released sums of a window (2, K, P), and the variance that they add to the total."""
-
-    sums: Int64
-    variance: float
-
-
-def _weighted_sums(windows: Sequence[_Window]) -> WeightedSums:
-    together = np.sum([one.sums for one in windows], axis=0)
-    return WeightedSums(together[0], together[1], sum(one.variance for one in windows))
-
-
 def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    layout, sums = layout_for(task, line), _weighted_sums(list(_released(task, line, contributed, draw)))
+    layout, sums = layout_for(task, line), _released(task, line, contributed, draw)
     found = shaped_effects(layout, *sums, _vectors(task)) if _shapes(task, line) else effects(layout, *sums)
     start = warm_start(found, click_chance(world_of(task).click_rate), ROUNDS)
     return NormalPrior.of(start.means, start.variances, start.reward_variance)
@@ -341,25 +324,20 @@ def _vectors(task: Task) -> Float64:
     return item_vectors(_ITEMS, np.concatenate([_ITEMS.read(_ITEMS.encode(item).row) for item in world.items]))
 
 
-def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> Iterator[_Window]:
-    world, layout = world_of(task), layout_for(task, line)
-    key, address = seeded_key(task.seed, "shuffler"), _address(task, line, draw)
+def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> WeightedSums:
+    world, layout, key = world_of(task), layout_for(task, line), seeded_key(task.seed, "shuffler")
     blocks = world.schema.blocks(contributed.rows[: line.slots])
     arms, clicks = contributed.arms[: line.slots], contributed.clicks[: line.slots]
     contents = pack_reports(layout, arms, clicks, 0, layout.units_of(blocks))
-    windows = 1 if line.windows == "one" else 10
-    scale = laplace_scale(str(line.epsilon), layout.sensitivity)
-    shape = (2, layout.arms, layout.cells)
-    running = RunningSums(tree_of(layout, line), key, address) if line.windows == "ten counted" else None
+    windows, scale = 1 if line.windows == "one" else 10, laplace_scale(str(line.epsilon), layout.sensitivity)
+    shape, found = (2, layout.arms, layout.cells), []
     for window in range(windows):
         reports = unpack_reports(layout, contents[window::windows])
         exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
-        if running is not None:
-            step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
-            yield _Window(step.sums.reshape(shape), step.variance)
-            continue
         released = noised_sums(exact, _noise(key, _address(task, line, draw, window), scale, shape))
-        yield _Window(np.stack([released.ones, released.zeros]), laplace_variance(*scale))
+        found.append(np.stack([released.ones, released.zeros]))
+    ones, zeros = np.sum(found, axis=0)
+    return WeightedSums(ones, zeros, windows * laplace_variance(*scale))
 
 
 def _noise(key: Key, address: NoiseAddress, scale: tuple[int, int], shape: tuple[int, ...]) -> Int64:
@@ -408,12 +386,6 @@ def layout_for(task: Task, line: Line) -> FeatureLayout:
     return layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
 
 
-@lru_cache(maxsize=16)
-def tree_of(layout: FeatureLayout, line: Line) -> Any:
-    """The counter over a line's ten windows."""
-    return best_tree(PureEpsilon(str(line.epsilon)), 10, 2 * layout.arms * layout.cells, layout.sensitivity)
-
-
 def _address(task: Task, line: Line, draw: int, window: int | None = None) -> NoiseAddress:
     # Forms that are compared have the same noise.
     line = replace(line, form="linear") if line.form in LINEAR else line
@@ -443,10 +415,8 @@ def run_features(scale: Scale, progress: Progress | None = None) -> Findings:
     tasks = _quick() if scale.quick else _COMPARED if scale.compared else _whole(scale.data_dir)
     played = play_seeds(play, tasks, seeds, FEATURES, progress)
     rows = [_features_row(task, line, played[task]) for task in tasks for line in task.lines]
-    whole = not (scale.quick or scale.compared)
-    targets = _features_targets([played[task] for task in tasks]) if whole else []
     worlds = tuple(dict.fromkeys(row["world"] for row in rows))
-    return Findings(rows, targets, worlds, seeds, FEATURES_SETTINGS, _features_provenance(tasks))
+    return Findings(rows, [], worlds, seeds, FEATURES_SETTINGS, _features_provenance(tasks))
 
 
 def _lines(sizes: Sequence[int], private: Sequence[Line]) -> tuple[Line, ...]:
@@ -457,7 +427,6 @@ def _quick() -> tuple[Task, ...]:
     private = (
         Line("linear", 2_000, 1.0),
         Line("linear", 2_000, 1.0, "ten fresh"),
-        Line("linear", 2_000, 1.0, "ten counted"),
         Line("codes", 2_000, 1.0),
     )
     lines = _lines((2_000,), private)
@@ -472,10 +441,8 @@ _COMPARED = (
 
 def _whole(data_dir: str | None) -> tuple[Task, ...]:
     mixed = (
-        Line("linear", 2_000, 0.5, draws=5),
-        Line("linear", 2_000, 1.0),
-        *(Line("linear", size, epsilon) for size in (10_000, 50_000, 200_000) for epsilon in (0.5, 1.0, 8.0)),
-        *(Line("linear", 50_000, 1.0, windows) for windows in _SEVERAL),
+        *(Line("linear", size, 1.0) for size in (2_000, 10_000, 50_000, 200_000)),
+        Line("linear", 50_000, 1.0, "ten fresh"),
         *(Line("codes", size, 1.0) for size in (10_000, 50_000, 200_000)),
     )
     few = (Line("linear", 50_000, 1.0), Line("codes", 50_000, 1.0))
@@ -487,9 +454,6 @@ def _whole(data_dir: str | None) -> tuple[Task, ...]:
         # Ridge regression on 502 entries of every interaction takes as long as all the rest, so there is no share here.
         Task("documents", 22, 0, _lines((), few), data_dir=data_dir),
     )
-
-
-_SEVERAL: tuple[Windows, ...] = ("ten fresh", "ten counted")
 
 
 def _values(runs: Runs, line: Line) -> Float64:
@@ -549,45 +513,6 @@ def _features_provenance(tasks: Sequence[Task]) -> tuple[Provenance, ...]:
                 label = f"{_WORDS[line.form]}, {world_of(task).name}, {task.arms} items, eps {line.epsilon:g}"
                 found.append(Provenance(label, stated, world_of(task).schema.digest.hex()))
     return tuple(found)
-
-
-def _features_targets(played: Sequence[Runs]) -> list[BenchRow]:
-    table, many, _, embedded, documents = played
-
-    def kept(runs: Runs, line: Line) -> float:
-        return float(_shares(runs, line).mean())
-
-    several = max(kept(table, Line("linear", 50_000, 1.0, windows)) for windows in _SEVERAL)
-    small = Line("linear", 2_000, 0.5, draws=5)
-    cold = _values(table, Line("cold"))
-    releases = np.concatenate([np.array(run[small]) - level for run, level in zip(table, cold, strict=True)])
-    linear = Line("linear", 50_000, 1.0)
-    return [
-        at_least("mixed table, 10 items, eps 1, 50,000 slots: share kept", [kept(table, linear)], "share", 0.8),
-        at_least(
-            "mixed table, 10 items, eps 1, 200,000 slots: share kept",
-            [kept(table, Line("linear", 200_000, 1.0))],
-            "share",
-            0.9,
-        ),
-        at_least("ten windows, the better of fresh and counted, 50,000 slots: share kept", [several], "share", 0.7),
-        at_least("25 items, eps 1, 50,000 slots: share kept", [kept(many, linear)], "share", 0.7),
-        at_least("2,000 slots, eps .5: mean gain over cold", [float(releases.mean())], "reward", 0.01),
-        at_most("2,000 slots, eps .5: releases below cold - .003", [float((releases < -0.003).mean())], "share", 0.05),
-        at_least("embedding alone, eps 1, 50,000 slots: share kept", [kept(embedded, linear)], "share", 0.85),
-        at_least(
-            "TMC2007, eps 1, 50,000 slots: reward",
-            [float(_values(documents, linear).mean())],
-            "reward",
-            0.65,
-        ),
-        at_least(
-            "mixed table, 50,000 slots: linear sums less codes",
-            [kept(table, linear) - kept(table, Line("codes", 50_000, 1.0))],
-            "share",
-            0.0,
-        ),
-    ]
 
 
 FEATURED, FEATURED_SEEDS = "items with features", range(3_000, 3_020)

@@ -45,7 +45,6 @@ from hushstream.replay.experiments.rows import (
     at_most,
     beside_alone,
     columns,
-    pick,
     privacy_columns,
 )
 from hushstream.replay.runners.to_end import play_seeds
@@ -436,9 +435,8 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
         for each in parts
         for task in each.tasks
     ]
-    targets = [] if scale.quick or scale.compared else sharing_targets(rows)
     worlds = tuple(dict.fromkeys(one.part for one in parts))
-    return Findings(rows, targets, worlds, seeds, SETTINGS)
+    return Findings(rows, [], worlds, seeds, SETTINGS)
 
 
 def _beside(each: Part, task: Task, played: Mapping[Task, Sequence[Played]]) -> Row:
@@ -470,40 +468,6 @@ def _parts(scale: Scale) -> tuple[Part, ...]:
         part("ml-vendors", 200_000, (0.1, 1.0), "ml-vendors", **scale.world_options),
         part("ml-vendors", 20_000, (0.1, 1.0), "ml-vendors", **scale.world_options),
     )
-
-
-def sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Compare the figures with those of the design's simulation."""
-
-    def accuracy(name: str, contexts: int, form: str, epsilon: float | None = None) -> float:
-        wanted = {"part": name, "contexts": contexts, "form": form, "epsilon_asked": epsilon, "placement": "serving"}
-        return float(pick(rows, **wanted)["accuracy"])
-
-    large, small = ("4 x 1,000", 200_000), ("4 x 100", 200_000)
-    exact, alone = accuracy(*large, "exact"), accuracy(*large, "alone")
-    one, tenth, hundredth = (accuracy(*large, "blocks", epsilon) for epsilon in (1.0, 0.1, 0.01))
-    online = float(
-        pick(rows, part=large[0], contexts=large[1], form="blocks", epsilon_asked=1.0, placement="serving")["online"]
-    )
-    return [
-        at_least("4 x 1,000, epsilon 1", [one], "%", 86.5),
-        at_most("4 x 1,000, exact sharing less epsilon 1", [exact - one], "points", 2.0),
-        *_within("4 x 1,000, epsilon .1", tenth, 79.0, 83.0),
-        *_within("4 x 1,000, epsilon .01", hundredth, 56.0, 71.0),
-        at_least("4 x 1,000, epsilon 1, online", [online], "%", 74.0),
-        at_least("4 x 1,000, epsilon 1 less vendors alone", [one - alone], "points", 10.0),
-        at_least("4 x 1,000, epsilon .1 less vendors alone", [tenth - alone], "points", 3.0),
-        *_within("4 x 100, exact sharing", accuracy(*small, "exact"), 85.5, 88.5),
-        at_least("4 x 100, epsilon 1", [accuracy(*small, "blocks", 1.0)], "%", 84.2),
-        at_least("4 x 100, epsilon .1", [accuracy(*small, "blocks", 0.1)], "%", 74.5),
-        *_within("4 x 100, vendors alone", accuracy(*small, "alone"), 61.4, 65.4),
-        at_least("4 x 100, 20,000 contexts, epsilon 1", [accuracy("4 x 100", 20_000, "blocks", 1.0)], "%", 76.0),
-        at_most("4 x 100, 20,000 contexts, vendors alone", [accuracy("4 x 100", 20_000, "alone")], "%", 60.0),
-    ]
-
-
-def _within(name: str, value: float, low: float, high: float) -> list[BenchRow]:
-    return [at_least(name, [value], "%", low), at_most(name, [value], "%", high)]
 
 
 LEAST_GAIN = 0.01

@@ -27,7 +27,6 @@ from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experim
 from hushstream.replay.experiments.rows import (
     BenchRow,
     Row,
-    at_least,
     at_most,
     beside_alone,
     columns,
@@ -114,11 +113,6 @@ def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> Pd
         records=RecordConfig(stream.dimension),
         gossip=GossipConfig(epsilon=epsilon, rounds=rounds, **options),  # type: ignore[arg-type]
     )
-
-
-def within(name: str, value: float, aim: float, most: float, unit: str = "accuracy") -> BenchRow:
-    """A figure that should lie within ``most`` of ``aim``."""
-    return BenchRow(name, value, unit, f"{aim:g} +- {most:g}", abs(value - aim) <= most)
 
 
 def rising(name: str, values: Sequence[float], unit: str) -> BenchRow:
@@ -349,7 +343,7 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     rows = [row for one in settings for row in _rows(one, seeds, scale.data_dir, scale.quick, step)]
     return Findings(
         rows,
-        [] if scale.quick or scale.compared else _sharing_targets(rows),
+        [],
         _worlds(rows),
         seeds,
         (
@@ -427,38 +421,6 @@ def _sharing_row(
         ahead = sharing_gain(config, stream.records_per_node, stream.private_features, lead)
         row |= {"crossing_records": ahead.crossing, "lead": lead, "forecast": ahead.verdict}
     return row
-
-
-def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    nineteen, six = "tmc-binary/class19", "tmc-binary/class06"
-
-    def of(value: str, world: str, epsilon: float | str, part: str = "epsilon") -> float:
-        return float(pick(rows, part=part, world=world, epsilon_asked=epsilon)[value])
-
-    synthetic = next(row["world"] for row in rows if row["world"].startswith("sparse"))
-    at_eight = of("joined", nineteen, 8.0)
-    ladder = [of("joined", nineteen, epsilon) for epsilon in EPSILONS]
-    apart = of("joined", synthetic, 8.0) - of("alone", synthetic, 8.0)
-    lost = min(row["mixture"] - row["alone"] for row in rows if row["part"] == "epsilon" and "mixture" in row)
-    found = [
-        within("TMC 19, epsilon 1, released, whole stream", of("joined", nineteen, 1.0), 0.785, 0.015),
-        within("TMC 19, epsilon 1, released, last quarter", of("joined_last", nineteen, 1.0), 0.825, 0.02),
-        within("TMC 19, epsilon 8, released, whole stream", at_eight, 0.842, 0.01),
-        within("TMC 19, epsilon 8, released, last quarter", of("joined_last", nineteen, 8.0), 0.867, 0.012),
-        at_least("TMC 19, no noise, released", [of("joined", nineteen, "none")], "accuracy", 0.855),
-        rising("TMC 19, smallest gain over 0.5 to 16", ladder, "accuracy"),
-        within("TMC 06, epsilon 8, released", of("joined", six, 8.0), 0.788, 0.01),
-        within("synthetic, epsilon 1, released", of("joined", synthetic, 1.0), 0.569, 0.025),
-        within("synthetic, epsilon 8, released", of("joined", synthetic, 8.0), 0.666, 0.025),
-        at_least("synthetic, epsilon 8, released over alone", [apart], "accuracy", 0.04),
-        at_least("node mode over alone, worst of all", [lost], "accuracy", -0.015),
-    ]
-    for world in (nineteen, six, synthetic):
-        gain = of("mixture", world, 8.0) - of("alone", world, 8.0)
-        found.append(at_least(f"node mode over alone, epsilon 8, {world}", [gain], "accuracy", 0.015))
-    one = of("joined", nineteen, 1.0, "one counter")
-    found.append(at_most("TMC 19, one counter at epsilon 1 off 64 at 8", [abs(one - at_eight)], "accuracy", 0.01))
-    return found
 
 
 def foretold(seed: int) -> Foretold:
