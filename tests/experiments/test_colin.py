@@ -201,7 +201,7 @@ def _mean_square(key: str, noise_at: str, exposure: Exposure) -> float:
 
 class TestRuns:
     def test_a_run_is_a_function_of_its_task(self):
-        task = Task(_world(), "goblin", "user-gaussian", "learner", 1.0, Tuning(0.1, 1.0, 2.0))
+        task = Task(_world(), "goblin", "user-laplace", "learner", 1.0, Tuning(0.1, 1.0, 2.0))
         first, again = play(task), play(task)
         assert np.array_equal(first.regret, again.regret)
         assert first.ridge == again.ridge > 1.0
