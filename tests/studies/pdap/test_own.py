@@ -15,9 +15,10 @@ from hushstream.replay.studies.pdap.own import ClickFit, LoggedVisits, own_vendo
 from hushstream.schemas.errors import HushstreamError
 
 MAPPING = {
-    "context": ["age", "device"],
-    "bounds": {"age": [20, 60]},
-    "categories": {"device": ["phone", "desk"]},
+    "features": {
+        "age": {"kind": "number", "range": [20, 60]},
+        "device": {"kind": "category", "vocabulary": ["phone", "desk"]},
+    },
     "vendor": "shop",
     "owner": "seller",
     "items": {"north": 3, "south": ["lamp", "sofa"]},
@@ -52,8 +53,6 @@ def test_rows_become_visits_of_their_vendors(tmp_path, kind):
     world = own_vendors(file=path, mapping=MAPPING)
     assert (world.name, world.vendors, world.internal) == (f"visits.{kind}", ("north", "south"), False)
     assert world.owners.tolist() == [0, 0, 0, 1, 1]
-    # Ages are cut at their bounds, and names stand in the middle of their steps.
-    assert world.log.contexts.tolist() == [[0.0, 0.25], [1.0, 0.75], [1.0, 0.75]]
     assert world.log.homes.tolist() == [0, 1, 1]
     assert world.log.arms.tolist() == [2, 4, 0], "whose item it was says which it is, wherever it was shown"
     assert world.log.users.tolist() == [0, 1, 0]
@@ -72,11 +71,8 @@ def test_rows_become_visits_of_their_vendors(tmp_path, kind):
         ({"items": {"north": 0, "south": 2}}, "items.north: expected 1 to"),
         ({"items": {"north": 3, "south": ["a", "a"]}}, "items.south: expected a list of different names"),
         ({"items": {"north": 1 << 20, "south": 1}}, "items: expected at most 1048576 in all"),
-        ({"bounds": {"age": [60, 20]}}, "bounds.age: expected \\[low, high\\]"),
-        ({"bounds": {"age": [20, float("nan")]}}, "bounds.age: expected"),
-        ({"categories": {}}, "expected bounds or categories for each column of the context"),
-        ({"context": ["age"]}, "expected bounds or categories for each column of the context, and for no other"),
-        ({"context": [f"c{place}" for place in range(11)]}, "context: expected at most 10 columns"),
+        ({"features": None}, "missing key features"),
+        ({"bounds": {"age": [20, 60]}}, "unknown key bounds"),
         ({"vendor": 3}, "vendor: expected a text, got int"),
     ],
 )
@@ -89,9 +85,6 @@ def test_a_mapping_that_cannot_be_is_refused_by_its_key(tmp_path, change, messag
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("age", "old", "line 4, column age: expected a finite number, got a text"),
-        ("age", "nan", "line 4, column age: expected a finite number"),
-        ("device", "watch", "line 4, column device: expected one of the 2 categories of the mapping, got another"),
         ("shop", "east", "line 4, column shop: expected one of the 2 categories"),
         ("item", "3", "line 4, column item: expected an item of its vendor, 0 to 2, got another number"),
         ("item", "lamp", "line 4, column item: expected an integer, got a text"),
@@ -185,23 +178,10 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
             run_with(options_of("pdap", {**asked, "runner": "stream", "bootstrap": "127.0.0.1:1"}))
 
 
-DECLARED = {
-    "age": {"kind": "number", "range": [20, 60]},
-    "device": {"kind": "category", "vocabulary": ["phone", "desk"]},
-}
-
-
-def named_mapping(features):
-    return {
-        "features": features,
-        **{key: MAPPING[key] for key in MAPPING if key not in ("context", "bounds", "categories")},
-    }
-
-
 def test_columns_of_declared_features_lie_where_a_deployment_of_them_has_them(tmp_path):
     rows = [*ROWS, ("", "tv", "north", "north", "1", 0, 0.5, "cem")]
-    world = own_vendors(file=written(tmp_path, rows), mapping=named_mapping(DECLARED))
-    schema = declare(DECLARED)
+    world = own_vendors(file=written(tmp_path, rows), mapping=MAPPING)
+    schema = declare(MAPPING["features"])
     told = [
         {"age": 20, "device": "phone"},
         {"age": 60, "device": "desk"},
@@ -214,15 +194,14 @@ def test_columns_of_declared_features_lie_where_a_deployment_of_them_has_them(tm
 
 
 @pytest.mark.parametrize(
-    ("mapping", "message"),
+    ("features", "message"),
     [
-        ({**MAPPING, "features": DECLARED}, "context: expected none beside declared features"),
-        (named_mapping({"age": {"kind": "number"}}), "features.age: expected the key range"),
-        (named_mapping({"likes": {"kind": "tags", "vocabulary": ["a"], "most": 1}}), "each context is in one cell"),
-        (named_mapping({f"f{one}": {"kind": "boolean"} for one in range(11)}), "at most 10"),
-        (named_mapping({"colour": {"kind": "boolean"}}), "colour"),
+        ({"age": {"kind": "number"}}, "features.age: expected the key range"),
+        ({"likes": {"kind": "tags", "vocabulary": ["a"], "most": 1}}, "each context is in one cell"),
+        ({f"f{one}": {"kind": "boolean"} for one in range(11)}, "at most 10"),
+        ({"colour": {"kind": "boolean"}}, "colour"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(tmp_path, mapping, message):
+def test_a_declaration_that_cannot_be_is_refused(tmp_path, features, message):
     with pytest.raises(LogError, match=message):
-        own_vendors(file=written(tmp_path), mapping=mapping)
+        own_vendors(file=written(tmp_path), mapping={**MAPPING, "features": features})

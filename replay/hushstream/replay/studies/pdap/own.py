@@ -1,9 +1,6 @@
 """Reads a user's own log of several vendors: CSV and Parquet files with a mapping file.
 
-    context: [age, device]            columns of the context, in order; each becomes a number from 0 to 1
-    bounds: {age: [18, 100]}          numbers, by column; a value is mapped to 0..1 between its bounds, cut at them
-    categories: {device: [phone, desk]}   names, by column; mapped to 0..1 in this order, in equal steps
-    features: {age: {kind: number, range: [18, 100]}}   in place of these three: declared features by column
+    features: {age: {kind: number, range: [18, 100]}}   declared features of a visit, by column
     vendor: shop                      column of the vendor that the user came to
     items: {north: 120, south: [lamp, sofa]}   items of each vendor: how many, numbered from 0, or their names
     arm: item                         column of the item that was shown
@@ -38,16 +35,12 @@ import numpy as np
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import (
-    BOUNDS,
-    CATEGORIES,
     DATA,
     DATA_MEANING,
     INTERNAL,
     Reader,
     count_or_names,
     each,
-    names,
-    read_keys,
     read_mapping,
     source_of,
 )
@@ -175,7 +168,7 @@ class OwnVendors:
         return self.fit(arrivals.contexts, arms)
 
 
-_REQUIRED = ("vendor", "items", "arm", "reward", "data")
+_REQUIRED = ("features", "vendor", "items", "arm", "reward", "data")
 _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
 
 
@@ -183,6 +176,7 @@ _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
 class VendorMapping:
     """The keys of a mapping file; see the module."""
 
+    features: FeatureSchema
     vendor: str
     items: Mapping[str, int | tuple[str, ...]]
     arm: str
@@ -191,18 +185,13 @@ class VendorMapping:
     owner: str | None = None
     propensity: str | None = None
     user: str | None = None
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     delimiter: str = ","
-    context: tuple[str, ...] = ()
-    features: FeatureSchema | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of all columns that the log must have, without repeats."""
         single = (getattr(self, name) for name in _COLUMNS)
-        declared = () if self.features is None else self.features.layout.names or ()
-        return tuple(dict.fromkeys([*self.context, *declared, *(name for name in single if name is not None)]))
+        return tuple(dict.fromkeys([*(self.features.layout.names or ()), *(one for one in single if one is not None)]))
 
     @property
     def sizes(self) -> Int64:
@@ -234,12 +223,7 @@ def vendor_mapping(given: Mapping[str, Any] | str | Path) -> VendorMapping:
     Raises:
         LogError: as `hushstream.replay.logged.mapping.read_mapping`; or combinations of values that are not valid.
     """
-    content = given if isinstance(given, Mapping) else read_keys(given)
-    needed = _REQUIRED if "features" in content else ("context", *_REQUIRED)
-    mapping, source = read_mapping(given, VendorMapping, needed, _READERS), source_of(given)
-    named = [*mapping.bounds, *mapping.categories]
-    if sorted(named) != sorted(mapping.context):
-        raise LogError(f"{source}: expected bounds or categories for each column of the context, and for no other")
+    mapping, source = read_mapping(given, VendorMapping, _REQUIRED, _READERS), source_of(given)
     if mapping.sizes.sum() > LARGEST_ARMS:
         raise LogError(f"{source}: items: expected at most {LARGEST_ARMS} in all, got {mapping.sizes.sum()}")
     return mapping
@@ -260,19 +244,9 @@ def _features(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
     return value
 
 
-def _context(source: str, key: str, value: object) -> tuple[str, ...]:
-    found = names(source, key, value)
-    if len(found) > LARGEST_DIMENSION:
-        raise LogError(f"{source}: {key}: expected at most {LARGEST_DIMENSION} columns, got {len(found)}")
-    return found
-
-
 _READERS: Mapping[str, Reader] = {
-    "context": _context,
     "features": _features,
     "items": each(count_or_names(1, LARGEST_ARMS), least=1),
-    "bounds": BOUNDS,
-    "categories": CATEGORIES,
     "data": _data,
 }
 
@@ -292,7 +266,7 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
     sellers = homes if mapping.owner is None else category_numbers(*column(mapping.owner), vendors)
     least = float(np.nextafter(0.0, 1.0))
     return (
-        _places(mapping, chunk, place).astype(np.float32),
+        _places(mapping.features, chunk, place).astype(np.float32),
         homes,
         None if mapping.user is None else texts(*column(mapping.user)),
         _arms(mapping, chunk, source, sellers),
@@ -303,23 +277,10 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
     )
 
 
-def _places(mapping: VendorMapping, chunk: RawChunk, place: Place) -> Float64:
-    """The place of each context, (n, d), with entries from 0 to 1."""
-    schema = mapping.features
-    if schema is None:
-        return np.stack([_coordinate(mapping, chunk.columns[name], name, place) for name in mapping.context], axis=1)
+def _places(schema: FeatureSchema, chunk: RawChunk, place: Place) -> Float64:
+    """The place of each visit, (n, d), with entries from 0 to 1."""
     visits, _ = visits_of(schema, chunk.columns, place)
     return schema.positions(schema.read(b"".join(schema.encode(visit).row for visit in visits)))
-
-
-def _coordinate(mapping: VendorMapping, values: Sequence[Any], name: str, place: Place) -> Float64:
-    if name in mapping.categories:
-        known = mapping.categories[name]
-        # Each name is in the middle of its step, so two names share a cell only if cells are wider than a step.
-        return np.asarray((category_numbers(values, name, place, known) + 0.5) / len(known))
-    low, high = mapping.bounds[name]
-    found = numbers(values, name, place, least=-np.inf, most=np.inf)
-    return np.asarray((np.clip(found, low, high) - low) / (high - low))
 
 
 def _arms(mapping: VendorMapping, chunk: RawChunk, source: str, sellers: Int64) -> Int64:
