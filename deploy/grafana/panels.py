@@ -353,7 +353,7 @@ PRIVACY = Board(
     ),
 )
 
-_OVER = {"own": "own learning", "baseline": "the own choice"}
+_OVER = {"own": "own learning", "baseline": "your own choice"}
 """What the shared private model is compared with, by the label ``group``."""
 
 

@@ -154,6 +154,8 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
         said = _limit_in_words(panel)
         highest = max(highest, panel.limit if panel.limit < LIMIT_SHOWN * highest or not panel.above else highest)
         axis.axhline(panel.limit, label=f"{panel.alert} at {said}", linewidth=1.2, linestyle="--", color=BAD)
+    if panel.signed:
+        axis.axhline(0, linewidth=1.2, color=FAINT)
     top = 1.08 * highest or 1.0
     # With some space below, a line at 0 does not lie on the edge.
     axis.set_ylim(1.08 * lowest - 0.02 * top, top)

@@ -106,7 +106,7 @@ def test_the_axis_of_a_lift_shows_what_is_below_0_and_no_other_is_cut_off():
     free = [panel["title"] for panel in panels if "min" not in panel["fieldConfig"]["defaults"]]
     assert free == [
         "What is the gain over own learning? (released)",
-        "What is the gain over the own choice? (released)",
+        "What is the gain over your own choice? (released)",
     ]
 
 

@@ -44,14 +44,17 @@ from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows
 from hushstream.gateway.problems import table as problem_table
 from hushstream.replay.study import Study, studies
+from hushstream.schemas.topics import PUBLISHED
 from hushstream.systems.catalogue import kind_of
 
 _MADE = "from-code"
-"""The class of pages with such content, and of their tables."""
+"""The class of pages that hold such tables alone, and of their tables."""
 
 
 class FromCode(SphinxDirective):
-    """A directive that writes Markdown."""
+    """A directive that writes Markdown; ``alone``: its page has no tables but such, without heads on narrow screens."""
+
+    alone = False
 
     def text(self) -> str:
         """The Markdown of the directive."""
@@ -59,7 +62,7 @@ class FromCode(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the Markdown as if it stood in the page."""
-        self.state.document[_MADE] = True
+        self.state.document[_MADE] = self.state.document.get(_MADE, False) or self.alone
         return self.parse_text_to_nodes(self.text(), allow_section_headings=True)
 
 
@@ -67,6 +70,7 @@ class Settings(FromCode):
     """See the module."""
 
     required_arguments = 1
+    alone = True
 
     def text(self) -> str:
         """A table."""
@@ -81,6 +85,8 @@ def _row(one: Setting) -> str:
 
 class SharedSettings(FromCode):
     """See the module."""
+
+    alone = True
 
     def text(self) -> str:
         """A table of the keys that more than one system has."""
@@ -106,7 +112,8 @@ def _role(forms: tuple[Role, ...]) -> str:
     """A row of a role, in all forms that a configuration may give it."""
     reads = dict.fromkeys(name for role in forms for name in (*role.inputs, *role.broadcasts))
     writes = dict.fromkeys(name for role in forms for name in (role.journal, *role.writes))
-    return f"| {_code(forms[0].name)} | {forms[0].zone} | {_codes(reads)} | {_codes(writes)} |"
+    zone = PUBLISHED if forms[0].zone == "server" else forms[0].zone
+    return f"| {_code(forms[0].name)} | {zone} | {_codes(reads)} | {_codes(writes)} |"
 
 
 class FeatureKinds(FromCode):
@@ -123,6 +130,8 @@ class FeatureKinds(FromCode):
 
 class OwnOptions(FromCode):
     """See the module."""
+
+    alone = True
 
     def text(self) -> str:
         """A section for each system."""
@@ -180,6 +189,8 @@ class Promised(FromCode):
 
 class Commands(FromCode):
     """See the module."""
+
+    alone = True
 
     def text(self) -> str:
         """A section for each command."""
