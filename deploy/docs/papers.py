@@ -28,8 +28,8 @@ _HEAD = """\
 
 By our analysis none of the five satisfies its claimed (ε, δ) (`hushstream audit` attacks each). Our
 DP-corrected variant is significantly better than the published one, reimplemented by us, in
-{over_reimplemented} of {all} systems ({jointly} if all {comparisons} comparisons are to hold together), and than learning
-without others' data (*local only*) in {over_local_only}{worse}.
+{over_reimplemented} of {all} systems ({jointly} if all {comparisons} comparisons are to hold together), and than
+learning without others' data (*local only*) in {over_local_only}{worse}.
 
 ## What is claimed, and what holds
 
