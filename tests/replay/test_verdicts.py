@@ -106,7 +106,15 @@ def _gains(intervals: tuple[Interval | None, ...], kept: Comparison | None = Non
     left = {name: (12.0, 3) for name, one in zip(("popular", "cold"), intervals[1:], strict=True) if one is None}
     halves = {name: Halves(one, one) for name, one in found.items() if one is not None and name in NEEDED}
     return Gains(
-        "warm_private", 900, {k: v for k, v in rewards.items() if k not in left}, found, halves, kept, None, left
+        "warm_private",
+        900,
+        {k: v for k, v in rewards.items() if k not in left},
+        found,
+        halves,
+        kept,
+        None,
+        left,
+        room=(0.01, BETTER),
     )
 
 
@@ -166,7 +174,9 @@ def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
     assert "It earns 0.0700 a decision: 0.0200 more (+0.0100 to +0.0300) than the " in said
     assert "than the 0.0600 of the best single item; " in said
     assert "of users' own learning (95 % intervals that hold together)" in said
-    assert "Without privacy it would be 0.0800 (an additive model of the exact rewards, with the same features)" in said
+    assert (
+        "Without privacy it would be 0.0800, 0.0100 more (+0.0100 to +0.0300) (an additive model of the exact" in said
+    )
     assert found[-2].endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
     alone = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.6, 0.4, 0.9)), PROMISED)
     assert alone[-2].endswith("(40 % to 90 %, by itself, not together with the intervals above).")

@@ -28,13 +28,13 @@ def payoff(low: float | None, high: float | None, **more: Any) -> Payoff:
 @pytest.mark.parametrize(
     ("low", "high", "less", "verdict", "begins"),
     [
-        (0.01, 0.02, False, "pays", "It pays: "),
-        (-0.02, -0.01, False, "does not pay", "It does not pay: "),
-        (-0.02, -0.01, True, "pays", "It pays: "),
-        (0.01, 0.02, True, "does not pay", "It does not pay: "),
-        (-0.01, 0.02, False, "too close to call", "Too close to call"),
-        (-0.01, 0.0, True, "too close to call", "Too close to call"),
-        (None, None, False, "too close to call", "Too close to call"),
+        (0.01, 0.02, False, "pays", "In this run it pays: "),
+        (-0.02, -0.01, False, "does not pay", "In this run it does not pay: "),
+        (-0.02, -0.01, True, "pays", "In this run it pays: "),
+        (0.01, 0.02, True, "does not pay", "In this run it does not pay: "),
+        (-0.01, 0.02, False, "too close to call", "Too close to call in this run"),
+        (-0.01, 0.0, True, "too close to call", "Too close to call in this run"),
+        (None, None, False, "too close to call", "Too close to call in this run"),
     ],
 )
 def test_the_verdict_follows_from_the_interval_alone(low, high, less, verdict, begins):
@@ -47,8 +47,9 @@ def test_the_verdict_follows_from_the_interval_alone(low, high, less, verdict, b
 
 def test_the_sentence_names_both_figures_the_interval_and_its_method():
     assert payoff(-0.02, -0.006).sentence == (
-        "It does not pay: share of labels right 0.600 against 0.613 of nodes that keep apart (-0.013; 95 % interval "
-        "-0.020 to -0.006, paired over 64 nodes, Student's t). Keep apart, or take an epsilon of at least 3."
+        "In this run it does not pay: share of labels right 0.600 against 0.613 of nodes that keep apart (-0.013; 95 % "
+        "interval -0.020 to -0.006, paired over 64 nodes of this run, whose noise was drawn once). Keep apart, or take "
+        "an epsilon of at least 3."
     )
 
 

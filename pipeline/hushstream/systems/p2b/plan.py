@@ -188,7 +188,11 @@ class Forecaster:
 
     def at(self, day: float, end: int = MIDDLE) -> Forecast:
         """The rewards of new users at the end of a day, in the middle or at an end of the range."""
-        config, sample, (items, features, luck, alike) = self.config, self.sample(day), self.ends[end]
+        return self.under(self.ends[end], day)
+
+    def under(self, end: End, day: float) -> Forecast:
+        """The same under other factors."""
+        config, sample, (items, features, luck, alike) = self.config, self.sample(day), end
         spreads, luck = self.spreads.times(items, features, alike), luck if sample.slots else 0.0
         if config.release.form == "features":
             return forecast_features(layout_of_slots(config), spreads, self.behaviour, sample).unlucky(luck)
@@ -225,7 +229,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
     days = _days(ahead)
     beats, verdict = _verdict(ahead, days, ends[MIDDLE])
     if beats is not False:
-        verdict = f"{_late(ahead, days[MIDDLE])}{verdict} {_against_single(ends)}"
+        verdict = f"{_late(ahead, days[MIDDLE])}{verdict} {_against_single(ahead, ends)}"
     return Plan(
         system=config.system,
         measure="reward a visit of a new user",
@@ -373,9 +377,13 @@ def _days(ahead: Forecaster) -> tuple[int | None, int | None, int | None]:
     return (ahead.better(HIGH), ahead.better(MIDDLE), ahead.better(LOW))
 
 
-def _against_single(ends: Sequence[Forecast]) -> str:
-    """Whether it beats one item for everybody, which needs no learning of anybody's tastes, in a sentence."""
-    if all(end.private > end.single for end in ends):
+def _against_single(ahead: Forecaster, ends: Sequence[Forecast]) -> str:
+    """Whether it beats one item for everybody, which needs no learning of anybody's tastes, in a sentence.
+
+    One item is hardest to beat where items differ most and features tell least, which is no end of the gain's range.
+    """
+    corner = ahead.under(ahead.ends[LOW]._replace(items=ahead.ends[HIGH].items), DAYS[-1])
+    if all(end.private > end.single for end in (corner, *ends)):
         return "It is expected to beat the best single item for everybody, too."
     ours, single = ends[MIDDLE].private, ends[MIDDLE].single
     may = "may not" if ours > single else "is not expected to"
@@ -418,12 +426,16 @@ def _verdict(
 
 
 def _late(ahead: Forecaster, first: int | None) -> str:
-    """That all stated users have come before a model is better, if so, as a sentence that another one follows."""
-    if first is None or first <= ahead.audience.days:
+    """How few of the stated users come after a better model, if under half of them, as a sentence before another."""
+    audience = ahead.audience
+    early = 1.0 if first is None else first / audience.days
+    if first is None or early <= 0.5:
         return ""
+    if early < 1.0:
+        return f"It comes late: a better model comes on day {first}, and {1 - early:.0%} of these users after it. "
     return (
         f"It comes too late for these users: a better model comes on day {first}, the last of them on day "
-        f"{ahead.audience.days:g}. For those who come after them: "
+        f"{audience.days:g}. For those who come after them: "
     )
 
 

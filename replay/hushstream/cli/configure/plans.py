@@ -65,11 +65,18 @@ def init(
 ) -> None:
     """Write a commented configuration, from a log or from a few answers.
 
-    Windows and control groups suit the number of visits, by the forecast of `hushstream plan`. Where so few visits
-    cannot teach anything, the number that would do is told, and nothing is written but what `evaluate` needs for a
-    log.
+    Windows and control groups suit the number of visits, by the forecast of `hushstream plan`. Where so few visits may
+    not teach enough, the number that would do is told, and nothing is written. On a log `evaluate` decides that.
     """
-    from hushstream.replay.logged.drafts.deployment import Shop, TooFew, feature_lines, fitted, shop_of_log, users_of
+    from hushstream.replay.logged.drafts.deployment import (
+        UNMEASURED,
+        Shop,
+        TooFew,
+        feature_lines,
+        fitted,
+        shop_of_log,
+        users_of,
+    )
     from hushstream.replay.logged.drafts.mapping import draft_mapping
 
     written: dict[Path, str] = {}
@@ -92,11 +99,11 @@ def init(
         written[mapping or config.with_suffix(".map.yaml")] = draft_mapping(log)
     try:
         shop = fitted(shop)
-    except TooFew as error:
+    except TooFew:
         if log is None:
             raise
-        # The draft is still of use: `evaluate` judges the log by it, with the least noise that there can be.
-        typer.echo(f"warning: {error}", err=True)
+        # Only the log can tell: `evaluate` judges it by the draft, with the least noise that there can be.
+        typer.echo(f"warning: {UNMEASURED}", err=True)
         shop = replace(shop, windows=1, control=0, enough=False)
     written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
     for path in written:

@@ -99,6 +99,8 @@ class Gains:
         left_out: for each policy without a reward, its effective sample size, and how many of its rows were rewarded.
         estimated: whether the propensities were estimated: then no interval holds if what was shown followed more than
             the features, so a gain is measured before anything is deployed.
+        room: what the policy without privacy earns beyond this one, with its 95 % interval; None where that is not
+            known.
     """
 
     policy: str
@@ -110,6 +112,7 @@ class Gains:
     left: tuple[float, Interval] | None
     left_out: Mapping[str, tuple[float, int]]
     estimated: bool = False
+    room: tuple[float, Interval] | None = None
 
     @property
     def advice(self) -> Advice:
@@ -195,6 +198,7 @@ def gains(
         left=apart(nonlinear, exact, _ALPHA),
         left_out={name: rows for name, rows in effective.items() if name not in terms},
         estimated=log.estimated,
+        room=apart(exact, policy, _ALPHA),
     )
 
 

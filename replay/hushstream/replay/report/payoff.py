@@ -118,8 +118,8 @@ class Payoff:
 
     @property
     def method(self) -> str:
-        """How the interval was computed, in words."""
-        return f"paired over {self.gap.groups:,} {self.units}, Student's t"
+        """How the interval was computed and what it does not cover, in words."""
+        return f"paired over {self.gap.groups:,} {self.units} of this run, whose noise was drawn once"
 
     @property
     def sentence(self) -> str:
@@ -133,9 +133,9 @@ class Payoff:
             f"({gap.value:+.{digits}f}; {within})."
         )
         begins = {
-            "pays": "It pays",
-            "does not pay": "It does not pay",
-            "too close to call": "Too close to call whether it pays",
+            "pays": "In this run it pays",
+            "does not pay": "In this run it does not pay",
+            "too close to call": "Too close to call in this run whether it pays",
         }[self.verdict]
         otherwise = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
         return f"{begins}: {figures}{otherwise}"

@@ -45,6 +45,13 @@ _MOST_USERS = 10_000_000
 _MONTHS, _MOST_TAGS = 12, 3
 
 
+UNMEASURED = (
+    "whether so few visits teach a model that beats users' own learning depends on effects that are not measured yet; "
+    "`hushstream evaluate` measures them on the log, and its verdict counts"
+)
+"""What is said of a log in place of `TooFew`, as assumed effects would contradict those that its evaluation finds."""
+
+
 class TooFew(HushstreamError):
     """By its own forecast no deployment of this kind is better than users' own learning for all likely effects."""
 

@@ -529,7 +529,10 @@ def _kept(found: Gains) -> str:
     exact = next((name for name in OF_EXACT if name in found.rewards), None)
     if exact is None:
         return ""
-    without = f"Without privacy it would be {found.rewards[exact]:.4f} ({ADDITIVE})"
+    without = f"Without privacy it would be {found.rewards[exact]:.4f}"
+    if found.room is not None:
+        without += f", {_against(*found.room)}"
+    without += f" ({ADDITIVE})"
     if found.kept is None:
         return f"{without}."
     share, low, high = (f"{100 * one:.0f} %" for one in (found.kept.ratio, found.kept.low, found.kept.high))
@@ -664,7 +667,7 @@ class EvaluatedDeployment:
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
         audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
         forecast = plan(self.config, audience, spreads, SPREADS_ARE) if advised else None
-        commands, yaml = self._commands(log, audience), self.path.read_text(encoding="utf-8-sig").rstrip()
+        commands, yaml = self._commands(log), self.path.read_text(encoding="utf-8-sig").rstrip()
         title, heading = ("To deploy this", NONETHELESS) if forecast is None else ("Deploy this", "Deploy this:")
         confirm = (f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})")
         blocks: tuple[frame.Block, ...] = (
@@ -688,15 +691,13 @@ class EvaluatedDeployment:
             "details": {"deploy": plain},
         }
 
-    def _commands(self, log: LoggedDataset, audience: Audience) -> tuple[str, ...]:
+    def _commands(self, log: LoggedDataset) -> tuple[str, ...]:
         """The commands, in their order."""
         file, folder = self.path, f"{self.config.deployment}/"
-        visits = f"--users {audience.users} --visits-per-user {audience.visits} --days {audience.days:.0f}"
         names = " ".join(map(quote, log.arm_names))
         return (
             "export HUSHSTREAM_BOOTSTRAP=127.0.0.1:9092   # your Kafka; without one: hushstream broker --port 9092 &",
             f"hushstream guarantee {file}",
-            f"hushstream plan {file} {visits}",
             f"hushstream prepare {file} {folder}",
             f"hushstream keys generate {folder}keys",
             f"hushstream topics apply --deployment {folder}",
