@@ -44,6 +44,13 @@ def test_where_there_are_factors_three_slots_find_them_and_where_users_are_few_t
     assert three.rmse < items.rmse + 0.002
 
 
+@pytest.mark.parametrize(("spread", "ratings"), [(0.0, 10), (0.0, 60), (0.03, 10)])
+def test_what_a_device_has_alone_never_loses_to_a_constant(spread, ratings):
+    """Where users are alike, a mean of ten ratings shrunk as in other worlds lost .003 of .187 to a constant."""
+    world = tastes(users=400, ratings=ratings, user_spread=spread, strength=0.03, factors=1, seed=777)
+    assert baseline_of(world, "alone", 777)[0] <= baseline_of(world, "constant", 777)[0] + 1e-4
+
+
 def test_lost_slots_cost_little_until_most_are_lost():
     world = tastes()
     errors = [play_world(Task("tastes", "three", 10.0, 0, lost=lost), world).rmse for lost in (0.0, 0.2, 0.9)]

@@ -40,7 +40,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import bgt_address, inputs_of
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, bgt_digest
-from hushstream.systems.bgt.edge.agent import Ratings, fit, make_slots, predict
+from hushstream.systems.bgt.edge.agent import Ratings, fit, make_slots, predict, solve
 from hushstream.systems.bgt.guarantee import RELATION, UNIT_OF_PROMISE, epoch_guarantee
 from hushstream.systems.bgt.records import ROUNDS, Model, Round, slot_bytes
 from hushstream.systems.bgt.server import Server
@@ -189,13 +189,14 @@ def scored(found: Float64, truth: Float64) -> tuple[float, float, float]:
 
 
 _ROUNDS = 20
+_OWN_RIDGES = (2.0, 5.0, 20.0, 80.0, 1e9)
 _BIAS_RIDGE = 4.0
 _ALS_FACTORS = 10
 _ALS_RIDGE = 0.25
 """Ridge of the squared factors, which start at .1; it counts as much as about seven ratings on the scale 0 to 1."""
 
 NAMES = ("constant", "alone", "user and item bias", "als", "all positive")
-"""``alone``: each device's own ratings, by ridge regression on the public features where the world has some."""
+"""``alone``: see `_alone`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +235,31 @@ def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
     if name in ("constant", "all positive"):
         return np.full(len(rows), 1.0 if name == "all positive" else float(known.values.mean()))
     if name == "alone":
-        nothing = Model(np.zeros(world.item_count), np.zeros((world.item_count, 0)))
-        return predicted_later(split, known, nothing, config)
+        return _alone(world, known, config, users, items)
     mean, user, item = _biases(known, world.item_count)
     found = mean + user[users] + item[items]
     if name == "als":
         left, right = _als(known, mean, user, item)
         found = found + (left[users] * right[items]).sum(axis=1)
     return np.clip(found, 0, 1)
+
+
+def _alone(world: RatingWorld, known: Ratings, config: BgtConfig, users: Int64, items: Int64) -> Float64:
+    """Predictions of (n,) ``items`` by each device's own ratings, as good as they get without others.
+
+    A device's mean, and where they help its ridge regression on public features, are shrunk toward the mean of all
+    ratings, by the strength that predicts left-out ratings best. No device alone knows that mean and strength: with
+    strengths of its own, in a world whose users are all alike, it lost to a constant.
+    """
+    mean, public = float(known.values.mean()), config.model.feature_scale * world.features
+    fits = [
+        (features, solve(known, known.values - mean, features, ridge, config.model.factor_ridge))
+        for features in (public, public[:, :0])
+        for ridge in _OWN_RIDGES
+    ]
+    features, best = min(fits, key=lambda one: float((one[1].left_out ** 2).mean()))
+    found = mean + best.own[users, 0] + (best.own[users, 1:] * features[items]).sum(axis=1)
+    return np.asarray(np.clip(found, 0, 1))
 
 
 def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
