@@ -188,7 +188,7 @@ def test_a_plan_of_ratings_says_which_scatter_its_rmse_rests_on(cli, written):
     found = cli("plan", written(FILMS), "--users", 20_000, "--visits-per-user", 50, "--json").json
     assert found["values"]["without privacy"]["middle"] > 0.187
     assert "ratings scatter around user and item by 0.187" in found["assumed"][0]
-    assert "the range is of item offsets alone" in found["assumed"][0]
+    assert "the range is of item offsets, from" in found["assumed"][0]
 
 
 def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_and_exits_2(cli, written):

@@ -26,7 +26,7 @@ from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.guarantee import bgt_contents, deviation_of, epoch_guarantee, rho_micro
-from hushstream.systems.bgt.plan import expected_errors, plan, remaining_variance
+from hushstream.systems.bgt.plan import LEAST_GAIN, expected_errors, plan, remaining_variance
 from hushstream.systems.bgt.server import ItemSums, biases_of, joined
 from hushstream.systems.bgt.system import ERASURE, KIND, declare
 
@@ -258,8 +258,18 @@ def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, eps
     assert found.beats is beats
     assert "where users agree about items, and these differ by 0." in found.verdict
     least = float(found.verdict.rsplit("differ by ", 1)[1].split()[0])
-    errors = [expected_errors(config, users, 32, one) for one in (least, least - 0.01)]
+    errors = [expected_errors(config, users, 32, one, beats is True) for one in (least, least - 0.01)]
     assert [one.pays for one in errors] == [True, False]
+
+
+def test_a_plan_does_not_say_will_where_users_who_are_alike_have_as_much_alone() -> None:
+    """Of 40 drawn worlds ten gained less than a range that took own means for noisy ones, and one "will" was a loss."""
+    config = BgtConfig("x", 484, release=ReleaseConfig(epsilon=4.3))
+    found = plan(config, Audience(261, 10, 365.0))
+    alone, ours = found.values["each device alone"], found.values["this deployment"]
+    assert alone.low < ours.low
+    assert alone.middle > ours.middle + LEAST_GAIN
+    assert found.beats is None
 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(60, 0.5), (60, 3.0), (2000, 0.1), (2000, 3.0)])

@@ -56,8 +56,9 @@ TYPICAL_RATINGS = 50
 """Number of ratings of a user, by default."""
 
 FACTORS = (1 / 1.5, 1.0, 1.5)
-"""The plan is computed for the assumed spread of item offsets times each of these: low, expected and high. Datasets
-differ by 1.41; the rest is the error of the formulas in drawn worlds, a tenth of the gain."""
+"""The plan is computed for the assumed spread of item offsets times each of these: low (with users who are alike),
+expected and high. Datasets differ by 1.41; the rest is the error of the formulas in drawn worlds, a tenth of the gain.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class ExpectedErrors:
     """The expected result of a deployment.
 
     Attributes:
-        local: RMSE of predictions by the user's own mean, which costs nothing.
+        local: RMSE of predictions by a device alone, which costs nothing.
         shared: RMSE with the items' biases of kind A.
         ratio: the expected factor's eigenvalue, divided by the largest eigenvalue of the noise (its edge).
     """
@@ -97,7 +98,7 @@ class ExpectedErrors:
 
 
 def expected_errors(
-    config: BgtConfig, users: int, ratings_per_user: int, item_spread: float = ITEM_SPREAD
+    config: BgtConfig, users: int, ratings_per_user: int, item_spread: float = ITEM_SPREAD, alike: bool = False
 ) -> ExpectedErrors:
     """The forecast for a number of users.
 
@@ -106,6 +107,7 @@ def expected_errors(
         users: U, the number of users.
         ratings_per_user: typical number of ratings of a user.
         item_spread: standard deviation of item offsets over ratings.
+        alike: whether users have equal offsets, so that a device alone that expects the mean rating makes no error.
 
     Raises:
         ConfigurationError: a number out of range.
@@ -113,7 +115,7 @@ def expected_errors(
     whole("users", users, 1, 1 << 22)
     whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
     spread = item_spread**2
-    own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
+    own = 0.0 if alike else (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
     rest = remaining_variance(config, users, ratings_per_user, spread)
     shared = RATING_SPREAD**2 + rest + (RATING_SPREAD**2 + rest) / (ratings_per_user + config.model.lone_ridge)
     return ExpectedErrors((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
@@ -218,7 +220,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         return min(1 << 22, int(audience.users / audience.days * day))
 
     def at(of: BgtConfig, day: float, factor: float) -> ExpectedErrors:
-        return expected_errors(of, max(1, users(day)), audience.visits, factor * ITEM_SPREAD)
+        return expected_errors(of, max(1, users(day)), audience.visits, factor * ITEM_SPREAD, factor < 1)
 
     def share(day: float, factor: float) -> float:
         whole = at(exact, day, factor).gain
@@ -232,7 +234,10 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
 
     days = [first(factor) for factor in reversed(FACTORS)]
     differing = (percent / 100 for percent in range(1, 100))
-    least = next((one for one in differing if expected_errors(config, users(last), audience.visits, one).pays), 1.0)
+    will = days[2] is not None
+    least = next(
+        (one for one in differing if expected_errors(config, users(last), audience.visits, one, will).pays), 1.0
+    )
     beats, verdict = _verdict(days, least)
     return Plan(
         system=config.system,
@@ -254,8 +259,8 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         assumed=(
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, ratings scatter around user and item by "
             f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens; the range is of "
-            "item offsets alone, from 1.5 times less to 1.5 times more: where ratings scatter otherwise, RMSEs are "
-            "outside it",
+            "item offsets, from 1.5 times less (and users alike, whose own mean says nothing) to 1.5 times more: where "
+            "ratings scatter otherwise, RMSEs are outside it",
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
             "their rounds end on the day that is asked about (an operator ends them)",
