@@ -133,6 +133,15 @@ def test_a_log_is_judged_under_the_very_configuration(judged, place):
     assert judged.details["gains"]["left"] is not None
 
 
+def test_a_verdict_rests_on_five_draws_of_noise_and_says_how_far_they_differ(judged):
+    """It rested on one, in which another seed's model may earn a tenth more or less."""
+    draws, earned = (judged.details["gains"][name] for name in ("draws", "rewards"))
+    assert len(set(draws)) == 5
+    assert np.mean(draws) == pytest.approx(earned["warm_private"])
+    said = f"by draw it earns {min(draws):.4f} to {max(draws):.4f} a decision."
+    assert said in " ".join(judged.verdict)
+
+
 def test_contributors_are_shown_what_was_logged_and_each_of_them_sends_a_slot(judged):
     # 175 of 250 users contribute, each with six rows, as many as a slot is due after.
     assert judged.facts["users who contributed"] == 175

@@ -101,6 +101,8 @@ class Gains:
             the features, so a gain is measured before anything is deployed.
         room: what the policy without privacy earns beyond this one, with its 95 % interval; None where that is not
             known.
+        draws: the rewards of the policy by draw of its noise, where that was drawn more than once: all else is of the
+            policy that takes each draw as often.
     """
 
     policy: str
@@ -113,6 +115,7 @@ class Gains:
     left_out: Mapping[str, tuple[float, int]]
     estimated: bool = False
     room: tuple[float, Interval] | None = None
+    draws: tuple[float, ...] = ()
 
     @property
     def advice(self) -> Advice:

@@ -53,6 +53,7 @@ from hushstream.replay.logged.evaluate import (
     SMALL_SAMPLE,
     Interval,
     PolicyValue,
+    doubly_robust_terms,
     importance_sampling,
     policy_values,
     replay_value,
@@ -478,16 +479,24 @@ def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
     apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
     reward = f"It earns {found.rewards[found.policy]:.4f} a decision: {apart} (95 % intervals that hold together)."
     own = "" if found.advice == "more users first" or OWN not in of else _OWN[of[OWN]]
-    further = (f"The shared private model is {own}." if own else "", _drift(found), _kept(found), _promised(privacy))
+    further = (
+        f"The shared private model is {own}." if own else "",
+        _drift(found),
+        _kept(found),
+        _promised(found, privacy),
+    )
     return (f"{first}.", reward, *filter(None, further))
 
 
-def _promised(privacy: Guarantee) -> str:
+def _promised(found: Gains, privacy: Guarantee) -> str:
     """The guarantee of the deployment; that of its replay, whose keys come from a seed, is none."""
     phrase = privacy.under_key(reproducible=False).phrase()
     if not privacy.reproducible:
         return f"The guarantee: {phrase}."
     seeded = "The noise of this replay comes from a seed; intervals do not cover it, so judge other seeds, too."
+    if found.draws:
+        ends = f"{min(found.draws):.4f} to {max(found.draws):.4f}"
+        seeded = f"Noise was drawn {len(found.draws)} times, and figures are means: by draw it earns {ends} a decision."
     return f"With secret keys the guarantee is: {phrase}. {seeded}"
 
 
@@ -821,14 +830,44 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
     with deployed(options.folder) as folder:
         config = _config(options, log, contributors) if deployment is None else deployment.replayed(log, contributes)
         played_log = _on_grid(log, config)
-        marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
-        keys = KeySource(seed=options.seed)
-        make_folder(folder, config, keys=keys, public_dataset=marked, non_private_arm=log.schema is None)
-        system = load(folder)
-        place = options.place(folder, resume=options.first > 0)
-        rules = system.requests if log.schema is not None else None
-        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress, rules).run))
-    return _result(options, log, plan, contributors, system, recording, deployment, progress)
+        system, recording = _played(options, config, played_log, plan, folder, progress)
+    others = [
+        _redrawn(replace(options, seed=options.seed + draw), config, played_log, plan)
+        for draw in range(1, _DRAWS if _redraws(options, plan) else 1)
+    ]
+    return _result(options, log, plan, contributors, system, recording, others, deployment, progress)
+
+
+_DRAWS, _MOST_REDRAWN = 5, 20_000
+"""How often noise is drawn, for logs of at most so many rows: each draw plays the rows again."""
+
+
+def _redraws(options: EvaluateOptions, plan: LoggedPlan) -> bool:
+    cheap = len(plan.contributes) <= _MOST_REDRAWN and options.runner == "direct" and options.speed is None
+    return cheap and options.first == 0 and WARM_PRIVATE in plan.conditions
+
+
+def _played(
+    options: EvaluateOptions,
+    config: P2BConfig,
+    log: LoggedDataset,
+    plan: LoggedPlan,
+    folder: Path,
+    progress: Progress | None = None,
+) -> tuple[System, Recording[LoggedPlayed]]:
+    """Play a log once, under keys from the seed of the options."""
+    marked, plain = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name, log.schema is None
+    make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked, non_private_arm=plain)
+    system = load(folder)
+    place, rules = options.place(folder, resume=options.first > 0), None if plain else system.requests
+    return system, run_to_end(lambda: play(system, place, LoggedLoop(log, plan, progress, rules).run))
+
+
+def _redrawn(options: EvaluateOptions, config: P2BConfig, log: LoggedDataset, plan: LoggedPlan) -> NDArray[np.int64]:
+    """The decisions (n,) from the shared private model under keys from another seed."""
+    with deployed(None) as folder:
+        _, found = _played(options, config, log, replace(plan, conditions=(WARM_PRIVATE,)), folder)
+    return found.played.decided[WARM_PRIVATE]
 
 
 def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
@@ -946,12 +985,13 @@ def _result(
     contributors: int,
     system: System,
     recording: Recording[LoggedPlayed],
+    others: Sequence[NDArray[np.int64]],
     deployment: EvaluatedDeployment | None,
     progress: Progress | None,
 ) -> RunResult:
     if progress is not None:
         progress(0, 2, "estimates")
-    estimates, compared, crosses = _evaluate(log, plan, recording.played, options.seed)
+    estimates, compared, crosses = _evaluate(log, plan, recording.played, others, options.seed)
     live: dict[str, Any] = {}
     if deployment is not None:
         live = deployment.live(log, compared.advice == "deploy", measured_spreads(log, options.seed))
@@ -991,7 +1031,7 @@ def _result(
 
 
 def _evaluate(
-    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
+    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, others: Sequence[NDArray[np.int64]], seed: int
 ) -> tuple[tuple[PolicyEstimate, ...], Gains, tuple[tuple[str, str], ...]]:
     """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
@@ -1000,6 +1040,10 @@ def _evaluate(
     expected = expected_rewards(log, seed)[evaluated]
     decided = {condition: played.decided[condition][evaluated] for condition in plan.conditions}
     shown = {condition: one_arm(arms, part.arms) for condition, arms in decided.items()}
+    draws: list[Float64] = []
+    if others:
+        draws = [shown[WARM_PRIVATE], *(one_arm(arms[evaluated], part.arms) for arms in others)]
+        shown[WARM_PRIVATE] = np.mean(draws, axis=0)
     taught = log.select(plan.contributes)
     shown |= references(taught, part, seed)
     estimates = []
@@ -1014,6 +1058,8 @@ def _evaluate(
     exact = next(name for name in OF_EXACT if name in shown)
     own = importance_sampling(part, part.propensities, self_normalised=False)
     compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, exact, NONLINEAR)
+    earned = tuple(float(doubly_robust_terms(part, one, expected).mean()) for one in draws)
+    compared = replace(compared, draws=earned if WARM_PRIVATE in compared.rewards else ())
     crosses = () if log.schema is None else tuple(crosses_that_help(taught, part))
     return (*estimates, PolicyEstimate("logged", own)), compared, crosses
 
