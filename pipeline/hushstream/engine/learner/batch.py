@@ -102,10 +102,11 @@ class Changed(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Rows of contexts with no click and no model between them."""
+    """Rows of contexts with no click and no model between them; rows below ``last`` may follow in the batch."""
 
     decoded: DecodedContexts
     rows: range
+    last: int
 
 
 class PhaseEnd(NamedTuple):
@@ -243,7 +244,7 @@ class DecisionBatch(Batch):
                 if times_ms[row] > now_ms:
                     now_ms = times_ms[row]
                 row += 1
-            yield Contexts(decoded, range(first, row))
+            yield Contexts(decoded, range(first, row), last)
             first = row
         return now_ms
 

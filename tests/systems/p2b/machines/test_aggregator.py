@@ -24,7 +24,7 @@ from hushstream.schemas import codec
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.codes import UserLinUCB
 from hushstream.systems.p2b.edge.policies import UNSCORED
-from hushstream.systems.p2b.machines.learner import LookAhead
+from hushstream.systems.p2b.machines.learner import Together
 from hushstream.systems.p2b.server.estimate import model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.totals import WindowTotals
 from hushstream.systems.p2b.system import facts_of
@@ -401,15 +401,15 @@ def _lived(rigs: Any, users: int) -> list[bytes]:
 def test_a_partition_answers_the_same_whether_it_looks_ahead_or_not(rigs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other user learns while others of theirs are still to be answered: what was found for them is void."""
     used: list[int] = []
-    best = LookAhead.best
+    best = Together.best
 
-    def noted(ahead: LookAhead, row: int, agent: Any) -> int:
+    def noted(ahead: Together, row: int, agent: Any) -> int:
         found = best(ahead, row, agent)
         if row in ahead._found:
             used.append(found)
         return found
 
-    monkeypatch.setattr(LookAhead, "best", noted)
+    monkeypatch.setattr(Together, "best", noted)
     ahead = _lived(rigs, users=6)
     void, good = used.count(UNSCORED), len(used) - used.count(UNSCORED)
     assert good > 100
@@ -427,9 +427,10 @@ def test_what_was_found_for_a_state_that_is_given_up_is_void(rigs: Any) -> None:
     agent = rig.machine.agents.get("ann")
     loaded = EdgeAgent.load(agent.terms, agent.key, agent.dump())
     columns: Any = SimpleNamespace(
-        users=["ann"], tracks=["private"], eligible=[b""], contexts=np.stack([rigs.point(0)])
+        users=["ann"] * 4, tracks=["private"] * 4, eligible=[b""] * 4, contexts=np.stack([rigs.point(0)] * 4)
     )
-    ahead = LookAhead(agent.terms.policy, (), columns, [0], lambda _: loaded)
+    ahead = Together(agent.terms.policy, ())
+    ahead.score(SimpleNamespace(columns=columns, refused={}), range(4), lambda _: loaded)
     assert ahead.best(0, loaded) == agent.decide("next", rigs.point(0), rig.now_ms).arm
     loaded.delete_state()
     assert ahead.best(0, loaded) == UNSCORED

@@ -557,7 +557,7 @@ class EdgeAgent:
     ) -> Choice:
         """See `decide`; the event must not be `known`, and the caller must have checked the context.
 
-        ``best`` is the only arm with the highest score of those on offer, where it is known already (`LookAhead`).
+        ``best`` is the only arm with the highest score of those on offer, where it is known already (`Together`).
         """
         self.open.forget_answers(log_time_ms)
         terms, policy = self.terms, self.terms.policy

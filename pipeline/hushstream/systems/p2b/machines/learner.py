@@ -279,6 +279,7 @@ class LearnerMachine(DecisionRole):
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
+        "_together": "empty between batches",
     }
 
     spills_users = True
@@ -308,7 +309,7 @@ class LearnerMachine(DecisionRole):
         """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
         self.terms = system.edge_terms(key)
         self.agents = self.make_users(None)
-        self.deadlines = Deadlines()
+        self._find_deadlines()
         self.period_ms = round(config.slot.period_seconds * 1000)
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
@@ -397,7 +398,8 @@ class LearnerMachine(DecisionRole):
         return self.state.portions(self)
 
     def _find_deadlines(self) -> None:
-        """Make the queue of deadlines from the decisions that wait."""
+        """Make the queue of deadlines from the decisions that wait; nothing else is left of a batch."""
+        self._together = Together(self.terms.policy, self.system.tracks_for_users)
         waiting = [
             (decision.deadline_ms, agent, event_id)
             for _, agent in self.agents.warm()
@@ -408,19 +410,24 @@ class LearnerMachine(DecisionRole):
     # The policy.
 
     def finish(self, batch: DecisionBatch) -> None:
-        """See `DecisionRole.finish`: spill users who have had no event for long."""
+        """See `DecisionRole.finish`: learn what is left to learn, and spill users who have had no event for long."""
+        self._together.learn()
+        self._together.drop()
         if self._resident is not None:
             self.agents.spill_surplus()
 
     def adopt(self, track: str, fields: dict[str, Any]) -> None:
         model = decode_model(self.system, fields)
         self.terms.policy.adopt(track, model.version, *model.arrays)
+        self._together.drop()
 
     def change_item(self, changed: Changed, batch: DecisionBatch) -> None:
         """Take changes of the catalogue, and send them to shufflers before any slot that names their version."""
         assert self.items is not None, "nobody reads changes in a deployment of codes"
         catalogue = self.items.catalogue
         before = catalogue.entries
+        self._together.learn()
+        self._together.drop()
         taken = self.take_items(changed, batch)
         if not taken:
             return
@@ -434,7 +441,6 @@ class LearnerMachine(DecisionRole):
 
     def learn(self, rows: Clicks, part: InputSlice, batch: DecisionBatch) -> None:
         """Join feedback to its decisions, or keep it until the decision comes."""
-        lessons: list[Lesson] = []
         for click in map(FeedbackRow, *rows):
             if click.kind == HARM:
                 self._harmed(click, part, batch)
@@ -442,7 +448,7 @@ class LearnerMachine(DecisionRole):
             agent = self.agents.get(click.user)
             decision = None if agent is None else agent.open.get(click.event_id)
             if agent is not None and decision is not None:
-                lessons.extend(self._apply(agent, decision, click, part, batch))
+                self._apply(agent, decision, click, part, batch)
                 continue
             past = self.past.get(click.event_id)
             if past is None and agent is not None and agent.open.has_answer(click.event_id):
@@ -455,7 +461,6 @@ class LearnerMachine(DecisionRole):
                 batch.too_late(click)
             else:
                 batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-        learn(self.terms.policy, lessons)
 
     def _harmed(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Take a harm for the guardrail, and for nothing else."""
@@ -477,8 +482,8 @@ class LearnerMachine(DecisionRole):
 
     def _apply(
         self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: DecisionBatch
-    ) -> Sequence[Lesson]:
-        """Join a piece of feedback to its decision; returns what it teaches, if it teaches something."""
+    ) -> None:
+        """Join a piece of feedback to its decision."""
         if click.arm >= self.arms:
             batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
         elif click.time_ms > decision.deadline_ms:
@@ -487,45 +492,36 @@ class LearnerMachine(DecisionRole):
             outcome, lesson = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             batch.counts[outcome] += 1
             self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
-            return (lesson,)
+            self._together.add(agent, lesson)
         else:
             batch.counts[agent.shown(click.event_id, click.arm)] += 1
-        return ()
 
     # Contexts.
 
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
-        """Answer rows without a click or model between them, so that they can be scored together."""
-        decoded, run, answer = rows.decoded, rows.rows, self._context
-        times_ms, refused = decoded.columns.timestamps_ms, decoded.refused
-        looked_to, ahead = run.start, None
-        for row in run:
-            if row == looked_to:
-                looked_to = row + AHEAD_AT_MOST
-                some = run[row - run.start : looked_to - run.start]
-                ahead = None
-                if len(some) >= AHEAD_AT_LEAST:
-                    good = [one for one in some if one not in refused] if refused else some
-                    tracks = self.system.tracks_for_users
-                    ahead = LookAhead(self.terms.policy, tracks, decoded.columns, good, self.agents.peek)
+        """Answer rows; they are scored together with others of the batch (`Together`)."""
+        decoded, times_ms, together = rows.decoded, rows.decoded.columns.timestamps_ms, self._together
+        for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
-            answer(decoded, row, ahead, batch)
+            if decoded is not together.decoded or row >= together.scored_to:
+                together.score(decoded, range(row, rows.last), self.agents.peek)
+            self._context(decoded, row, batch)
 
-    def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: DecisionBatch) -> None:
+    def _context(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         """Answer one context, or refuse it; log time has advanced to the context's time."""
         columns = decoded.columns
         reason = decoded.refused.get(row) if decoded.refused else None
         past = self.past.get(columns.event_ids[row])
         if reason is None and past is None:
-            self._decide(decoded, row, ahead, batch)
+            self._decide(decoded, row, batch)
         elif reason is None and past is not None and past.user == columns.users[row]:
             batch.repeat(columns.event_ids[row], past)
         else:
             why = reason or Refusal.EVENT_OF_ANOTHER_USER
             batch.refuse_at(why, batch.contexts, columns.offsets[row], columns.rows[row])
 
-    def _decide(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: DecisionBatch) -> None:
+    def _decide(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         columns, now_ms, mask = decoded.columns, self.now_ms, None
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = self.agents.get(user)
@@ -557,7 +553,7 @@ class LearnerMachine(DecisionRole):
         if not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
             return
-        best = UNSCORED if ahead is None else ahead.best(row, agent)
+        best = self._together.best(row, agent)
         choice = agent.decide_new(event_id, columns.contexts[row], now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
         held_out = self.lift is not None and self._measured(self.lift, agent, event_id, own_choice)
@@ -640,10 +636,8 @@ class LearnerMachine(DecisionRole):
         if now_ms <= before_ms:
             return
         self.now_ms = now_ms
-        lessons: list[Lesson] = []
         for agent, event_id in self.deadlines.passed(now_ms):
-            lessons.extend(self._expire(agent, event_id, batch))
-        learn(self.terms.policy, lessons)
+            self._expire(agent, event_id, batch)
         due, settled = self.due, []
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
@@ -654,17 +648,18 @@ class LearnerMachine(DecisionRole):
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
             batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
 
-    def _expire(self, agent: EdgeAgent, event_id: str, batch: DecisionBatch) -> Sequence[Lesson]:
+    def _expire(self, agent: EdgeAgent, event_id: str, batch: DecisionBatch) -> None:
         self.agents.touch(agent)
         decision = agent.open[event_id]
         outcome, lessons = agent.expire_open(event_id)
+        for lesson in lessons:
+            self._together.add(agent, lesson)
         batch.counts[outcome] += 1
         past = self.past.get(event_id)
         if past is not None:
             self.past.put(event_id, past._replace(expired=True))
         seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
         self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
-        return lessons
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
@@ -753,7 +748,7 @@ def _never(arm: int, propensity: int) -> float:
     return np.inf
 
 
-# Contexts that are scored together.
+# What is computed for many users at once.
 
 AHEAD_AT_MOST = 256
 """Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
@@ -762,39 +757,72 @@ AHEAD_AT_LEAST = 4
 """The least number of contexts that are scored together: for fewer it costs more than it saves."""
 
 
-class LookAhead:
-    """The best arms of some rows, scored together before each row is decided.
+class Together:
+    """Scores and lessons of many users of a batch, computed together.
 
-    Learning changes scores, and so does a new shared model for users without a state of their own; a decision alone
-    does not. So the arm that was found for a row is valid as long as its user's state is the one that was scored. The
-    results do not depend on how many rows are scored together, or on whether any are: arms are those of
-    `SharedPolicy.choose`.
+    Only the order within one user matters. So a lesson waits until its user's next decision, and is learned then with
+    all others that wait. And contexts are scored before the clicks and deadlines between them: learning changes scores,
+    and so does a new shared model for users without a state of their own; a decision alone does not. The arm that was
+    found for a row is valid as long as its user's state is the one that was scored. So the results do not depend on
+    what is computed together: arms are those of `SharedPolicy.choose`.
+
+    Attributes:
+        decoded, scored_to: whose rows below a number were scored, as far as they can be.
     """
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_lessons", "_policy", "_taught", "_tracks", "decoded", "scored_to")
 
-    def __init__(
-        self,
-        policy: SharedPolicy,
-        tracks: Collection[str],
-        columns: ContextColumns,
-        rows: Sequence[int],
-        agent_of: Callable[[str], EdgeAgent | None],
-    ) -> None:
-        """Score rows if all arms are eligible; who is not in memory may be new, and begins on one of ``tracks``."""
+    def __init__(self, policy: SharedPolicy, tracks: Collection[str]) -> None:
+        """Begin without lessons. Who is not in memory may be new, and begins on one of ``tracks``."""
+        self._policy, self._tracks = policy, tracks
+        self._lessons: list[Lesson] = []
+        self._taught: set[EdgeAgent] = set()
+        self.drop()
+
+    def add(self, agent: EdgeAgent, lesson: Lesson) -> None:
+        """Learn a lesson of an agent before its next decision."""
+        self._lessons.append(lesson)
+        self._taught.add(agent)
+
+    def learn(self) -> None:
+        """Learn all lessons that wait."""
+        if self._lessons:
+            learn(self._policy, self._lessons)
+            self._lessons = []
+            self._taught.clear()
+
+    def drop(self) -> None:
+        """Drop all scores: rows that follow belong to another batch, or shared models or items have changed."""
+        self._found: dict[int, tuple[LearnerState, int, int]] = {}
+        self.decoded: DecodedContexts | None = None
+        self.scored_to = 0
+
+    def score(self, decoded: DecodedContexts, rows: range, agent_of: Callable[[str], EdgeAgent | None]) -> None:
+        """Score the first rows of some, if all arms are eligible."""
+        rows = rows[:AHEAD_AT_MOST]
+        self.drop()
+        self.decoded, self.scored_to = decoded, rows.stop
+        if len(rows) < AHEAD_AT_LEAST:
+            return
+        self.learn()
+        columns, policy, refused = decoded.columns, self._policy, decoded.refused
         users, eligible = columns.users, columns.eligible
         known: list[tuple[int, LearnerState, int]] = []
         for row in rows:
             agent, track = agent_of(users[row]), columns.tracks[row]
-            if not eligible[row] and agent is not None:
+            if eligible[row] or row in refused:
+                continue
+            if agent is not None:
                 known.append((row, agent.current_state(), agent.steps))
-            elif not eligible[row] and track in tracks:
+            elif track in self._tracks:
                 known.append((row, policy.shared(track).state, 0))
         arms = policy.best([state for _, state, _ in known], columns.contexts[[row for row, _, _ in known]])
         self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
 
     def best(self, row: int, agent: EdgeAgent) -> int:
         """The best arm of a row that is decided now; `UNSCORED` if none was found, or it is no longer valid."""
+        if agent in self._taught:
+            self.learn()
         found = self._found.get(row)
         if found is None:
             return UNSCORED
