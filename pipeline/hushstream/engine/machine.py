@@ -85,6 +85,10 @@ class MemoryUserStore:
         """Begin with these."""
         self._users = {user.key: user for user in users}
 
+    def __len__(self) -> int:
+        """Number of users."""
+        return len(self._users)
+
     def get(self, key: bytes) -> bytes | None:
         user = self._users.get(key)
         return None if user is None else user.value

@@ -165,12 +165,6 @@ class OwnSteps:
         rows = self.rows
         return rows[:, -1].astype(np.intp), rows[:, :-2], rows[:, -2]
 
-    def on(self, arm: int) -> Float32:
-        """The `rows` of one arm."""
-        rows = self.rows
-        found: Float32 = rows[rows[:, -1] == arm]
-        return found
-
     def append(self, step: Float32) -> None:
         """One more row, in the place of the oldest where all rows are taken."""
         row = self.count
@@ -298,12 +292,18 @@ class SparseUCB:
         self, vectors: Float32, means: Floats, owns: Sequence[OwnSteps], contexts: SparseContext, arms: Integers
     ) -> None:
         """Take what users' steps on the same arms explain off their next steps' vectors, and add it to their means."""
-        past = [(row, own.on(arm)) for row, (own, arm) in enumerate(zip(owns, arms, strict=True)) if own.count]
-        past = [(row, steps) for row, steps in past if len(steps)]
-        if not past:
+        taught = [row for row, own in enumerate(owns) if own.count]
+        if not taught:
             return
-        rows, counts = [row for row, _ in past], np.array([len(steps) for _, steps in past])
-        steps, owners = np.concatenate([steps for _, steps in past]), np.repeat(rows, counts)
+        held = np.array([owns[row].count for row in taught])
+        same = np.concatenate([owns[row].rows[:, -1] for row in taught]) == arms[taught].repeat(held)
+        owners = np.repeat(taught, held)[same]
+        if not owners.size:
+            return
+        numbers = (np.arange(same.size) - np.repeat(np.cumsum(held) - held, held))[same]
+        rows, counts = np.unique(owners, return_counts=True)
+        parts = np.split(numbers, np.cumsum(counts)[:-1])
+        steps = np.concatenate([owns[row].rows[part] for row, part in zip(rows, parts, strict=True)])
         along = _sum(np.take_along_axis(steps, contexts.cells[owners], 1) * contexts.powers[owners, :, 0], 1)
         vectors[rows] -= np.add.reduceat(steps[:, :-2] * along[:, None], np.cumsum(counts) - counts)
         means += _bincount(owners, along * steps[:, -2], len(means))

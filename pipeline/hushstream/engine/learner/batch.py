@@ -61,27 +61,9 @@ _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
 class Clicks(NamedTuple):
-    """A run of rows of feedback that come before the next item: its columns, in the order of a `FeedbackRow`."""
+    """A run of rows of feedback that come before the next item, oldest first."""
 
-    kinds: Sequence[int]
-    event_ids: Sequence[str]
-    users: Sequence[str]
-    arms: Sequence[int]
-    rewards: Sequence[float]
-    offsets: Sequence[int]
-    rows: Sequence[int]
-    times_ms: Sequence[int]
-
-    @classmethod
-    def of(cls, columns: FeedbackColumns) -> Clicks:
-        """All rows of a slice."""
-        names, rewards = (columns.event_ids, columns.users, columns.arms), columns.rewards
-        return cls(columns.kinds, *names, rewards, columns.offsets, columns.rows, columns.timestamps_ms)
-
-    @classmethod
-    def early(cls, rows: Sequence[FeedbackRow]) -> Clicks:
-        """Feedback that waited for its context."""
-        return cls(*zip(*rows, strict=True))
+    rows: Sequence[FeedbackRow]
 
 
 class Published(NamedTuple):
@@ -203,7 +185,8 @@ class DecisionBatch(Batch):
             self.refuse_at(Refusal.TOO_MANY_ROWS, self.contexts, offset)
         for piece, rows in self._pieces:
             done = rows.start
-            for missing, at_end in piece.losses[rows.start : rows.stop]:
+            if losses := piece.losses[rows.start : rows.stop]:
+                missing, at_end = map(sum, zip(*losses, strict=True))
                 self.counts[Outcome.VALUE_MISSING] += missing
                 self.counts[Outcome.VALUE_AT_END] += at_end
             for mark in piece.columns.marks:
@@ -255,7 +238,7 @@ class DecisionBatch(Batch):
             if clicks.next_ms <= public.next_ms:
                 yield clicks.take(public.next_ms)
             yield public.take()
-        if (run := clicks.take(log_time_ms, after_click)) is not NO_CLICKS:
+        if (run := clicks.take(log_time_ms, after_click)).rows:
             yield run
 
     def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:
@@ -372,7 +355,7 @@ class DecisionBatch(Batch):
 
 # The inputs that are merged.
 
-NO_CLICKS = Clicks((), (), (), (), (), (), (), ())
+NO_CLICKS = Clicks(())
 
 
 class FeedbackCursor:
@@ -387,7 +370,7 @@ class FeedbackCursor:
         read_to: the offset after it.
     """
 
-    __slots__ = ("_clicks", "_offsets", "_row", "_taken", "_times_ms", "latest_ms", "next_ms",
+    __slots__ = ("_offsets", "_row", "_rows", "_taken", "_times_ms", "latest_ms", "next_ms",
                  "next_offset", "part", "read_to", "rejects")  # fmt: skip
 
     def __init__(self, part: InputSlice, latest_ms: int) -> None:
@@ -395,7 +378,7 @@ class FeedbackCursor:
         self.part = part
         columns = gather_feedback(part.records) if part.records else None
         self.rejects: Sequence[Reject] = () if columns is None else columns.rejects
-        self._clicks = NO_CLICKS if columns is None else Clicks.of(columns)
+        self._rows: Sequence[FeedbackRow] = () if columns is None else _feedback_rows(columns)
         self.latest_ms, self.read_to = latest_ms, part.low
         times_ms = [max(latest_ms, record.timestamp_ms) for record in part.records]
         self._times_ms = [*accumulate(times_ms, max), NEVER_MS]
@@ -413,9 +396,15 @@ class FeedbackCursor:
             return NO_CLICKS
         self.latest_ms, self.read_to = self._times_ms[taken - 1], self._offsets[taken - 1] + 1
         self.next_ms, self.next_offset = self._times_ms[taken], self._offsets[taken]
-        first, self._taken, self._row = self._row, taken, bisect_left(self._clicks.offsets, self.read_to, self._row)
-        columns: Any = (column[first : self._row] for column in self._clicks)
-        return Clicks(*columns)
+        rows, first, self._taken = self._rows, self._row, taken
+        while self._row < len(rows) and rows[self._row].offset < self.read_to:
+            self._row += 1
+        return Clicks(rows[first : self._row])
+
+
+def _feedback_rows(columns: FeedbackColumns) -> list[FeedbackRow]:
+    places = columns.offsets, columns.rows, columns.timestamps_ms
+    return [*map(FeedbackRow, columns.kinds, columns.event_ids, columns.users, columns.arms, columns.rewards, *places)]
 
 
 class PublicCursor:

@@ -537,7 +537,7 @@ class AwaitingRole(DecisionRole, Generic[RowT]):
 
     def learn(self, rows: Clicks, part: InputSlice, batch: DecisionBatch) -> None:
         """Join feedback to its decisions, or store it until the decision comes."""
-        for click in map(FeedbackRow, *rows):
+        for click in rows.rows:
             row, past = self.open.get(click.event_id), self.past.get(click.event_id)
             if click.kind == HARM:
                 batch.refuse_at(Reason.UNKNOWN_KIND, part, click.offset, click.row)

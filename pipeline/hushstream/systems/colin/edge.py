@@ -259,7 +259,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
         if early:
-            self.learn(Clicks.early(early), batch.earlier, batch)
+            self.learn(Clicks(early), batch.earlier, batch)
 
     def _is_clean(self, user: str, event_id: str) -> bool:
         """Whether a visit follows from releases alone.

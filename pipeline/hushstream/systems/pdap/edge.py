@@ -243,7 +243,7 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
         if early:
-            self.learn(Clicks.early(early), batch.earlier, batch)
+            self.learn(Clicks(early), batch.earlier, batch)
 
     def _dark(self, user: str, event_id: str, mask: bytes) -> Bools | None:
         """The vendor's own items that a dark visit may show, (arms,); None for a clean visit.

@@ -264,7 +264,8 @@ class Users:
             if agent is None:
                 return None
             self._young[user] = agent
-        self.touch(agent, user)
+        if self._tracks or self._cut is not None:
+            self.touch(agent, user)
         return agent
 
     def peek(self, user: str) -> EdgeAgent | None:
@@ -280,12 +281,12 @@ class Users:
 
     def begin(self, user: str, track: str) -> EdgeAgent:
         """A new agent of a user, which continues from the allowance that an earlier agent of them has spent."""
-        key = self.name(user)
-        value = self._spilled(key)
+        value = self._spilled(user)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, user, track, spent)
         # The agent holds the allowance from now on. One that waits for the store would hide a state put there later.
-        self._owed.pop(key, None)
+        if self._owed:
+            self._owed.pop(self.name(user), None)
         self.adopt(user, agent)
         return agent
 
@@ -306,12 +307,11 @@ class Users:
         Raises:
             HushstreamError: the user owes none.
         """
-        key = self.name(user)
-        value = self._spilled(key)
+        value = self._spilled(user)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, user, COLD, spent)
         slot = agent.take_slot()
-        self._keep([StoredUser(key, NEVER_MS, pack_allowance(agent.allowance()))])
+        self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         return slot
 
     def name(self, user: str) -> bytes:
@@ -411,7 +411,10 @@ class Users:
             self._owed = {}
         return done
 
-    def _spilled(self, key: bytes) -> bytes | None:
+    def _spilled(self, user: str) -> bytes | None:
+        if not self._owed and isinstance(self.store, MemoryUserStore) and not len(self.store):
+            return None  # Nobody is there: a user's key takes longer than the choice of an arm.
+        key = self.name(user)
         owed = self._owed.get(key)
         if owed is not None:
             return owed.value
@@ -441,7 +444,7 @@ class Users:
         return done
 
     def _load(self, user: str) -> EdgeAgent | None:
-        value = self._spilled(self.name(user))
+        value = self._spilled(user)
         fields = None if value is None else unpack_agent(value)
         return None if fields is None else EdgeAgent.load(self._terms, user, fields)
 

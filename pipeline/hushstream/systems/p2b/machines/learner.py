@@ -51,7 +51,6 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
-from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
@@ -441,7 +440,7 @@ class LearnerMachine(DecisionRole):
 
     def learn(self, rows: Clicks, part: InputSlice, batch: DecisionBatch) -> None:
         """Join feedback to its decisions, or keep it until the decision comes."""
-        for click in map(FeedbackRow, *rows):
+        for click in rows.rows:
             if click.kind == HARM:
                 self._harmed(click, part, batch)
                 continue
@@ -500,26 +499,17 @@ class LearnerMachine(DecisionRole):
 
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
         """Answer rows; they are scored together with others of the batch (`Together`)."""
-        decoded, times_ms, together = rows.decoded, rows.decoded.columns.timestamps_ms, self._together
+        decoded, columns, together, past_of = rows.decoded, rows.decoded.columns, self._together, self.past.get
+        times_ms, event_ids, refused = columns.timestamps_ms, columns.event_ids, decoded.refused
         for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
             if decoded is not together.decoded or row >= together.scored_to:
                 together.score(decoded, range(row, rows.last), self.agents.peek)
-            self._context(decoded, row, batch)
-
-    def _context(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
-        """Answer one context, or refuse it; log time has advanced to the context's time."""
-        columns = decoded.columns
-        reason = decoded.refused.get(row) if decoded.refused else None
-        past = self.past.get(columns.event_ids[row])
-        if reason is None and past is None:
+            past = past_of(event_ids[row])
+            if (past is not None or refused) and batch.turn_away(decoded, row, past, refused.get(row)):
+                continue
             self._decide(decoded, row, batch)
-        elif reason is None and past is not None and past.user == columns.users[row]:
-            batch.repeat(columns.event_ids[row], past)
-        else:
-            why = reason or Refusal.EVENT_OF_ANOTHER_USER
-            batch.refuse_at(why, batch.contexts, columns.offsets[row], columns.rows[row])
 
     def _decide(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         columns, now_ms, mask = decoded.columns, self.now_ms, None
@@ -529,13 +519,14 @@ class LearnerMachine(DecisionRole):
             self.agents.delete_state(user)
             batch.counts[Outcome.EXPIRED] += 1
             agent = None
-        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= batch.clicks.read_to:
+        masked = columns.eligible[row]
+        if agent is None or masked or columns.after_clicks[row] >= batch.clicks.read_to:
             reason = self._objection(decoded, row, agent, batch)
             if reason is not None:
                 batch.refuse_at(reason, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
-            if columns.eligible[row]:
-                mask = eligible_mask(columns.eligible[row], self.arms)
+            if masked:
+                mask = eligible_mask(masked, self.arms)
         if self.items is not None and not self.items.catalogue.full:
             mask = self.offered_among(mask)
             if not mask.any():
@@ -572,7 +563,7 @@ class LearnerMachine(DecisionRole):
             self.due.append((now_ms, user))
         self.past.put(event_id, past)
         if early := self.early.claim(event_id):
-            self.learn(Clicks.early(early), batch.earlier, batch)
+            self.learn(Clicks(early), batch.earlier, batch)
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
         batch.counts[Outcome.DECIDED] += 1
 
@@ -610,7 +601,7 @@ class LearnerMachine(DecisionRole):
             return Refusal.FOREIGN_USER
         if agent is None and columns.tracks[row] not in self.system.tracks_for_users:
             return Refusal.LINE_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_LINE
-        return batch.bad_baseline(decoded, row)
+        return batch.bad_baseline(decoded, row) if columns.eligible[row] else None
 
     def _decide_publicly(
         self,
@@ -657,7 +648,7 @@ class LearnerMachine(DecisionRole):
         batch.counts[outcome] += 1
         past = self.past.get(event_id)
         if past is not None:
-            self.past.put(event_id, past._replace(expired=True))
+            self.past[event_id] = PastDecision(*past[:-1], expired=True)
         seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
         self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
