@@ -132,9 +132,16 @@ class OpenDecisions(dict[str, OpenDecision]):
 
         A reward implies that its arm was on screen, unless *shown* said otherwise.
         """
-        decision = self.pop(event_id)
+        decision = self.close(event_id)
         self.keep_answer(event_id, decision)
         return decision, arm if decision.shown_arm == NOT_SHOWN else decision.shown_arm
+
+    def close(self, event_id: str) -> OpenDecision:
+        """Remove and return a waiting decision."""
+        decision = self.pop(event_id)
+        if not self:
+            self.clear()  # The room of decisions that waited goes, too: most users have none most of the time.
+        return decision
 
 
 # The answers of rewarded events, packed.

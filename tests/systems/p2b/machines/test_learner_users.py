@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.agents.recovery.user_store import UserDatabase
-from hushstream.engine.machine import MemoryUserStore
+from hushstream.engine.machine import MemoryUserStore, StoredUser
 from hushstream.engine.state import packed
 from hushstream.schemas import codec
 from hushstream.systems.p2b.edge import users as learner_users
@@ -555,7 +555,7 @@ def test_who_is_new_is_looked_for_once_and_again_after_a_deletion(rigs):
             self.asked += 1
             return super().get(key)
 
-    rig, store = rigs.LearnerRig(), Counted()
+    rig, store = rigs.LearnerRig(), Counted([StoredUser(b"of somebody else", 0, b"")])
     rig.machine.keep_users(store, 100)
     for number in range(1, 4):
         rig.decide(f"e{number}")

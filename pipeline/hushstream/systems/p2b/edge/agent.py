@@ -628,7 +628,7 @@ class EdgeAgent:
 
     def expire_open(self, event_id: str) -> tuple[JoinOutcome, Sequence[Lesson]]:
         """See `expire`, of an event that waits; the caller learns the lesson, if there is one."""
-        decision = self.open.pop(event_id)
+        decision = self.open.close(event_id)
         if decision.shown_arm == NOT_SHOWN:
             return JoinOutcome.NEVER_SHOWN, ()
         return JoinOutcome.EXPIRED_AS_ZERO, (self._resolved(decision, decision.shown_arm, 0.0),)

@@ -558,7 +558,7 @@ class LearnerMachine(DecisionRole):
             )
             if past is not recomputed:
                 agent.correct(event_id, past.arm, past.propensity)
-        self.deadlines.add(now_ms + self.terms.attribution_window_ms, agent, event_id)
+        self.deadlines.add(agent.open[event_id].deadline_ms, agent, event_id)
         if choice.slot_due:
             self.due.append((now_ms, user))
         self.past.put(event_id, past)
