@@ -96,7 +96,7 @@ bench: $(VENV)/.installed-dev
 
 # The tables of reference/sizes.md, measured on this machine. Two minutes.
 sizing: $(VENV)/.installed-dev
-	$(BIN)/python -m hushstream.replay.bench.sizes deploy/docs/reference/sizes.md
+	$(BIN)/hushstream bench --only sizes --page deploy/docs/reference/sizes.md
 
 # Decisions over HTTP: the latency at 500 requests a second, the most that one gateway holds, and two of each over one.
 bench-gateway: $(VENV)/.installed-dev

@@ -89,7 +89,6 @@ async def test_requests_to_nobody_are_refused_requests() -> None:
     assert (found.latencies, found.refused) == ([], 3)
 
 
-@pytest.mark.skipif(not baselines.is_installed(), reason=f"no baseline here: pip install {baselines.PACKAGE}")
 async def test_the_baseline_decides_with_chances_and_learns() -> None:
     policy = baselines.Policy(3, 1)
     shown: list[int] = []

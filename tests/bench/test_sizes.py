@@ -53,5 +53,5 @@ def test_a_page_has_one_table_a_system_with_a_column_a_shape() -> None:
     assert "| b | bytes/record | 31.5 | 105 |" in made
     assert "old" not in made
     assert page_with(tables_of(rows), made) == made
-    with pytest.raises(HushstreamError, match="expected one place for the sizes of p2b in the page, got 0"):
+    with pytest.raises(HushstreamError, match="expected one place for sizes of p2b in the page, got 0"):
         page_with(tables_of(rows), "No place.")

@@ -48,6 +48,7 @@ class BenchSubject(StrEnum):
     COMPUTE = "compute"
     STREAM = "stream"
     SIZES = "sizes"
+    PEERS = "peers"
 
 
 LetterZone = Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Zone of the dead letters.")]
@@ -254,17 +255,22 @@ def letters_in(place: Place, zone: str, json: bool) -> tuple[LogCopy, tuple[str]
 def bench(
     out: Annotated[Path, typer.Option(help="File for the rows.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
-    only: Annotated[BenchSubject | None, typer.Option(help="Measure one subject only (default: all).")] = None,
+    only: Annotated[
+        BenchSubject | None, typer.Option(help="Measure one subject only (default: all, not peers).")
+    ] = None,
+    bootstrap: Annotated[str | None, typer.Option(help="Measure peers on this broker; topics stay there.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose tables of sizes or peers to make anew.")] = None,
     json: AsJson = False,
 ) -> None:
     """Measure what the project aims to reach.
 
     Ratios are within one run; figures are medians.
     """
-    from hushstream.replay.bench.sizes import bench_table, run_bench
+    from hushstream.replay.bench.sizes import SUBJECTS, bench_table, run_bench
 
     def progress(text: str) -> None:
         typer.echo(text, err=True)
 
-    rows = run_bench(out, [s.value for s in BenchSubject if only in (None, s)], rounds=rounds, progress=progress)
+    subjects = SUBJECTS if only is None else (only.value,)
+    rows = run_bench(out, subjects, rounds=rounds, progress=progress, bootstrap=bootstrap, page=page)
     show(list(map(asdict, rows)), json, bench_table(rows))

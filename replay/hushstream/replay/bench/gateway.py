@@ -4,8 +4,7 @@ It runs one embedded broker, one learner, one gateway and the callers (`hushstre
 process on this machine; then two learners and two gateways on the same broker. Besides latencies it prints the CPU time
 of each process. On a shared machine this figure says what more cores would bring.
 
-If the package vowpalwabbit is installed, the same run measures a baseline, the server that a team would write without a
-log (`hushstream.replay.bench.baselines`).
+`hushstream bench --only peers` compares it with servers that a team would write without a log.
 """
 
 from __future__ import annotations
@@ -172,12 +171,11 @@ _SETTINGS = "port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight
 
 
 @asynccontextmanager
-async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
-    """Start the baseline server, and wait until it answers."""
+async def baseline(name: str, folder: Path) -> AsyncIterator[Servers]:
+    """Start a server of `hushstream.replay.bench.baselines`, and wait until it answers."""
     port = free_port()
-    arguments = ["-m", baselines.__name__, "vowpal", str(port), str(ARMS)]
-    async with started("vowpal", arguments, folder) as baseline:
-        servers = Servers([f"http://127.0.0.1:{port}"], {"vowpal": [baseline]})
+    async with started(name, ["-m", baselines.__name__, name, str(port), str(ARMS)], folder) as server:
+        servers = Servers([f"http://127.0.0.1:{port}"], {name: [server]})
         await _until_they_answer(servers)
         yield servers
 
@@ -207,7 +205,7 @@ def highest_sustained(rows: Sequence[Row]) -> float:
 
 
 async def run(rates: Sequence[float], seconds: float) -> None:
-    """Measure one gateway, two gateways, and the baseline server if it is installed; print all results."""
+    """Measure one gateway, then two; print all results."""
     below = f"with a p99 below {1000 * SUSTAINED_SECONDS:.0f} ms"
     with tempfile.TemporaryDirectory() as folder:
         async with deployed(Path(folder, "one")) as servers:
@@ -219,16 +217,6 @@ async def run(rates: Sequence[float], seconds: float) -> None:
         print(f"one of each, {one}\ntwo of each, {two}")
         each, both = (row.a_cpu_second("gateway", "learner") for row in (one, two))
         print(f"requests a CPU second of gateways and learners: {both:.0f} of {each:.0f}, {both / each:.2f} of one")
-        if not baselines.is_installed():
-            print(f"Vowpal Wabbit in one process: not measured; pip install {baselines.PACKAGE}")
-            return
-        print("Vowpal Wabbit in one process, without a log:", flush=True)
-        async with vowpal_wabbit(Path(folder)) as servers:
-            other = await measure_rising(servers, rates, seconds)
-    share = highest_sustained(own) / max(highest_sustained(other), 1.0)
-    print(
-        f"highest sustained rate {below}: {highest_sustained(other):.0f} requests/s; the gateway has {share:.2f} of it"
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -157,23 +157,6 @@ def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int])
     ]
 
 
-async def passthrough_rate(
-    bootstrap: str, prefix: str, producer: AIOKafkaProducer, values: Sequence[bytes], folder: Path
-) -> float:
-    """Records per second through a bare Faust agent (`hushstream.replay.bench.baselines`)."""
-    source, target = f"{prefix}passthrough.source", f"{prefix}passthrough.target"
-    connection = Connection(bootstrap, "")
-    async with connection.admin("create topics") as admin:
-        settings = {LOG_TIME: "LogAppendTime"}
-        await admin.create_topics([NewTopic(name, 1, 1, topic_configs=settings) for name in (source, target)])
-    await append_all(producer, source, values)
-    arguments = ["-m", "hushstream.replay.bench.baselines", "faust", bootstrap, source, target, str(folder)]
-    async with started("passthrough", arguments, folder, kill=True) as agent:
-        times = await log_times(connection, (target, 0), len(values), agent)
-    seconds = (times[-1] - times[0]) / 1000
-    return sum(moment > times[0] for moment in times) / seconds
-
-
 async def log_times(
     connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
 ) -> list[int]:
@@ -243,6 +226,36 @@ def _paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
         raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
     counted = sum(count for moment, count in line if moment > begun)
     return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+
+
+async def baseline_paces(
+    name: str, connection: Connection, producer: AIOKafkaProducer, values: Sequence[bytes], enough: int, folder: Path
+) -> tuple[float, float]:
+    """Records per second of the clock, and of its CPU time, that a baseline of streams reads.
+
+    Args:
+        name: one of `hushstream.replay.bench.baselines.STREAMS`.
+        connection: the broker; the prefix is that of the topics, which are made.
+        producer: appends the input.
+        values: the input.
+        enough: how many records the baseline answers them with.
+        folder: for its files.
+
+    Raises:
+        BenchFailed: it ended, or made no more progress.
+    """
+    source, target = (f"{connection.prefix}{name}.{end}" for end in ("source", "target"))
+    async with connection.admin("create topics") as admin:
+        settings = {LOG_TIME: "LogAppendTime"}
+        await admin.create_topics([NewTopic(topic, 1, 1, topic_configs=settings) for topic in (source, target)])
+    await append_all(producer, source, values)
+    place = folder / name
+    place.mkdir()
+    arguments = ["-m", "hushstream.replay.bench.baselines", name, connection.bootstrap, source, target, str(place)]
+    async with started(name, arguments, folder, kill=True) as baseline, CpuMeter([baseline]) as meter:
+        line = await _appended(Connection(connection.bootstrap, ""), target, 1, enough, baseline, lambda _: 1)
+    wall, cpu = _paces(line, meter)
+    return wall * len(values) / enough, cpu * len(values) / enough
 
 
 def answers(value: bytes) -> int:

@@ -47,20 +47,16 @@ def make_load(events: int, users: int, dimension: int, seed: int, home: int = 0,
     )
 
 
-def context_events(load: Load) -> list[bytes]:
-    """Make one record for each request."""
-    rows = zip(load.event_ids, load.users, load.contexts, strict=True)
+def context_values(load: Load, rows: int) -> list[bytes]:
+    """Make columnar records of ``rows`` requests each (the last may be shorter); 1: a record for each request."""
+    if rows > 1:
+        return [
+            encode_context_batch(part.event_ids, part.users, part.contexts)
+            for part in (load.part(first, first + rows) for first in range(0, len(load), rows))
+        ]
     return [
         codec.encode("Context", {"event_id": event_id, "user": user, "context": context.tobytes()})
-        for event_id, user, context in rows
-    ]
-
-
-def context_batches(load: Load, rows: int) -> list[bytes]:
-    """Make columnar records of ``rows`` requests each (the last may be shorter)."""
-    return [
-        encode_context_batch(part.event_ids, part.users, part.contexts)
-        for part in (load.part(first, first + rows) for first in range(0, len(load), rows))
+        for event_id, user, context in zip(load.event_ids, load.users, load.contexts, strict=True)
     ]
 
 
@@ -69,22 +65,20 @@ def draw_rewards(count: int, seed: int) -> list[float]:
     return [float(reward) for reward in np.random.default_rng(seed).random(count) < REWARD_RATE]
 
 
-def reward_events(load: Load, arms: Sequence[int], rewards: Sequence[float]) -> list[bytes]:
-    """Make one record for the reward of each decision."""
-    rows = zip(load.event_ids, load.users, arms, rewards, strict=True)
+def reward_values(load: Load, arms: Sequence[int], rewards: Sequence[float], rows: int) -> list[bytes]:
+    """Make columnar records of ``rows`` rewards each (the last may be shorter); 1: a record for each decision."""
+    if rows > 1:
+        cuts = [slice(first, first + rows) for first in range(0, len(load), rows)]
+        return [
+            encode_feedback_batch(
+                [REWARD] * len(load.event_ids[cut]), load.event_ids[cut], load.users[cut], arms[cut], rewards[cut]
+            )
+            for cut in cuts
+        ]
     return [
         codec.encode("Feedback", {"kind": "reward", "event_id": event_id, "user": user, "arm": arm, "reward": reward})
-        for event_id, user, arm, reward in rows
+        for event_id, user, arm, reward in zip(load.event_ids, load.users, arms, rewards, strict=True)
     ]
-
-
-def reward_batches(load: Load, arms: Sequence[int], rewards: Sequence[float], rows: int) -> list[bytes]:
-    """Make columnar records of ``rows`` rewards each (the last may be shorter)."""
-    values = []
-    for first in range(0, len(load), rows):
-        part, cut = load.part(first, first + rows), slice(first, first + rows)
-        values.append(encode_feedback_batch([REWARD] * len(part), part.event_ids, part.users, arms[cut], rewards[cut]))
-    return values
 
 
 async def append_all(producer: AIOKafkaProducer, topic: str, values: Iterable[bytes], partition: int = 0) -> None:

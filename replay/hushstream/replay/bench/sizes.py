@@ -1,7 +1,5 @@
 """Measures the disk, memory and CPU that one interaction and one user need, by topic and role, in a replay.
 
-    python -m hushstream.replay.bench.sizes deploy/docs/reference/sizes.md     makes that page's tables anew
-
 Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps. CPU time is
 measured around the machines, which fold one record at a time; Kafka's client and the serving of metrics are not in it
 (the rows of streams measure whole workers). The auditor's CPU time is that of `hushstream verify` over the same
@@ -13,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -31,6 +28,7 @@ from hushstream.engine.machine import Machine
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.bench.counters import counter_rows
+from hushstream.replay.bench.peers import peer_rows, peer_tables
 from hushstream.replay.experiments.rows import BenchRow, Progress, figure
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.study import Sample, studies
@@ -170,48 +168,58 @@ def tables_of(rows: Sequence[BenchRow]) -> dict[str, str]:
     for row in rows:
         (system, _, shape), what = row.name.split(": ")[0].partition(", "), row.name.split(": ")[1]
         shapes.setdefault(system, {})[shape] = None
-        cells.setdefault(system, {}).setdefault((what, row.unit), []).append(f"{row.value:,.{row.value < 100:d}f}")
+        value = row.value or 0.0
+        cells.setdefault(system, {}).setdefault((what, row.unit), []).append(f"{value:,.{value < 100:d}f}")
     return {
-        system: f"| | unit | {' | '.join(shapes[system])} |\n|---|---|{'---|' * len(shapes[system])}\n"
+        f"sizes of {system}": f"| | unit | {' | '.join(shapes[system])} |\n|---|---|{'---|' * len(shapes[system])}\n"
         + "".join(f"| {what} | {unit} | {' | '.join(found)} |\n" for (what, unit), found in lines.items())
         for system, lines in cells.items()
     }
 
 
 def page_with(tables: Mapping[str, str], text: str) -> str:
-    """A page with the tables in place of those between ``<!-- sizes of SYSTEM -->`` and ``<!-- -->``."""
-    for system, table in tables.items():
-        place = re.compile(rf"(<!-- sizes of {system} -->\n).*?(<!-- -->)", re.DOTALL)
+    """A page with the tables in place of those between ``<!-- NAME -->`` and ``<!-- -->``.
+
+    Raises:
+        HushstreamError: the page has no such place for a table, or several.
+    """
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- -->)", re.DOTALL)
         text, count = place.subn(rf"\g<1>\n{table}\n\g<2>", text)
         if count != 1:
-            raise HushstreamError(f"sizes: expected one place for the sizes of {system} in the page, got {count}")
+            raise HushstreamError(f"sizes: expected one place for {name} in the page, got {count}")
     return text
 
 
-if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    measured = tables_of(size_rows(lambda what: print(what, file=sys.stderr)))
-    page.write_text(page_with(measured, page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 SUBJECTS = ("compute", "stream", "sizes")
+"""What is measured by default; ``peers`` only if it is asked for."""
 
 
 def run_bench(
-    path: Path, subjects: Collection[str] = SUBJECTS, *, rounds: int = 5, progress: Progress
+    path: Path,
+    subjects: Collection[str] = SUBJECTS,
+    *,
+    rounds: int = 5,
+    progress: Progress,
+    bootstrap: str | None = None,
+    page: Path | None = None,
 ) -> list[BenchRow]:
     """Measure, and write the rows (`write_bench`).
 
     Args:
         path: the file to write.
-        subjects: some of `SUBJECTS`.
+        subjects: some of `SUBJECTS`, or ``peers``.
         rounds: repetitions; figures are medians over them.
         progress: called with what is being measured.
+        bootstrap: ``host:port`` of a running broker for peers; None: an embedded one.
+        page: whose tables of sizes or of peers are made anew.
 
     Raises:
         BenchFailed: a process of the stream ended, or made no more progress.
+        HushstreamError: the page has no place for a table.
     """
     rows: list[BenchRow] = []
+    tables: dict[str, str] = {}
     if "compute" in subjects:
         rows += counter_rows(progress, rounds)
         for study in studies().values():
@@ -220,13 +228,19 @@ def run_bench(
         for study in studies().values():
             rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)
     if "sizes" in subjects:
-        rows += size_rows(progress)
+        rows += (found := size_rows(progress))
+        tables |= tables_of(found)
+    if "peers" in subjects:
+        rows += (found := peer_rows(progress, rounds, bootstrap))
+        tables |= peer_tables(found)
     write_bench(rows, path)
+    if page is not None:
+        page.write_text(page_with(tables, page.read_text(encoding="utf-8")), encoding="utf-8")
     return rows
 
 
 def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
-    """Write rows as a JSON list of objects with name, value, unit, target and reached."""
+    """Write rows as a JSON list of objects with the attributes of `BenchRow`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(row) for row in rows], indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -234,9 +248,10 @@ def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
 def bench_table(rows: Sequence[BenchRow]) -> Table:
     """Make a table of the rows for a terminal."""
     table = Table()
-    for heading, justify in (("what", "left"), ("value", "right"), ("unit", "left"), ("target", "left"), ("", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type] # rich declares a literal type of its own
+    for heading in ("what", "value", "unit", "target", "", "guarantees"):
+        table.add_column(heading, justify="right" if heading == "value" else "left")
     for row in rows:
         verdict = "" if row.reached is None else "reached" if row.reached else "MISSED"
-        table.add_row(row.name, f"{row.value:,.4g}", row.unit, row.target, verdict)
+        value = "" if row.value is None else f"{row.value:,.4g}"
+        table.add_row(row.name, value, row.unit, row.target, verdict, row.guarantees)
     return table

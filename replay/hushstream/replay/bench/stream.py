@@ -10,10 +10,11 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
@@ -23,18 +24,16 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
-from hushstream.replay.bench.journal import DecisionsTail, log_times, passthrough_rate, timed, waits_ms
+from hushstream.replay.bench.journal import DecisionsTail, baseline_paces, log_times, timed, waits_ms
 from hushstream.replay.bench.load import (
     Load,
     append_all,
-    context_batches,
-    context_events,
+    context_values,
     draw_rewards,
     make_load,
-    reward_batches,
-    reward_events,
+    reward_values,
 )
-from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
@@ -103,20 +102,24 @@ def prepare_deployment(folder: Path, sizes: StreamSizes) -> System:
 
 
 @asynccontextmanager
-async def open_bench(folder: Path, system: System, sizes: StreamSizes) -> AsyncIterator[Bench]:
+async def open_bench(
+    folder: Path, system: System, sizes: StreamSizes, bootstrap: str | None = None
+) -> AsyncIterator[Bench]:
     """Open a broker and a producer on it; ``folder`` is made beside that of the deployment.
 
     Args:
         folder: folder for the files of the processes.
         system: the deployment.
         sizes: how large the runs are.
+        bootstrap: ``host:port`` of a running broker, whose topics of the run stay; None: an embedded one.
     """
     folder.mkdir()  # noqa: ASYNC240 - one call, before anything else runs
+    broker = nullcontext(bootstrap) if bootstrap else embedded_broker(folder)
     async with (
-        embedded_broker(folder) as bootstrap,
-        AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer,
+        broker as address,
+        AIOKafkaProducer(bootstrap_servers=address, acks="all", max_batch_size=256 * 1024) as producer,
     ):
-        yield Bench(folder, Connection(bootstrap, "bench."), producer, system, sizes)
+        yield Bench(folder, Connection(address, f"bench-{token_hex(4)}."), producer, system, sizes)
 
 
 class Bench:
@@ -130,8 +133,7 @@ class Bench:
         self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: System, sizes: StreamSizes
     ) -> None:
         self._folder = folder
-        self._bootstrap = connection.bootstrap
-        self._prefix = connection.prefix
+        self._connection = connection
         self._producer = producer
         self.system = system
         self._sizes = sizes
@@ -139,40 +141,56 @@ class Bench:
     async def round(self, progress: Progress) -> Round:
         """Measure each form once."""
         progress("pass-through")
-        passthrough = await self._passthrough()
+        passthrough, _ = await self.baseline("forward")
         progress("learner, one event a record, then paced")
         events, waits = await self.events()
         progress("learner, columnar records")
-        batches = await self.batches()
+        batches, _ = await self.rates("batches", self._sizes.batch_pairs, BATCH_ROWS)
         p50, p99 = np.percentile(waits, [50, 99])
         return Round(passthrough, events, batches, float(p50), float(p99))
 
-    async def _passthrough(self) -> float:
-        """Records per second through a bare Faust agent; they are the same records as the learner's, in one topic."""
+    async def baseline(self, name: str) -> tuple[float, float]:
+        """Records per second, and per second of its CPU time, of one of `hushstream.replay.bench.baselines.STREAMS`.
+
+        They are records as of the learner with one event to each, in one topic, a reward after its context.
+        """
         pairs = self._sizes.event_pairs
         load = self.load(pairs)
-        values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
-        return await passthrough_rate(self._bootstrap, self._prefix, self._producer, values, self._folder)
+        rewards = reward_values(load, [0] * pairs, draw_rewards(pairs, SEED), 1)
+        values = [value for pair in zip(context_values(load, 1), rewards, strict=True) for value in pair]
+        answered = 2 * pairs if name == "forward" else pairs
+        return await baseline_paces(name, self._connection, self._producer, values, answered, self._folder)
 
     async def events(self) -> tuple[float, list[int]]:
         """The rate with one event a record, and the waits (ms) of contexts that come at a fixed pace."""
         sizes = self._sizes
-        paced = round(sizes.pace * sizes.paced_seconds)
-        load = self.load(2 * sizes.event_pairs + paced)
-        first, second, third = _split(load, sizes.event_pairs)
-        learner = await self.learner("events")
-        await learner.append("contexts", context_events(first))
+        values = context_values(self.load(2 * sizes.event_pairs + round(sizes.pace * sizes.paced_seconds)), 1)
+        learner = await self.prepared("events", sizes.event_pairs, 1)
         async with learner.running() as worker:
-            await learner.tail.until(len(first), 0, worker.check)
-        rewards = draw_rewards(len(first), SEED)
-        await learner.append("clicks", reward_events(first, learner.tail.arms(), rewards))
-        await learner.append("contexts", context_events(second))
-        values = context_events(third)
-        async with learner.running() as worker:
-            rate = await learner.rate(worker, 2 * sizes.event_pairs, sizes.event_pairs, 1)
+            rate, _ = await learner.rates(worker, 2 * sizes.event_pairs, sizes.event_pairs, 1)
             low = learner.tail.position("contexts")
-            times = await self._paced(learner, values, worker, sizes.pace)
+            times = await self._paced(learner, values[2 * sizes.event_pairs :], worker, sizes.pace)
         return rate, waits_ms(learner.tail.records, low, times)
+
+    async def rates(self, name: str, pairs: int, rows: int) -> tuple[float, float]:
+        """A worker's events per second, and per second of its CPU time, with records of ``rows`` events each."""
+        learner = await self.prepared(name, pairs, rows)
+        records = -(-pairs // rows)
+        async with learner.running() as worker:
+            return await learner.rates(worker, 2 * records, records, pairs / records)
+
+    async def prepared(self, name: str, pairs: int, rows: int) -> Learner:
+        """A run that has decided ``pairs`` contexts; their rewards and as many contexts wait, ``rows`` to a record."""
+        load = self.load(2 * pairs)
+        first, second = load.part(0, pairs), load.part(pairs, 2 * pairs)
+        learner = await self.learner(name)
+        await learner.append("contexts", context_values(first, rows))
+        async with learner.running() as worker:
+            await learner.tail.until(-(-pairs // rows), 0, worker.check)
+        arms, rewards = learner.tail.arms(), draw_rewards(pairs, SEED)
+        await learner.append("clicks", reward_values(first, arms, rewards, rows))
+        await learner.append("contexts", context_values(second, rows))
+        return learner
 
     async def _paced(self, learner: Learner, contexts: Sequence[bytes], worker: Running, pace: int) -> list[int]:
         """Append contexts at a pace (1/s); return their log times."""
@@ -192,21 +210,6 @@ class Bench:
             raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")
         return times
 
-    async def batches(self) -> float:
-        """The rate with columnar records."""
-        pairs = self._sizes.batch_pairs
-        first, second, _ = _split(self.load(2 * pairs), pairs)
-        learner = await self.learner("batches")
-        records = -(-pairs // BATCH_ROWS)
-        await learner.append("contexts", context_batches(first, BATCH_ROWS))
-        async with learner.running() as worker:
-            await learner.tail.until(records, 0, worker.check)
-        rewards = draw_rewards(pairs, SEED)
-        await learner.append("clicks", reward_batches(first, learner.tail.arms(), rewards, BATCH_ROWS))
-        await learner.append("contexts", context_batches(second, BATCH_ROWS))
-        async with learner.running() as worker:
-            return await learner.rate(worker, 2 * records, records, pairs / records)
-
     async def memory(self) -> tuple[int, int]:
         """Peak bytes of a worker after the mark and at the end; it takes snapshots all the time."""
         sizes = self._sizes
@@ -216,13 +219,13 @@ class Bench:
         async with learner.running("--snapshot-interval", "1") as worker:
             while done < len(load):
                 part = load.part(done, done + sizes.memory_chunk)
-                values = context_batches(part, BATCH_ROWS)
+                values = context_values(part, BATCH_ROWS)
                 contexts += len(values)
                 await learner.append("contexts", values)
                 await learner.tail.until(contexts, clicks, worker.check)
                 arms = learner.tail.arms()[-len(part) :]
                 clicks += len(values)
-                await learner.append("clicks", reward_batches(part, arms, draw_rewards(len(part), done), BATCH_ROWS))
+                await learner.append("clicks", reward_values(part, arms, draw_rewards(len(part), done), BATCH_ROWS))
                 await learner.tail.until(contexts, clicks, worker.check)
                 done += len(part)
                 if not early and 2 * done >= sizes.memory_mark:
@@ -235,7 +238,7 @@ class Bench:
 
     async def learner(self, name: str) -> Learner:
         """A run of the deployment with topics of its own."""
-        connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
+        connection = Connection(self._connection.bootstrap, f"{self._connection.prefix}{name}.")
         await apply_async(connection, self.system, replication=1)
         return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
 
@@ -254,11 +257,19 @@ class Learner:
         """Append to a topic, by its name without prefix."""
         await append_all(self.producer, physical(self.connection.prefix, topic), values)
 
-    async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> float:
-        """The events/s that one worker folds of records that are on the log already, up to these offsets."""
+    async def rates(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> tuple[float, float]:
+        """Events per second, and per second of its CPU time, that one worker folds of records on the log already.
+
+        Args:
+            worker: it has begun.
+            contexts, clicks: the offsets up to which it folds.
+            events_per_record: how many events an input record has.
+        """
         seen = len(self.tail.records)
-        await self.tail.until(contexts, clicks, worker.check)
-        return timed(self.tail.records[seen:], events_per_record).per_second
+        async with CpuMeter([worker]) as meter:
+            await self.tail.until(contexts, clicks, worker.check)
+        found = timed(self.tail.records[seen:], events_per_record)
+        return found.per_second, found.events / meter.seconds(found.begun_ms, found.ended_ms)
 
     @asynccontextmanager
     async def running(self, *options: str) -> AsyncIterator[Running]:
@@ -269,10 +280,6 @@ class Learner:
         arguments += ["--group", f"{self.connection.prefix}learner", *options]
         async with started(self.name, arguments, self.folder) as worker:
             yield worker
-
-
-def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
-    return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
 
 
 EVENT_TARGET = 3.5

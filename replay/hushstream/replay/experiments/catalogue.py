@@ -142,6 +142,7 @@ def _targets(targets: Sequence[BenchRow]) -> Section:
     rows = tuple(
         (Cell(row.name, *_REACHED[row.reached]), Cell(f"{number(row.value)} {row.unit}".strip()), Cell(row.target))
         for row in targets
+        if row.value is not None
     )
     columns = ("Figure", "Found", "Target")
     return Section("targets", "Targets", (Table("The figures compared with their targets.", columns, rows),))

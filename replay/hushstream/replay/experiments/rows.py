@@ -101,17 +101,19 @@ class BenchRow:
 
     Attributes:
         name: what was measured, with the size of the run.
-        value: the figure, a median over rounds unless the name says otherwise.
-        unit: the unit of ``value`` and of the number in ``target``.
+        value: the figure, a median over rounds unless the name says otherwise; None: it was not measured.
+        unit: the unit of ``value`` and of the number in ``target``, or why there is no value.
         target: the target in words ("at least 3.5"), or "" for a figure without one.
         reached: whether the value meets the target; None without a target.
+        guarantees: what a stream, learner or server guarantees.
     """
 
     name: str
-    value: float
+    value: float | None
     unit: str
     target: str = ""
     reached: bool | None = None
+    guarantees: str = ""
 
 
 def figure(name: str, values: Sequence[float], unit: str) -> BenchRow:
