@@ -258,8 +258,9 @@ def bench(
     only: Annotated[
         BenchSubject | None, typer.Option(help="Measure one subject only (default: all, not peers).")
     ] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="Measure peers on this broker; topics stay there.")] = None,
-    page: Annotated[Path | None, typer.Option(help="Page whose tables of sizes or peers to make anew.")] = None,
+    bootstrap: Annotated[str | None, typer.Option(help="Broker for peers and scale; topics stay there.")] = None,
+    scale: Annotated[int | None, typer.Option(min=1_000, help="Measure so many users only, ten visits each.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose tables to make anew.")] = None,
     json: AsJson = False,
 ) -> None:
     """Measure what the project aims to reach.
@@ -271,6 +272,6 @@ def bench(
     def progress(text: str) -> None:
         typer.echo(text, err=True)
 
-    subjects = SUBJECTS if only is None else (only.value,)
-    rows = run_bench(out, subjects, rounds=rounds, progress=progress, bootstrap=bootstrap, page=page)
+    subjects = (only.value,) if only is not None else SUBJECTS if scale is None else ()
+    rows = run_bench(out, subjects, rounds=rounds, progress=progress, bootstrap=bootstrap, page=page, scale=scale)
     show(list(map(asdict, rows)), json, bench_table(rows))

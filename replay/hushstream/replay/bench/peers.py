@@ -188,7 +188,7 @@ def _vowpal(contexts: Any, rewards: Sequence[float]) -> None:
 
 
 def _river(contexts: Any, rewards: Sequence[float]) -> None:
-    policy, arms = import_module("river.bandit").LinUCBDisjoint(delta=0.1, seed=0), range(ARMS)
+    policy, arms = import_module("river.bandit").LinUCBDisjoint(alpha=1.0, seed=0), range(ARMS)
     for values, reward in zip(contexts.tolist(), rewards, strict=True):
         context = dict(enumerate(values))
         policy.update(policy.pull(arms, context), context, reward)

@@ -89,10 +89,11 @@ async def embedded_broker(folder: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def broker_process(folder: Path) -> AsyncIterator[tuple[str, Running]]:
-    """Start an embedded broker; yields its ``host:port``, and its process."""
+async def broker_process(folder: Path, data: Path | None = None) -> AsyncIterator[tuple[str, Running]]:
+    """Start an embedded broker, which keeps all in ``data`` or in memory; yields its ``host:port``, and its process."""
     ready = folder / "broker.ready"
     arguments = ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)]
+    arguments += [] if data is None else ["--data", str(data)]
     async with started("broker", arguments, folder, kill=True) as broker:
         deadline = time.monotonic() + START_SECONDS
         while not ready.exists():

@@ -29,6 +29,7 @@ from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.peers import peer_rows, peer_tables
+from hushstream.replay.bench.scale import scale_rows, scale_tables
 from hushstream.replay.experiments.rows import BenchRow, Progress, figure
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.study import Sample, studies
@@ -203,6 +204,7 @@ def run_bench(
     progress: Progress,
     bootstrap: str | None = None,
     page: Path | None = None,
+    scale: int | None = None,
 ) -> list[BenchRow]:
     """Measure, and write the rows (`write_bench`).
 
@@ -211,8 +213,9 @@ def run_bench(
         subjects: some of `SUBJECTS`, or ``peers``.
         rounds: repetitions; figures are medians over them.
         progress: called with what is being measured.
-        bootstrap: ``host:port`` of a running broker for peers; None: an embedded one.
-        page: whose tables of sizes or of peers are made anew.
+        bootstrap: ``host:port`` of a running broker for peers and scale; None: an embedded one.
+        page: whose tables of sizes, of peers or of scale are made anew.
+        scale: how many users `hushstream.replay.bench.scale` measures; None: it does not.
 
     Raises:
         BenchFailed: a process of the stream ended, or made no more progress.
@@ -233,6 +236,9 @@ def run_bench(
     if "peers" in subjects:
         rows += (found := peer_rows(progress, rounds, bootstrap))
         tables |= peer_tables(found)
+    if scale is not None:
+        rows += (found := scale_rows(scale, progress, bootstrap))
+        tables |= scale_tables(found)
     write_bench(rows, path)
     if page is not None:
         page.write_text(page_with(tables, page.read_text(encoding="utf-8")), encoding="utf-8")
