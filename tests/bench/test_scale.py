@@ -41,7 +41,7 @@ def test_the_plan_follows_from_the_costs() -> None:
     assert found[f"{most}partitions of the learner"] == 100
     assert found[f"{most}learner workers"] == 25  # by partitions; by CPU time 5
     assert found[f"{most}gateways"] == 1389  # 2777.8 requests at .3 s of a core that is 60 % busy
-    assert found[f"{most}their state, on disk"] == pytest.approx(150)
+    assert found[f"{most}their state, on disk"] == pytest.approx(50)
     assert found[f"{most}brokers"] == 3
     assert found[f"{most}their disk"] == pytest.approx(90)
     slow = {row.name: row.value for row in plan_rows({**COSTS, scale.CPU_RATE: (10.0, "")})}

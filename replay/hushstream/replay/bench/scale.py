@@ -236,8 +236,8 @@ PLANNED = (10**6, 10**7, 10**8)
 BUSIEST = 0.1 / 3600
 """The share of a day's interactions that come in each second of its busiest hour, a tenth of them."""
 
-BUSY, COPIES, STATES = 0.6, 3, 3
-"""How busy a core may be; a broker's copies of a record; a worker's copies of a state."""
+BUSY, COPIES = 0.6, 3
+"""How busy a core may be; a broker's copies of a record."""
 
 USERS_A_PARTITION, PARTITIONS_A_WORKER, BROKER_BYTES_A_SECOND = 10**6, 4, 20e6
 
@@ -258,7 +258,7 @@ def plan_rows(found: Found) -> list[BenchRow]:
             "interactions in the busiest second": (peak, "1/s"),
             "partitions of the learner": (partitions, ""),
             "learner workers": (learners, ""),
-            "their state, on disk": (users * found[STATE][0] * STATES / 1e9, "GB"),
+            "their state, on disk": (users * found[STATE][0] / 1e9, "GB"),
             "gateways": (max(2, ceil(peak * found[GATEWAY][0] / 1e6 / BUSY)), ""),
             "brokers": (max(COPIES, ceil(peak * stored / BROKER_BYTES_A_SECOND)), ""),
             "their disk": (users * stored / 1e9, "GB/day"),
