@@ -315,26 +315,6 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
     )
 
 
-@of_systems("colin")
-async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(bench, subject, tmp_path):
-    calm = await subject.calm(bench)
-
-    async def restarted(kind: str) -> None:
-        homes = subject.kinds[kind].homes
-        async with subject.deployed(bench, kind, "bare", snapshot_interval_seconds=1000) as run:
-            await run.crash_sweep([("journal_sent", homes - 1, 6)])
-            audit = await run.audit()
-            assert audit == calm[kind], kind
-            bare = await run.start(datadir=str(tmp_path / kind))
-            for home in range(homes):
-                await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
-            assert bare.log.read_text(encoding="utf-8").count(" 0 outputs sent again") == homes, (
-                "all of it was committed"
-            )
-
-    await each(map(restarted, calm))
-
-
 WOKEN = {
     "colin": [*(("counter", stage) for stage in ("folded", "journal_sent", "journal_acked", "marking")),
               ("edge learner", "journal_sent")],

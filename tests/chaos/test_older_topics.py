@@ -87,41 +87,6 @@ async def test_a_journal_that_was_cut_is_refused_by_a_worker_with_an_empty_disk(
         await refused(older, "the topics are an older copy")
 
 
-@pytest.mark.parametrize("role", ROLES)
-async def test_a_journal_that_was_cut_to_its_first_record_is_refused(bench, deployed, role):
-    async with copied(bench, deployed, role, "first", lambda _: 1) as (older, _):
-        await refused(older, "the topics are an older copy")
-
-
-@pytest.mark.parametrize("role", ROLES)
-async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(bench, deployed, role):
-    run = deployed(bench, role, "new-journal")
-    run.with_genesis = False
-    async with run:
-        for home in range(3 if role == "learner" else 2):
-            await run.note(home, b"the first record of a journal that is lost", 4)
-        log = await refused(run, "another journal has released here")
-        assert "--accept-loss 0:new:1 (releases made from the lost records remain" in log
-
-
-async def test_a_new_journal_is_refused_where_sums_were_released_and_no_mark_is_left(bench, deployed):
-    run = deployed(bench, "shuffler", "sums-left")
-    run.with_genesis = False
-    async with run:
-        await run.append({("window-sums", 0): [(1, b"sums of a journal that is lost")]})
-        await refused(run, "window-sums is not empty, and a new journal has released nothing")
-
-
-async def test_a_journal_whose_marks_are_gone_is_refused(bench, deployed):
-    async with deployed(bench, "shuffler", "whole") as run:
-        await run.finish()
-        audit = await run.audit()
-    other = deployed(bench, "shuffler", "unmarked")
-    other.copied_journals, other.with_marks = audit.journals, False
-    async with other:
-        await refused(other, "the topic of marks holds none of it")
-
-
 async def test_an_operator_goes_on_with_a_cut_journal_once_and_by_name(bench, deployed):
     async with copied(bench, deployed, "shuffler", "accepted", lambda length: 2 * length // 3) as (older, audit):
         names = [(await older.marks_of(home))[0].journal for home in sorted(audit.journals)]

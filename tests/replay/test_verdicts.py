@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -53,6 +54,12 @@ def _judged(log: LoggedDataset, policy: str = "arm 0", **others: str) -> Gains:
     )
 
 
+@cache
+def judged_log(seed: int, users: int = USERS) -> Gains:
+    """What is judged of one of these logs, for all tests that draw many."""
+    return _judged(_log(seed, users))
+
+
 def test_the_intervals_of_all_differences_hold_at_once_in_95_of_100_logs():
     """400 logs: at 95 % fewer than 366 hold with a chance of 2e-3, and the seeds are fixed. Taking a user's rows for
     independent ones leaves 61 %, and intervals of 95 % each 86 %."""
@@ -61,7 +68,7 @@ def test_the_intervals_of_all_differences_hold_at_once_in_95_of_100_logs():
     truth[LOGGING] = means[0] - (0.1 + 0.8 / ARMS)
     held = 0
     for seed in range(400):
-        found = _judged(_log(seed)).differences
+        found = judged_log(seed).differences
         held += all(found[name][1].low <= true <= found[name][1].high for name, true in truth.items())
     assert held >= 366
 
@@ -70,7 +77,7 @@ def test_a_gain_below_what_a_verdict_names_is_missed_more_often_than_shown():
     """Of 60 logs of 60 users at most 30 + 18 show it, of 60 of 1,000 users at least 30 - 18: by chance 2e-6 each."""
     truth, shown = 0.8 * (TASTES[0] - TASTES[1]), {}
     for users in (60, 1000):
-        judged = [_judged(_log(seed, users)) for seed in range(60)]
+        judged = [judged_log(seed, users) for seed in range(60)]
         assert {found.missed > truth for found in judged} == {users == 60}
         shown[users] = sum(finding(found.differences[SINGLE][1]) == "significantly better" for found in judged)
     assert shown[60] <= 48
@@ -343,7 +350,7 @@ def test_the_intervals_of_the_later_half_and_of_the_change_hold_as_they_say():
     Taking a user's rows for independent ones leaves fewer."""
     truth, later, change = 0.8 * TASTES[0] - 0.8 / ARMS, 0, 0
     for seed in range(400):
-        found = _judged(_log(seed)).halves[LOGGING]
+        found = judged_log(seed).halves[LOGGING]
         later += found.later[1].low <= truth <= found.later[1].high
         change += found.change[1].low <= 0.0 <= found.change[1].high
     assert 340 <= later <= 380

@@ -1,20 +1,16 @@
 """The report of a collaborative run: what it must show, exactly, and what it must never leave out."""
 
-import csv
 import io
-import json
-import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from hushstream.privacy.promises.page import groups_of
 from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.catalogue import seeded_world
 from hushstream.replay.report.parts import RoleCheck
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows, document, table, write
-from hushstream.replay.result import BadResult, Headline, ReportNotWritten
+from hushstream.replay.result import BadResult, Headline
 from hushstream.replay.studies.colin.play import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
@@ -76,51 +72,10 @@ def shown(result):
     return target.getvalue()
 
 
-def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_found(made):
-    text = shown(made)
-    assert "3.2" in text
-    assert "6.5" in text
-    assert "50 %" in text
-    assert "epsilon 2, delta" in text
-    assert "39 records equal, 1 float tie, 0 changed" in text
-    assert REPRODUCIBLE in text
-    assert made.config_digest in text
-
-
 def test_what_was_not_verified_is_said(made):
     unverified = replace(made, verify=None)
     assert "not asked for" in shown(unverified)
     assert document(unverified)["verify"] is None
-
-
-def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_path):
-    paths = write(made, tmp_path / "new" / "report")
-    assert [path.name for path in paths] == ["results.json", "rows.csv", "regret.csv", "regret.png", "index.html"]
-    found = json.loads(paths[0].read_text(encoding="utf-8"))
-    assert found["curve"] == made.curve.points
-    assert made.curve.points[:2] == [
-        {"line": "colin", "at": 2, "value": 0.5},
-        {"line": "colin", "at": 20, "value": 3.25},
-    ]
-    assert found["rows"][0] == {"policy": "colin", "cumulative_regret": 3.25, "of_random": 0.5}
-    assert found["facts"]["noise_at"] == "server"
-    assert found["counts"] == made.counts
-    assert found["count_classes"] == {
-        "decided": "zone-private",
-        "release": "slot-public",
-        "records_releases": "slot-public",
-    }
-    assert found["privacy"]["unit"]["which"]["epsilon_micro"] == 2_000_000
-    assert found["marks"] == list(made.privacy.marks) == [REPRODUCIBLE]
-    assert found["verify"]["learner"] == {"status": "float tie", "equal": 27, "ties": 1, "changed": 0, "uncheckable": 0}
-    with paths[2].open(newline="") as source:
-        points = [(row["line"], int(row["at"]), float(row["value"])) for row in csv.DictReader(source)]
-    assert points == [tuple(point.values()) for point in made.curve.points]
-
-
-def test_equal_results_give_equal_bytes(made, tmp_path):
-    one, two = (write(made, tmp_path / name) for name in ("one", "two"))
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
 def test_the_beginning_is_told_apart_from_the_end(made, tmp_path):
@@ -137,26 +92,6 @@ def test_where_every_arm_is_as_good_there_is_no_share(made, tmp_path):
     assert "– to –" in write(flat, tmp_path)[-1].read_text(encoding="utf-8")
 
 
-def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
-    page = write(made, tmp_path)[-1].read_text(encoding="utf-8")
-    for group in groups_of(made.privacy):
-        for line in group.lines:
-            for text in (group.title if group.listed else line.name, line.text):
-                assert text.replace("'", "&#39;") in page
-    assert REPRODUCIBLE in page
-    assert not re.search(r'(src|href)=(?!"#)', page)
-    assert "<script" not in page
-    assert "at 20: colin 3.250, random policy 6.500." in page
-
-
-def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
-    hostile = replace(made, title="<script>x</script>", deployment="[bold]x")
-    page = write(hostile, tmp_path)[-1].read_text(encoding="utf-8")
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-    assert "<script>x</script>" in shown(hostile)
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -168,12 +103,6 @@ def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
 def test_what_no_run_gives_is_refused(made, changes, says):
     with pytest.raises(BadResult, match=says):
         replace(made, **changes(made))
-
-
-def test_a_folder_that_cannot_be_written_is_named(made, tmp_path):
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
-        write(made, tmp_path / "file")
 
 
 # Runs.

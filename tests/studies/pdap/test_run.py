@@ -1,11 +1,8 @@
 """A run tells what each vendor earned beside what it would have earned alone; the same on both runners."""
 
-import json
-
 import pytest
 
 from hushstream.agents.worker.deployment import load
-from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
 from hushstream.schemas.errors import HushstreamError
 
@@ -40,17 +37,6 @@ def test_vendors_whose_items_suit_different_contexts_gain_by_sharing():
 def test_what_was_published_follows_from_the_logs(direct):
     assert direct.verify is not None
     assert not any(check.changed for check in direct.verify.values())
-
-
-def test_it_is_marked_and_written(direct, tmp_path):
-    files = write(direct, tmp_path / "report")
-    assert [path.name for path in files] == ["results.json", "rows.csv", "clicks.csv", "clicks.png", "index.html"]
-    told = json.loads(files[0].read_text(encoding="utf-8"))
-    assert told["marks"] == ["REPRODUCIBLE, NOT PRIVATE"]
-    assert [row["vendor"] for row in told["rows"]] == ["vendor-0", "vendor-1", "vendor-2"]
-    page = files[-1].read_text(encoding="utf-8")
-    assert "REPRODUCIBLE, NOT PRIVATE" in page
-    assert all(row["vendor"] in page for row in direct.rows.plain)
 
 
 @pytest.mark.process

@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.run import options_of, run_with
+from hushstream.replay.studies.pdol.run import TRIED
 from hushstream.replay.studies.pdol.worlds import load_records, record_mapping
 from hushstream.systems.pdol.configuration import UNIT
 
@@ -156,3 +159,20 @@ def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path)
 def test_a_declaration_that_cannot_be_is_refused(tmp_path, changes, message):
     with pytest.raises(LogError, match=message):
         load_records(write(tmp_path, "shop.csv", CSV), {**NAMED, **changes})
+
+
+# Whether sharing pays, said from a run of records.
+
+
+@pytest.mark.parametrize("prediction", ["released", "node"])
+def test_where_no_epsilon_helps_that_is_said_up_to_the_largest_that_is_allowed(prediction):
+    """A few records of many features: nothing that is shared can be better than chance."""
+    config = {"deployment": "few", "release": {"window_units": 20, "horizon": 8}, "prediction": {"place": prediction}}
+    world = {"records": 240, "dimension": 60, "nodes": 4}
+    played = run_with(
+        options_of(
+            "pdol", {"runner": "direct", "config": config, "dataset": "sparse-synthetic", "seed": 3, "world": world}
+        )
+    )
+    assert max(TRIED) == LARGEST_EPSILON
+    assert played.payoff.otherwise == "keep apart, as one draw of noise pays at no epsilon up to 20 on these records"
