@@ -365,7 +365,8 @@ def _gain(group: str) -> Panel:
         "released",
         "short",
         f"Mean reward a decision from the shared private model, less that of {_OVER[group]}, and its 95 % interval. "
-        "It pays once the low line is above 0; while 0 lies between low and high it is too early to say.",
+        "It pays once the low line is above 0; while 0 lies between low and high it is too early to say. "
+        f"Needs `measurement.{group}`.",
         (
             Query(f"{uplift} + {half}", "high (95 %)"),
             Query(uplift, "gain a decision"),

@@ -403,7 +403,6 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
         # The epsilon is so large that noise does not hide the preferences of so few users.
         "measurement": {
-            "baseline": 0.3,
             "own": 0.3,
             "epsilon": 8.0,
             "decisions_per_user": _LIVE_ROUNDS,
