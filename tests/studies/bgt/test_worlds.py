@@ -122,6 +122,6 @@ def test_own_ratings_are_played_like_any_world(tmp_path):
     rows = zip(world.users, world.items + 1, world.values * 5, strict=True)
     path.write_text("u,i,r\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows), encoding="utf-8")
     mapping = RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=60)
-    played = play_world(Task("own", "three", 10.0, 0), load_ratings(path, mapping))
+    played = play_world(Task("own", 10.0, 0), load_ratings(path, mapping))
     assert len(played.kinds) == 3
     assert played.rmse < 0.25

@@ -504,7 +504,7 @@ def _plain_rows(
 def _sound_rows(
     worlds: Sequence[str], seeds: Sequence[int], data_dir: str | None, progress: Progress | None
 ) -> list[Row]:
-    tasks = [Task(world, "three", EPSILON, 0, data_dir=data_dir) for world in worlds]
+    tasks = [Task(world, EPSILON, 0, data_dir=data_dir) for world in worlds]
     rows = []
     for task, runs in play_seeds(play, tasks, seeds, TABLE, progress).items():
         scores = score_columns([(run.rmse, run.f1, run.balanced) for run in runs])
@@ -533,14 +533,13 @@ THREE_SLOTS = "what joining brings, bgt"
 
 
 def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
-    """Play both forms at every epsilon, with public features where there are some, and the baselines."""
+    """Play three slots at every epsilon, with public features where there are some, and the baselines."""
     worlds, seeds, epsilons = (
         (("tastes",), (0, 1), (10.0,)) if scale.quick else (("filmtrust", "ml-100k"), JOINING_SEEDS, EPSILONS)
     )
     tasks = [task for world in worlds for task in _tasks(world, epsilons, scale.data_dir)]
     if scale.compared:
-        best = [one for one in tasks if (one.form, one.features) == ("three", one.world == "ml-100k")]
-        tasks = [one for one in best if one.epsilon in (1.0, 10.0)]
+        tasks = [one for one in tasks if one.features == (one.world == "ml-100k") and one.epsilon in (1.0, 10.0)]
     played = play_seeds(play, tasks, seeds, THREE_SLOTS, progress)
     rows = [] if scale.compared else _plain_rows(worlds, NAMES, seeds, scale.data_dir, THREE_SLOTS, progress)
     exact = {
@@ -557,13 +556,7 @@ def run_three_slots(scale: Scale, progress: Progress | None = None) -> Findings:
 
 def _tasks(world: str, epsilons: Sequence[float], data_dir: str | None) -> list[Task]:
     kinds = (False, True) if world == "ml-100k" else (False,)
-    noised = [
-        Task(world, form, epsilon, 0, features, data_dir=data_dir)
-        for features in kinds
-        for form in ("items", "three")
-        for epsilon in epsilons
-    ]
-    return noised + [Task(world, "three", None, 0, features, data_dir=data_dir) for features in kinds]
+    return [Task(world, epsilon, 0, features, data_dir=data_dir) for features in kinds for epsilon in (*epsilons, None)]
 
 
 def _row(task: Task, runs: Sequence[Played], exact: Mapping[str, Sequence[float]]) -> Row:
@@ -572,7 +565,7 @@ def _row(task: Task, runs: Sequence[Played], exact: Mapping[str, Sequence[float]
     return {
         "world": task.world,
         "measure": "RMSE, ratings from 0 to 1",
-        "form": "slot A alone" if task.form == "items" else "three slots",
+        "form": "three slots",
         "features": task.features,
         "epsilon_asked": "none" if task.epsilon is None else task.epsilon,
         **score_columns([(run.rmse, run.f1, run.balanced) for run in runs]),
@@ -604,7 +597,7 @@ def foretold(seed: int) -> Foretold:
     gains = []
     for again in range(seed, seed + 10_000 * min(10, math.ceil(2_000 / users)), 10_000):
         world = tastes(users=users, items=items, ratings=ratings, seed=again, **drawn)  # type: ignore[arg-type]
-        task = Task("tastes", "three", epsilon, again)
+        task = Task("tastes", epsilon, again)
         gains.append(baseline_of(world, "alone", again)[0] - play_world(task, world).rmse)
     config = configuration(task, world)
     ahead = plan(config, Audience(users, len(world.split(seed).earlier) // users, 365.0))

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -46,10 +46,6 @@ from hushstream.systems.bgt.records import ROUNDS, Model, Round, slot_bytes
 from hushstream.systems.bgt.server import Server
 from hushstream.systems.bgt.shuffler import Collector
 
-Form = Literal["three", "items"]
-"""All three slots, or almost all of the budget on the first one alone."""
-
-_ITEMS_ALONE = (0.98, 0.01, 0.01)
 _ID = 16
 
 
@@ -59,22 +55,18 @@ class Task:
 
     Attributes:
         world: name of the world.
-        form: see `Form`.
         epsilon: None for no noise.
         seed: seed of split, keys and losses.
         features: whether public features are used, where the world has them.
         lost: share of slots that never arrive, drawn anew in each round.
-        release: further release settings, as pairs.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
     world: str
-    form: Form
     epsilon: float | None
     seed: int
     features: bool = False
     lost: float = 0.0
-    release: tuple[tuple[str, float], ...] = ()
     data_dir: str | None = None
 
 
@@ -104,11 +96,7 @@ class Played:
 
 def configuration(task: Task, world: RatingWorld) -> BgtConfig:
     """The configuration of a run."""
-    exact = task.epsilon is None
-    options = dict(task.release)
-    if task.form == "items":
-        options["shares"] = _ITEMS_ALONE  # type: ignore[assignment]
-    release = ReleaseConfig("exact" if exact else "gaussian", task.epsilon or 1.0, **options)  # type: ignore[arg-type]
+    release = ReleaseConfig("exact" if task.epsilon is None else "gaussian", task.epsilon or 1.0)
     return BgtConfig("experiment", world.item_count, world.features.shape[1], UNIT_SCALE, release)
 
 
@@ -141,8 +129,6 @@ def answered(server: Server, known: Ratings, config: BgtConfig, task: Task) -> I
         collect(collector, known, config, task)
         server.take(collector.release())
         yield asked
-        if task.form == "items":
-            server.stop()
 
 
 def open_round(asked: Round, config: BgtConfig, seed: int) -> Collector:
@@ -191,11 +177,8 @@ def scored(found: Float64, truth: Float64) -> tuple[float, float, float]:
 _ROUNDS = 20
 _OWN_RIDGES = (2.0, 5.0, 20.0, 80.0, 1e9)
 _BIAS_RIDGE = 4.0
-_ALS_FACTORS = 10
-_ALS_RIDGE = 0.25
-"""Ridge of the squared factors, which start at .1; it counts as much as about seven ratings on the scale 0 to 1."""
 
-NAMES = ("constant", "alone", "user and item bias", "als", "all positive")
+NAMES = ("constant", "alone", "user and item bias", "all positive")
 """``alone``: see `_alone`."""
 
 
@@ -237,11 +220,7 @@ def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
     if name == "alone":
         return _alone(world, known, config, users, items)
     mean, user, item = _biases(known, world.item_count)
-    found = mean + user[users] + item[items]
-    if name == "als":
-        left, right = _als(known, mean, user, item)
-        found = found + (left[users] * right[items]).sum(axis=1)
-    return np.clip(found, 0, 1)
+    return np.clip(mean + user[users] + item[items], 0, 1)
 
 
 def _alone(world: RatingWorld, known: Ratings, config: BgtConfig, users: Int64, items: Int64) -> Float64:
@@ -272,30 +251,6 @@ def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
         rest = known.values - mean - user[known.owners]
         item = np.bincount(known.items, weights=rest, minlength=count) / (rated + _BIAS_RIDGE)
     return mean, user, item
-
-
-def _als(known: Ratings, mean: float, user: Float64, item: Float64) -> tuple[Float64, Float64]:
-    """Factors of the offsets' residuals, by alternating ridge regressions; a row's ridge grows with its ratings."""
-    rest = known.values - mean - user[known.owners] - item[known.items]
-    right = 0.1 * np.random.default_rng(0).standard_normal((len(item), _ALS_FACTORS))
-    left = np.zeros((len(user), _ALS_FACTORS))
-    for _ in range(_ROUNDS):
-        left = _ridge(known.owners, known.items, rest, right, len(user))
-        right = _ridge(known.items, known.owners, rest, left, len(item))
-    return left, right
-
-
-def _ridge(rows: Int64, columns: Int64, rest: Float64, other: Float64, count: int) -> Float64:
-    order = np.argsort(rows, kind="stable")
-    ends = np.searchsorted(rows[order], np.arange(count + 1))
-    found = np.zeros((count, other.shape[1]))
-    eye = np.eye(other.shape[1])
-    for row in np.flatnonzero(np.diff(ends)).tolist():
-        some = order[ends[row] : ends[row + 1]]
-        matrix = other[columns[some]]
-        scale = np.sqrt(len(some)) * _ALS_RIDGE
-        found[row] = np.linalg.solve(matrix.T @ matrix + scale * eye, matrix.T @ rest[some])
-    return found
 
 
 SOURCE = "Zhang et al. 2024, BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders"

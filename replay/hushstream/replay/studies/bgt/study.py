@@ -78,7 +78,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     world, rounds, seeds = ("tastes", 40, range(1)) if scale.quick else ("filmtrust", ROUNDS, range(10))
     data, true = scale.data_dir, row_guarantee()
     planner = PaperTask(world, "planner", "gaussian", 0, rounds, data)
-    slots = Task(world, "three", sound_epsilon(EPSILON, true), 0, data_dir=data)
+    slots = Task(world, sound_epsilon(EPSILON, true), 0, data_dir=data)
     alone = Baseline(world, "alone", 0, data)
     return CLAIM.row(
         f"{world}; planner: {rounds} rounds on a matrix factorisation; ours: three",
