@@ -153,7 +153,7 @@ UNITS: Mapping[str, str] = {
 
 _SECONDS = "seconds"
 
-Form: TypeAlias = Literal["value", "optional", "list"]
+Form: TypeAlias = Literal["value", "optional", "list", "section"]
 
 
 class Key(NamedTuple):
@@ -165,7 +165,7 @@ class Key(NamedTuple):
         owner: the class of the attribute, whose docstring explains it.
         field: the attribute in that class.
         hint: the attribute's type.
-        form: a value, a section that may be null, or a list of sections.
+        form: a value, a section that may be null, a list of sections, or a section, which itself is no key.
     """
 
     key: Path
@@ -223,11 +223,7 @@ class Language:
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
         rows = list(_rows(made, ()))
         placed = [(row, _moved(row.attribute, moves)) for row in rows]
-        shown = [
-            Key(key, row.attribute, row.owner, row.field, row.hint, row.form)
-            for row, key in placed
-            if key is not None and row.form != "section"
-        ]
+        shown = [row._replace(key=key) for row, key in placed if key is not None and row.form != "section"]
         self.keys: tuple[Key, ...] = tuple(sorted(shown, key=lambda one: _rank(one.key)))
         self._by_key: dict[Path, list[Key]] = {}
         for one in self.keys:
@@ -344,27 +340,19 @@ class Language:
             )
 
 
-class _Row(NamedTuple):
-    attribute: Path
-    owner: type
-    field: Field[Any]
-    hint: Any
-    form: Form | Literal["section"]
-
-
-def _rows(made: type, above: Path) -> Iterator[_Row]:
-    """Every attribute of a class; a section comes before its attributes."""
+def _rows(made: type, above: Path) -> Iterator[Key]:
+    """Every attribute of a class, without its key; a section comes before its attributes."""
     types = get_type_hints(made)
     for one in fields(made):
         hint = types[one.name]
         attribute = (*above, one.name)
         if isinstance(hint, type) and is_dataclass(hint):
-            yield _Row(attribute, made, one, hint, "section")
+            yield Key((), attribute, made, one, hint, "section")
             yield from _rows(hint, attribute)
             continue
         inside = next((part for part in get_args(hint) if isinstance(part, type) and is_dataclass(part)), None)
         several = get_origin(hint) is tuple and inside is not None
-        yield _Row(attribute, made, one, hint, "list" if several else "value" if inside is None else "optional")
+        yield Key((), attribute, made, one, hint, "list" if several else "value" if inside is None else "optional")
         if inside is not None:
             each = (EACH,) if several else ()
             yield from _rows(inside, (*attribute, *each))
