@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hushstream.engine.batch import CHARGES, KEY_IN_FORCE, NO_TERMS, NOISE_EPOCH, Batch, BatchMachine, Refused, Releases
 from hushstream.engine.declare.outcomes import Outcome, Refusal
@@ -40,6 +40,8 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+
+T = TypeVar("T")
 
 PHASE_ENDS = {"seals": {"type": "map", "values": "long"}, "sealed_phase": "long"}
 """Avro fields of `PhaseEnds.dump`."""
@@ -108,8 +110,10 @@ class OneInput(BatchMachine):
         journaled: end of the input that journal records cover; the open window or step begins there.
         running: digest of the input since.
         replayed: the journal record in a replay; None while new input is folded.
+        phase_ends: phase ends so far, of a role that reads some.
     """
 
+    phase_ends: PhaseEnds
     folds_ahead = True
     rounding: Rounding = EXACT
     """How a record may differ from the journaled one."""
@@ -188,6 +192,28 @@ class OneInput(BatchMachine):
             other = fields.get("config_digest", digest) != digest
             read.append(Read(record, "" if other else name, fields, Refusal.OTHER_CONFIGURATION if other else ""))
         return read
+
+    def accept(self, one: Read, batch: Batch, take: Callable[[Read, Batch], T]) -> T | None:
+        """What follows from a record by ``take``; None if it is refused, for a reason of its own or of ``take``."""
+        try:
+            if one.reason:
+                raise Refused(one.reason)
+            return take(one, batch)
+        except Refused as error:
+            batch.refuse(error.reason, one.record)
+            return None
+
+    def ends_phase(self, fields: Mapping[str, Any], batch: Batch) -> bool:
+        """Take one phase end; returns whether all origins have now ended the phase.
+
+        Raises:
+            Refused: no origin of this role has sent it.
+        """
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        batch.counts[Outcome.SEAL] += 1
+        return complete
 
     def require_followed(self) -> None:
         """Refuse to end a replay before the release of its record was made.
@@ -373,7 +399,6 @@ class PublishingRole(OneInput):
     Attributes:
         state: its fields: `PUBLISHING`, and its own.
         version: the last published version; 0 before the first.
-        phase_ends: phase ends so far.
         known: ids of inputs that counted.
     """
 
@@ -405,18 +430,6 @@ class PublishingRole(OneInput):
             return False
         self.known.put(identity, None)
         return True
-
-    def ends_phase(self, fields: Mapping[str, Any], batch: Batch) -> bool:
-        """Take one phase end; returns whether all origins have now ended the phase.
-
-        Raises:
-            Refused: no origin of this role has sent it.
-        """
-        complete = self.phase_ends.note(fields["origin"], fields["phase"])
-        if complete is None:
-            raise Refused(Refusal.UNKNOWN_ORIGIN)
-        batch.counts[Outcome.SEAL] += 1
-        return complete
 
     def publish(
         self,

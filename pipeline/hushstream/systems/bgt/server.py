@@ -25,7 +25,7 @@ from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole
+from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, State, after, boolean, listed, raw
 from hushstream.schemas import codec
@@ -342,21 +342,17 @@ class BgtAggregatorMachine(PublishingRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each round, and with it the next round."""
         batch = Batch(self)
-        for record, name, fields, reason in self.read(slices, _KINDS):
-            version_follows = False
-            try:
-                if reason:
-                    raise Refused(reason)
-                if name == "Seal":
-                    version_follows = self.ends_phase(fields, batch) and self._round_ended()
-                else:
-                    self._on_release(fields, record, batch)
-            except Refused as error:
-                batch.refuse(error.reason, record)
-            if version_follows:
-                announced = partial(self._announced, record.timestamp_ms)
-                self.publish(record.offset + 1, self._version(), batch, announced)
+        for one in self.read(slices, _KINDS):
+            if self.accept(one, batch, self._take):
+                announced = partial(self._announced, one.record.timestamp_ms)
+                self.publish(one.record.offset + 1, self._version(), batch, announced)
         return self.finished(slices, batch)
+
+    def _take(self, one: Read, batch: Batch) -> bool:
+        if one.name == "Seal":
+            return self.ends_phase(one.fields, batch) and self._round_ended()
+        self._on_release(one.fields, one.record, batch)
+        return False
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, batch: Batch) -> None:
         """Keep a release until its round ends."""

@@ -348,7 +348,7 @@ class CollectorMachine(ReopeningRole):
         """See `Machine.fold`: one step for each round that ends, and one for what is left."""
         batch = Batch(self)
         for one in self.read(slices, self._kinds):
-            if self._take(one, batch):
+            if self.accept(one, batch, self._take):
                 self._release(one.record.offset + 1, batch)
         self.require_followed()
         self._settle(batch)
@@ -360,7 +360,7 @@ class CollectorMachine(ReopeningRole):
         fields = self.chain.accept(value, self.committed())
         batch = Batch(self)
         for one in self.read(slices, self._kinds):
-            self._take(one, batch)
+            self.accept(one, batch, self._take)
         self._settle(batch)
         self._close_round(fields["round"], fields["released"])
         return self.reopened(fields, charged, batch)
@@ -369,28 +369,19 @@ class CollectorMachine(ReopeningRole):
 
     def _take(self, one: Read, batch: Batch) -> bool:
         """Take one record; returns whether it ends the open round."""
-        record, name, fields, reason = one
-        try:
-            if reason:
-                raise Refused(reason)
-            if name == "Seal":
-                return self._end_round(fields, batch)
-            if name == self._opens:
-                self._open(fields, batch)
-            else:
-                self._slot(fields, batch)
-        except Refused as error:
-            batch.refuse(error.reason, record)
+        if one.name == "Seal":
+            return self._end_round(one.fields, batch)
+        if one.name == self._opens:
+            self._open(one.fields, batch)
+        else:
+            self._slot(one.fields, batch)
         return False
 
     def _end_round(self, fields: dict[str, Any], batch: Batch) -> bool:
         """End the open round after all partitions of users have ended it."""
         if fields["phase"] > self.next or self.ended or self.next >= ROUNDS:
             raise Refused(BgtRefusal.OTHER_ROUND)
-        complete = self.phase_ends.note(fields["origin"], fields["phase"])
-        if complete is None:
-            raise Refused(Refusal.UNKNOWN_ORIGIN)
-        batch.counts[Outcome.SEAL] += 1
+        complete = self.ends_phase(fields, batch)
         if complete:
             self._fold_rows(batch)
         return complete

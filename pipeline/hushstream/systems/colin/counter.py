@@ -106,7 +106,7 @@ class CounterMachine(ReopeningRole):
         """See `Machine.fold`: one step for each release, and one for what is left."""
         batch = Batch(self)
         for one in self.read(slices, _KINDS):
-            closed = self._take(one, batch)
+            closed = self._closed_by(one, batch)
             if closed:
                 self._release(closed, one.record.offset + 1, batch)
         self.require_followed()
@@ -118,7 +118,7 @@ class CounterMachine(ReopeningRole):
         fields = self.chain.accept(value, self.committed())
         batch = Batch(self)
         for one in self.read(slices, _KINDS):
-            self._take(one, batch)
+            self._closed_by(one, batch)
         self._settle(batch)
         if self.pending:
             self._add(Rows.joined(self.pending))
@@ -127,23 +127,9 @@ class CounterMachine(ReopeningRole):
 
     # One record.
 
-    def _take(self, one: Read, batch: Batch) -> str:
+    def _closed_by(self, one: Read, batch: Batch) -> str:
         """Take one record; returns what closes the step with it, if anything. Late rows still join the step."""
-        record, name, fields, reason = one
-        ended = False
-        try:
-            if reason:
-                raise Refused(reason)
-            if name == "Tick":
-                batch.counts[Outcome.TICK] += 1
-            elif name == "Seal":
-                ended = self._end_phase(fields, batch)
-            elif name == "Erasure":
-                self._erase(fields["node"], batch)
-            else:
-                self._rewards(fields, record, batch)
-        except Refused as error:
-            batch.refuse(error.reason, record)
+        ended = self.accept(one, batch, self._take)
         if not self.pending:
             return ""
         if ended:
@@ -151,14 +137,19 @@ class CounterMachine(ReopeningRole):
         if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
             return "rows"
         open_ms = self.system.open_ms
-        return "time" if open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms else ""
+        return "time" if open_ms is not None and one.record.timestamp_ms - self.open_since_ms >= open_ms else ""
 
-    def _end_phase(self, fields: dict[str, Any], batch: Batch) -> bool:
-        complete = self.phase_ends.note(fields["origin"], fields["phase"])
-        if complete is None:
-            raise Refused(Refusal.UNKNOWN_ORIGIN)
-        batch.counts[Outcome.SEAL] += 1
-        return complete
+    def _take(self, one: Read, batch: Batch) -> bool:
+        """Take one record; returns whether it ends a phase."""
+        if one.name == "Seal":
+            return self.ends_phase(one.fields, batch)
+        if one.name == "Tick":
+            batch.counts[Outcome.TICK] += 1
+        elif one.name == "Erasure":
+            self._erase(one.fields["node"], batch)
+        else:
+            self._rewards(one.fields, one.record, batch)
+        return False
 
     def _erase(self, node: int, batch: Batch) -> None:
         """Delete a user's open rows and exact sums; from now on no reward of the user counts or is released."""

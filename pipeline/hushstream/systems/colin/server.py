@@ -18,7 +18,7 @@ from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole
+from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import Several, State, boolean, own_part, rows
 from hushstream.privacy.amounts import delta_to_bytes
@@ -83,20 +83,15 @@ class CollaborativeAggregatorMachine(PublishingRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each release of a counter, or for enough rows of learners."""
         batch = Batch(self)
-        for record, name, fields, reason in self.read(slices, _KINDS):
-            due = False
-            try:
-                if reason:
-                    raise Refused(reason)
-                if name == "Seal":
-                    due = self.ends_phase(fields, batch) and bool(self.pending) and self._observe()
-                else:
-                    due = self._on_release(fields, batch)
-            except Refused as error:
-                batch.refuse(error.reason, record)
-            if due:
-                self.publish(record.offset + 1, self._version(), batch)
+        for one in self.read(slices, _KINDS):
+            if self.accept(one, batch, self._take):
+                self.publish(one.record.offset + 1, self._version(), batch)
         return self.finished(slices, batch)
+
+    def _take(self, one: Read, batch: Batch) -> bool:
+        if one.name == "Seal":
+            return self.ends_phase(one.fields, batch) and bool(self.pending) and self._observe()
+        return self._on_release(one.fields, batch)
 
     def _on_release(self, fields: dict[str, Any], batch: Batch) -> bool:
         release_id = fields["release_id"].hex()

@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.batch import Batch, Refused
-from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import PHASE_ENDS, PhaseEnds, Read, ReopeningRole, releasing_state
@@ -308,7 +308,7 @@ class BlockCounterMachine(ReopeningRole):
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
         batch = Batch(self)
         for one in self.read(slices, _KINDS):
-            closing = self._take(one, batch)
+            closing = self._closing(one, batch)
             if closing is not None:
                 self._release(closing, one.record.offset + 1, batch)
         self.require_followed()
@@ -320,7 +320,7 @@ class BlockCounterMachine(ReopeningRole):
         fields = self.chain.accept(value, self.committed())
         batch = Batch(self)
         for one in self.read(slices, _KINDS):
-            self._take(one, batch)
+            self._closing(one, batch)
         self._settle(batch)
         self.counter.withhold()
         self.counter.window = fields["window"] + 1
@@ -328,39 +328,29 @@ class BlockCounterMachine(ReopeningRole):
 
     # One record.
 
-    def _take(self, one: Read, batch: Batch) -> Closing | None:
+    def _closing(self, one: Read, batch: Batch) -> Closing | None:
         """Take one record; returns what closes the window with it, if anything.
 
         Late outcomes still join the open window.
         """
-        record, name, fields, reason = one
-        closing = None
-        try:
-            if reason:
-                raise Refused(reason)
-            if name == "Tick":
-                batch.counts[Outcome.TICK] += 1
-            elif name == "Seal":
-                closing = self._end_phase(fields, batch)
-            elif name == "ArmChange":
-                closing = self._changed(fields, batch)
-            else:
-                self._on_outcomes(fields, record, batch)
-        except Refused as error:
-            batch.refuse(error.reason, record)
+        closing = self.accept(one, batch, self._take)
         # A count of outcomes, or log time; both are public.
         # An empty window has nothing new to release.
         open_ms, waits = self.system.open_ms, self.counter.open_outcomes > 0
-        late = open_ms is not None and waits and record.timestamp_ms - self.open_since_ms >= open_ms
+        late = open_ms is not None and waits and one.record.timestamp_ms - self.open_since_ms >= open_ms
         return closing or (Closing(COUNT) if late or self.counter.capacity_left <= 0 else None)
 
-    def _end_phase(self, fields: dict[str, Any], batch: Batch) -> Closing | None:
-        """Take a phase end. It is forwarded, so even an empty window closes."""
-        complete = self.phase_ends.note(fields["origin"], fields["phase"])
-        if complete is None:
-            raise Refused(Refusal.UNKNOWN_ORIGIN)
-        batch.counts[Outcome.SEAL] += 1
-        return Closing(SEAL) if complete else None
+    def _take(self, one: Read, batch: Batch) -> Closing | None:
+        if one.name == "Seal":
+            # A phase end is forwarded, so even an empty window closes.
+            return Closing(SEAL) if self.ends_phase(one.fields, batch) else None
+        if one.name == "ArmChange":
+            return self._changed(one.fields, batch)
+        if one.name == "Tick":
+            batch.counts[Outcome.TICK] += 1
+        else:
+            self._on_outcomes(one.fields, one.record, batch)
+        return None
 
     def _changed(self, fields: dict[str, Any], batch: Batch) -> Closing:
         # The sending vendor is known here only if each vendor has a counter of its own.

@@ -15,7 +15,7 @@ from typing import Any
 from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole
+from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
 from hushstream.engine.records import InputRecord, InputSlice, Step
 from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.schemas import codec
@@ -58,24 +58,21 @@ class PdapAggregatorMachine(PublishingRole):
         """See `Machine.fold`: a version for each release that a count closed, run of changes of items, and phase."""
         batch, due = Batch(self), False
         read = self.read(slices, _KINDS)
-        for place, (record, name, fields, reason) in enumerate(read):
-            try:
-                if reason:
-                    raise Refused(reason)
-                if name == "Seal":
-                    due |= self.ends_phase(fields, batch) and self._phase_ended()
-                elif name == "ArmChange":
-                    due |= self._on_change(fields, batch)
-                else:
-                    due |= self._on_release(fields, record, batch)
-            except Refused as error:
-                batch.refuse(error.reason, record)
+        for place, one in enumerate(read):
+            due |= bool(self.accept(one, batch, self._take))
             # Changes that arrive together give one version. The next change is at most two records ahead: it comes
             # right behind the release of the window that it closed.
-            if due and all(one.name != "ArmChange" for one in read[place + 1 : place + 3]):
-                self.publish(record.offset + 1, self._version(), batch)
+            if due and all(other.name != "ArmChange" for other in read[place + 1 : place + 3]):
+                self.publish(one.record.offset + 1, self._version(), batch)
                 due = False
         return self.finished(slices, batch)
+
+    def _take(self, one: Read, batch: Batch) -> bool:
+        if one.name == "Seal":
+            return self.ends_phase(one.fields, batch) and self._phase_ended()
+        if one.name == "ArmChange":
+            return self._on_change(one.fields, batch)
+        return self._on_release(one.fields, one.record, batch)
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, batch: Batch) -> bool:
         release_id = fields["release_id"].hex()

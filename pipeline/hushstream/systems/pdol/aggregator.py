@@ -17,7 +17,7 @@ from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import OUTCOMES, Outcome, Refusal
 from hushstream.engine.declare.role import MetricClass
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole
+from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import Single, State, boolean
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate, Taken
@@ -138,25 +138,17 @@ class AggregatorMachine(PublishingRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one version when enough domains have released, and one when all have ended a phase."""
         batch = Batch(self)
-        for record, name, fields, reason in self.read(slices, _KINDS):
-            due = False
-            try:
-                if reason:
-                    raise Refused(reason)
-                if name == "Seal":
-                    # Publish a version at every phase end: clients may wait for the model of that phase.
-                    due = self.ends_phase(fields, batch)
-                elif name == "Membership":
-                    due = self._on_membership(fields, batch)
-                else:
-                    due = self._on_release(fields, batch)
-            except Refused as error:
-                batch.refuse(error.reason, record)
-            if due:
-                self.publish(record.offset + 1, self._version(), batch)
+        for one in self.read(slices, _KINDS):
+            if self.accept(one, batch, self._take):
+                self.publish(one.record.offset + 1, self._version(), batch)
         return self.finished(slices, batch)
 
-    def _on_release(self, fields: dict[str, Any], batch: Batch) -> bool:
+    def _take(self, one: Read, batch: Batch) -> bool:
+        # A version follows at every phase end: clients may wait for the model of that phase.
+        on = {"Seal": self.ends_phase, "Membership": self._on_membership}.get(one.name, self._on_release)
+        return on(one.fields, batch)
+
+    def _on_release(self, fields: Mapping[str, Any], batch: Batch) -> bool:
         if not self.first_time(fields["release_id"].hex()):
             batch.counts[Outcome.REPEATED_RELEASE] += 1
             return False
@@ -169,7 +161,7 @@ class AggregatorMachine(PublishingRole):
         batch.counts[_TAKEN[taken]] += 1
         return self.aggregate.due
 
-    def _on_membership(self, fields: dict[str, Any], batch: Batch) -> bool:
+    def _on_membership(self, fields: Mapping[str, Any], batch: Batch) -> bool:
         try:
             self.aggregate.on_membership(fields["node"], fields["present"])
         except BadRelease:
