@@ -18,7 +18,7 @@ from hushstream.engine.declare.plan import Range
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay import study as offers
-from hushstream.replay.datasets.dataset import AbsentDatasetError
+from hushstream.replay.datasets.builtin import AbsentDatasetError
 from hushstream.replay.experiments import figures, systems
 from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, played, write
 from hushstream.replay.experiments.findings import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.replay.catalogue import known_worlds, make_world
-from hushstream.replay.datasets.dataset import DatasetError
+from hushstream.replay.datasets.builtin import DatasetError
 from hushstream.replay.studies.colin.worlds import (
     CollaborativeWorld,
     Listening,

@@ -16,8 +16,7 @@ import pytest
 
 from hushstream.replay import study as offers
 from hushstream.replay.datasets import store
-from hushstream.replay.datasets.builtin import BUILTIN, find_dataset, known_datasets
-from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
+from hushstream.replay.datasets.builtin import BUILTIN, Dataset, DatasetError, DatasetFile, find_dataset, known_datasets
 from hushstream.replay.datasets.store import (
     Transfer,
     cache_folder,

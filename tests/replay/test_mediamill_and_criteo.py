@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from published_forms import CATEGORIES, NUMBERS, arff_head, arff_rows, criteo_rows, write_criteo, write_mediamill
 
 from hushstream.replay.catalogue import make_world
-from hushstream.replay.datasets.dataset import AbsentDatasetError, DatasetError
+from hushstream.replay.datasets.builtin import AbsentDatasetError, DatasetError
 from hushstream.replay.datasets.store import fetch, inspect, list_datasets, locate
 from hushstream.replay.logged.log import LogError, load_obd
 from hushstream.replay.worlds.arff import read_sparse_binary

@@ -17,8 +17,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from hushstream.replay.datasets.builtin import known_datasets
-from hushstream.replay.datasets.dataset import DatasetError, Summary
+from hushstream.replay.datasets.builtin import DatasetError, Summary, known_datasets
 from hushstream.replay.logged.log import known_logs
 from hushstream.replay.study import Registry, studies
 from hushstream.replay.worlds.world import World, WorldError

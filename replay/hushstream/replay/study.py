@@ -26,7 +26,7 @@ from hushstream.systems.catalogue import kinds
 if TYPE_CHECKING:
     from hushstream.replay.audits.configured import AuditReport
     from hushstream.replay.audits.row import Audit
-    from hushstream.replay.datasets.dataset import Dataset
+    from hushstream.replay.datasets.builtin import Dataset
     from hushstream.replay.experiments.findings import Experiment, Findings, Scale
     from hushstream.replay.experiments.rows import BenchRow
     from hushstream.replay.report.replayed import RunResult

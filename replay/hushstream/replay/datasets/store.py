@@ -23,8 +23,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hushstream.replay.datasets.builtin import find_dataset, known_datasets
-from hushstream.replay.datasets.dataset import AbsentDatasetError, Dataset, DatasetError, DatasetFile, Summary
+from hushstream.replay.datasets.builtin import (
+    AbsentDatasetError,
+    Dataset,
+    DatasetError,
+    DatasetFile,
+    Summary,
+    find_dataset,
+    known_datasets,
+)
 
 DATA_FOLDER_VARIABLE = "HUSHSTREAM_DATA"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.datasets.dataset import DatasetError
+from hushstream.replay.datasets.builtin import DatasetError
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns, share
 from hushstream.replay.runners.to_end import play_all

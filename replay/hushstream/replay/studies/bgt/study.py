@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hushstream.replay.datasets.builtin import ML_100K
-from hushstream.replay.datasets.dataset import Summary, simulated_dataset
+from hushstream.replay.datasets.builtin import ML_100K, Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon

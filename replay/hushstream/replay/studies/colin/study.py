@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # s
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.replay.catalogue import make_world, simulated
-from hushstream.replay.datasets.dataset import Summary, simulated_dataset
+from hushstream.replay.datasets.builtin import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure
 from hushstream.replay.experiments.rows import Progress as Told

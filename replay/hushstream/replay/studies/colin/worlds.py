@@ -53,7 +53,7 @@ from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.replay.datasets.dataset import DatasetFile
+from hushstream.replay.datasets.builtin import DatasetFile
 from hushstream.replay.datasets.store import check_file, locate
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.synthetic import clipped_normal_mean

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
-from hushstream.replay.datasets.builtin import find_dataset
-from hushstream.replay.datasets.dataset import AbsentDatasetError
+from hushstream.replay.datasets.builtin import AbsentDatasetError, find_dataset
 from hushstream.replay.datasets.store import locate, remedy
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, columns, over_seeds
