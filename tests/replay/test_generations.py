@@ -22,12 +22,13 @@ from hushstream.broker import BrokerSettings, EmbeddedBroker
 from hushstream.engine.declare.role import key_names
 from hushstream.ops.connection import Connection
 from hushstream.ops.ending import final_digests
-from hushstream.ops.moving import keep, note_export
+from hushstream.ops.moving import keep, note_export, was_exported
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.key_files import rotate
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.generations import NextGeneration, current, generations, is_changed
 from hushstream.replay.runners.stream import StreamPlace
+from hushstream.replay.runners.up import move_out
 from hushstream.schemas.errors import HushstreamError
 
 SHOP = {"deployment": "shop", "items": {"capacity": 2}}
@@ -148,6 +149,20 @@ def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path):
     note_export(tmp_path / "moved", tmp_path / "export")
     with pytest.raises(HushstreamError, match="its topics were moved to another broker"):
         following(tmp_path / "moved", changed, moved)
+
+
+def test_the_export_of_a_deployment_that_is_not_the_newest_closes_nothing(tmp_path):
+    """Catches a source that is closed for ever before the folder is found to be the one of an earlier generation."""
+    place = begun(tmp_path, shop())
+    newest = tmp_path / "generation-2"
+    prepare(newest / "deployment", shop(feature="guest"))
+    asyncio.run(is_closed(replace(place, data=newest / "broker")))
+    with pytest.raises(
+        HushstreamError, match=rf"--deployment: expected {newest / 'deployment'}, .* nothing was closed"
+    ):
+        asyncio.run(move_out(tmp_path, load(place.folder), tmp_path / "marks", tmp_path / "moved"))
+    assert not was_exported(newest)
+    assert not asyncio.run(is_closed(replace(place, data=newest / "broker")))
 
 
 def test_a_closed_generation_has_one_successor_and_a_copy_has_none(tmp_path):

@@ -128,7 +128,11 @@ async def import_async(
     """
     manifest, logs, commits = read_manifest(directory), open_export(directory), _commits(directory)
     if (manifest.deployment, manifest.config_digest) != (system.config.deployment, system.digest.hex()):
-        raise DamagedExport(f"{directory}: expected an export of {system.config.deployment} as it is configured here")
+        raise DamagedExport(
+            f"{directory}: expected an export of {system.config.deployment} with configuration {system.digest.hex()}, "
+            f"got {manifest.deployment} with {manifest.config_digest}: give the --deployment that was exported (of "
+            f"`hushstream up` that in the newest DATA/generation-N)"
+        )
     await require_stopped(connection, system, system.roles)
     async with connection.admin(_DOING) as admin:
         _settle_target(directory, (await admin.describe_cluster())["cluster_id"])

@@ -240,20 +240,26 @@ def down(data: Path) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-async def move_out(data: Path, marks: Path | None, directory: Path) -> Manifest:
+async def move_out(data: Path, deployment: System, marks: Path | None, directory: Path) -> Manifest:
     """Close the embedded broker of a folder for ever, and export its topics for `hushstream topics import`.
 
     Args:
         data: the folder; nothing may run on it.
+        deployment: the deployment that is moved, to which the import will compare; that of the newest generation.
         marks: folder of release marks, as of `UpOptions`.
         directory: a new folder.
 
     Raises:
-        HushstreamError: it is no such folder, a deployment is up on it, it was exported before, or the export cannot
-            be written.
+        HushstreamError: it is no such folder or one of another deployment, a deployment is up on it, it was exported
+            before, or the export cannot be written.
     """
     home = current(data)
     system = load(home / "deployment")
+    if deployment.digest != system.digest:
+        raise HushstreamError(
+            f"--deployment: expected {home / 'deployment'}, which is what {data} runs, got another one: give that to "
+            f"`topics export` and `topics import`; nothing was closed"
+        )
     place = _place(UpOptions(config=data, data=data, marks=marks), system)
     if place.data is None or place.marks is None or not (place.data / FILE).exists():
         raise HushstreamError(f"{data}: expected a folder of `hushstream up` with an embedded broker, got none")
