@@ -124,12 +124,12 @@ async def test_a_moved_deployment_is_the_same_wherever_a_step_was_ended_and_the_
     export_copy(logs, system, first)
     with pytest.raises(DamagedExport, match="a second life of its keys"):
         await import_async(Connection("127.0.0.1:1", PREFIX), system, first, -1, None)
+    commits = [[GROUP, "contexts", number, 3 + number, "hushstream/1 abc 5"] for number in (0, 1)]
+    (first / "commits.json").write_text(json.dumps(commits), encoding="utf-8")
     another = shutil.copytree(first, tmp_path / "another") / "manifest.json"
     another.write_text(another.read_text(encoding="utf-8").replace(system.digest.hex(), "00"), encoding="utf-8")
     with pytest.raises(DamagedExport, match=rf"expected .* {system.digest.hex()}, got .* 00: give the --deployment"):
         await import_async(Connection("127.0.0.1:1", PREFIX), system, another.parent, -1, None)
-    commits = [[GROUP, "contexts", number, 3 + number, "hushstream/1 abc 5"] for number in (0, 1)]
-    (first / "commits.json").write_text(json.dumps(commits), encoding="utf-8")
     async with kept(source) as broker:
         at_source = Connection(broker.bootstrap, PREFIX)
         await import_async(at_source, system, first, -1, None)
