@@ -131,7 +131,7 @@ def _person(promise: Guarantee) -> Group:
     counted = promise.units_in_life if lift is None else f"{promise.units_in_life}; and the lift: {lift.unit}"
     lifetime = promise.lifetime
     lines = [
-        *_prices(promise.together, promise.person, promise.unnoised),
+        *_prices(promise.in_all, promise.person, promise.unnoised),
         Line(
             "counted",
             "Counted of one person" if lifetime.counted else "Assumed of one person",

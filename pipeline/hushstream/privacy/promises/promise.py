@@ -27,6 +27,7 @@ from hushstream.privacy.promises.sentence import (
     Subject,
     bars,
     beyond,
+    bounds,
     core_phrase,
     core_sentence,
     noun,
@@ -190,6 +191,8 @@ class Guarantee:
         any_content: whether an empty content is none of the possible ones. Then neighbours differ in the value
             of a unit, and ``cost`` and ``replace_one`` are the same price. That a unit came is public in any case.
         lift: guarantee of the lift, about the same persons; None if there is none.
+        generations: the most that a person is charged over this generation of a deployment and all before; None for
+            the first.
     """
 
     mechanism: str
@@ -215,6 +218,7 @@ class Guarantee:
     any_content: bool = False
     tainted: tuple[str, ...] = ()
     lift: Guarantee | None = None
+    generations: Prices | None = None
 
     def __post_init__(self) -> None:
         """Refuse a guarantee that is incomplete.
@@ -288,6 +292,11 @@ class Guarantee:
         return self.life_prices if self.lift is None else self.life_prices + self.lift.life_prices
 
     @property
+    def in_all(self) -> Prices:
+        """`together`, with all generations before."""
+        return self.together if self.generations is None else self.generations
+
+    @property
     def warning(self) -> str | None:
         """A warning beside the figures of a whole life if they promise (next to) nothing; else None."""
         life = self.together
@@ -343,7 +352,7 @@ class Guarantee:
 
     def sentence(self) -> str:
         """The guarantee for one person in one line. If nothing is guaranteed, the line begins with that."""
-        text = core_sentence(self.together, self.person, self.unit, self.unit_prices)
+        text = self._led(core_sentence(self.together, self.person, self.unit, self.unit_prices))
         if self.unnoised:
             text = f"a person is guaranteed nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
         elif self.tainted:
@@ -360,7 +369,7 @@ class Guarantee:
         """`sentence` in a few words, to follow a figure: "user-level epsilon 3 (replace-one) and 1.5 (zero-out)"."""
         if self.unnoised:
             return f"nothing guaranteed about one person: content leaves un-noised on {', '.join(self.unnoised)}"
-        text = core_phrase(self.together, self.person, self.unit, self.unit_prices)
+        text = self._led(core_phrase(self.together, self.person, self.unit, self.unit_prices))
         if self.tainted:
             return f"nothing guaranteed about whoever is in {', '.join(self.tainted)}, which is not private: {text}"
         if not self.private_as_stated:
@@ -371,11 +380,17 @@ class Guarantee:
             else text
         )
 
+    def _led(self, text: str) -> str:
+        """The sum over all generations, before what this one guarantees."""
+        if self.generations is None:
+            return text
+        return f"all generations together charge one person at most {bounds(self.generations)}; this one alone: {text}"
+
     def odds(self) -> tuple[Odds, ...]:
         """How certain an observer may become, about one person and about one unit; empty if nothing is guaranteed."""
         if self.unnoised:
             return ()
-        return bars(self.together, self.person, self.unit, self.unit_prices)
+        return bars(self.in_all, self.person, self.unit, self.unit_prices)
 
 
 def prices_json(prices: Prices) -> dict[str, Any]:

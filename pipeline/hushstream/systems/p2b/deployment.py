@@ -71,7 +71,7 @@ from hushstream.systems.p2b.sealed import SealOpener
 from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
 from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
 from hushstream.systems.p2b.slots import SLOT_BYTES, SLOT_RECORD, BadSlot, FeatureLayout, slot_bytes, unpack
-from hushstream.systems.p2b.succession import Predecessor, require_within_life, spent_with
+from hushstream.systems.p2b.succession import Predecessor, priced_after, require_within_life, spent_with
 
 
 class SlotForm(Protocol):
@@ -676,7 +676,7 @@ class P2BSystem(Core[P2BConfig]):
             return self
         require_within_life(before.life, before.spent, self.config)
         digest = hashlib.blake2b(self.digest + before.digest, digest_size=16, person=b"hush-following").digest()
-        return replace(self, digest=digest, before=before)
+        return replace(self, digest=digest, before=before, priced=priced_after(before, self.config, self.priced))
 
     def edge_terms(self, zone_key: Key | None = None) -> EdgeTerms:
         """The terms that agents of this deployment follow, with a fresh policy; users' keys come from a zone's."""

@@ -20,12 +20,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from hushstream.engine.declare.artefacts import PreparedFrom
 from hushstream.engine.state.packed import KnownIds
+from hushstream.engine.system import Priced
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, Cost
 from hushstream.privacy.promises.promise import prices_json, read_prices
@@ -139,6 +140,13 @@ def spent_with(before: Predecessor | None, config: P2BConfig) -> tuple[Prices, .
         config: of the generation.
     """
     return spent_after((NOTHING,) if before is None else before.spent, config)
+
+
+def priced_after(before: Predecessor | None, config: P2BConfig, own: Priced) -> Priced:
+    """What a configuration promises and costs as the generation after ``before``; None: as the first one."""
+    if before is None:
+        return own
+    return own._replace(guarantee=replace(own.guarantee, generations=before.together(config)))
 
 
 def require_within_life(life: Prices, spent: tuple[Prices, ...], config: P2BConfig) -> None:

@@ -70,7 +70,14 @@ from hushstream.systems.p2b.guarantee import (
 from hushstream.systems.p2b.lift import lift_figures
 from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.server.totals import remembered
-from hushstream.systems.p2b.succession import FOLLOWS, STARTED_FROM, Predecessor, require_within_life, sums_told
+from hushstream.systems.p2b.succession import (
+    FOLLOWS,
+    STARTED_FROM,
+    Predecessor,
+    priced_after,
+    require_within_life,
+    sums_told,
+)
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -408,7 +415,7 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
 
 
 def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
-    return priced(config, artefacts.non_private_arm)
+    return priced_after(files.read_predecessor(artefacts), config, priced(config, artefacts.non_private_arm))
 
 
 _CENTRAL = "central: reports go to a trusted shuffler, which sums them and adds the noise; "

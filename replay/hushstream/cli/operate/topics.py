@@ -191,7 +191,8 @@ def topics_export(
 
         with working(f"closing the broker of {close}, and writing topics to {directory}", json):
             manifest = asyncio.run(move_out(close, place.system, marks, directory))
-        last = f"the broker of {close} is closed for ever; next: `hushstream topics import {directory} --deployment {place.folder}`"
+        then = f"hushstream topics import {directory} --deployment {place.folder}"
+        last = f"the broker of {close} is closed for ever; next: `{then}`"
         show(manifest.as_json(), json, f"{directory}: {count_text(manifest.records, 'record')}; {last}")
         return
     system, connection = place.system, place.connection

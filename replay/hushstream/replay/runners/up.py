@@ -191,12 +191,15 @@ async def screen(data: Path) -> str:
         ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items())
         or "none yet, before a first window is full"
     )
+    names = {fact.name for fact in system.before}
+    whose = "the former generation's" if "generation" in names else "another deployment's"
+    began = f"{whose} model (version 0 here); " if "started_from_slots" in names else ""
     base = f"http://{HOST if found['host'] == ANY else found['host']}:{found['port']}"
     rows = {
         "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
         **({} if is_loopback(found["host"]) else {"applications": f"with the token in {data / _TOKENS}"}),
         **({"items": f"{base}/catalogue, with the token in {data / _OPERATORS}"} if has_catalogue(system) else {}),
-        "learned from": f"releases: {released}",
+        "learned from": f"{began}releases: {released}",
         "budget": " ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
         "guarantee": f"{system.guarantee().sentence()} One operator holds all keys on this machine.",
         "broker": found["bootstrap"],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.deployment import load, parse_config, prepare
+from hushstream.agents.worker.deployment import artefacts_of, load, parse_config, prepare
 from hushstream.engine.declare.declaration import Ended
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.values import ConfigurationError
@@ -166,6 +166,13 @@ def test_prepare_keeps_what_it_follows_and_refuses_another_or_a_damaged_one(tmp_
     (fact,) = system.before
     assert "Generation 2 of the deployment: a person was charged at most epsilon 2, " in fact.text
     assert system.core.paid == life, "a person gives the one slot to one of both"
+    said = "All generations together charge one person at most epsilon 2, "
+    for promise in (system.guarantee(), kind_of("p2b").guarantee(config, artefacts_of(tmp_path / "next"))):
+        assert promise.generations == life
+        assert promise.sentence().startswith(said)
+        assert promise.phrase().startswith(said.lower())
+    dearer_before = replace(left, life=life + life, spent=(NOTHING, life + life))
+    assert first.core.following(dearer_before).guarantee().odds()[1].share > first.guarantee().odds()[1].share
     with pytest.raises(HushstreamError, match="expected the generation that this deployment follows, got another"):
         prepared(json.dumps(replace(left, ledger="00").plain))
 
