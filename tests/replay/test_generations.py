@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.deployment import KEYS, KeySource, load, parse_config, prepare
+from hushstream.agents.worker.deployment import KEYS, KeySource, load, parse_config, prepare, read_config
 from hushstream.broker import BrokerSettings, EmbeddedBroker
 from hushstream.engine.declare.role import key_names
 from hushstream.ops.connection import Connection
@@ -26,10 +26,12 @@ from hushstream.ops.moving import keep, note_export, was_exported
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.key_files import rotate
 from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.replay.logged.drafts.deployment import Shop
 from hushstream.replay.runners.generations import NextGeneration, current, generations, is_changed
 from hushstream.replay.runners.stream import StreamPlace
 from hushstream.replay.runners.up import move_out
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
 
 SHOP = {"deployment": "shop", "items": {"capacity": 2}}
 
@@ -149,6 +151,26 @@ def test_what_cannot_go_on_is_refused_with_what_to_do(tmp_path):
     note_export(tmp_path / "moved", tmp_path / "export")
     with pytest.raises(HushstreamError, match="its topics were moved to another broker"):
         following(tmp_path / "moved", changed, moved)
+
+
+def test_a_drafted_file_goes_on_with_a_feature_and_a_country_without_its_one_line_of_measurement(tmp_path):
+    """Catches a draft whose service can never change its features, and a refusal that does not name the line."""
+    country = ["features:", "  country: {kind: category, vocabulary: [de, fr]}"]
+    text = Shop(name="tea", items=4, features=country, users=20_000, visits=10).text()
+    first = tmp_path / "tea.yaml"
+    first.write_text(text, encoding="utf-8")
+    core = prepare(tmp_path / "deployment", read_config(first)).core
+    measured = text.replace("[de, fr]}", "[de, fr, pl]}\n  member: {kind: boolean}")
+    unmeasured = "".join(line for line in measured.splitlines(True) if not line.startswith("measurement:"))
+    succession = kind_of("p2b").succession
+    assert succession is not None
+    first.write_text(measured, encoding="utf-8")
+    with pytest.raises(HushstreamError, match=r"delete `measurement`, which counts everybody anew$"):
+        succession.told(core, read_config(first))
+    first.write_text(unmeasured, encoding="utf-8")
+    told = succession.told(core, read_config(first))
+    assert "together at most epsilon 3, delta" in told
+    assert told.endswith("(a delta below 1e-12 is the samplers' truncation, which is not compared)")
 
 
 def test_the_export_of_a_deployment_that_is_not_the_newest_closes_nothing(tmp_path):

@@ -32,7 +32,7 @@ from hushstream.privacy.amounts import DELTA_ONE, Cost
 from hushstream.privacy.promises.promise import prices_json, read_prices
 from hushstream.privacy.promises.sentence import Prices, bounds
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
 from hushstream.systems.p2b.guarantee import life_prices, lifetime_slots_of, priced
 
 _TABLES = DELTA_ONE // 10**12
@@ -156,25 +156,38 @@ def require_within_life(life: Prices, spent: tuple[Prices, ...], config: P2BConf
         ConfigurationError: says what was promised, what it would be, and what to lower.
     """
     together = _largest(spent_after(spent, config))
+    if _fits(together, life):
+        return
+    remedy = "lower privacy.epsilon or privacy.units_per_person"
+    if config.counted is not None:
+        unmeasured = replace(config, measurement=MeasurementConfig())
+        ends = _fits(_largest(spent_after(spent, unmeasured)), life)
+        remedy = f"delete `measurement`, which counts everybody anew{'' if ends else f', and {remedy}'}"
+    raise ConfigurationError(
+        f"privacy: expected a generation by which nobody is charged more than the first one guaranteed for a whole "
+        f"life, {bounds(life)}, got one by which a person may have been charged {bounds(together)}: {remedy}"
+    )
+
+
+def _fits(together: Prices, life: Prices) -> bool:
+    """Whether a sum is within what was promised."""
     for paid, promised in ((together.which, life.which), (together.zero_out, life.zero_out)):
         assert paid is not None, "a slot may be empty here"
         assert promised is not None, "a slot may be empty here"
         if paid.epsilon_micro > promised.epsilon_micro or paid.delta_units > max(promised.delta_units, _TABLES):
-            raise ConfigurationError(
-                f"privacy: expected a generation by which nobody is charged more than the first one guaranteed for a "
-                f"whole life, {bounds(life)}, got one by which a person may have been charged {bounds(together)}: "
-                f"lower privacy.epsilon or privacy.units_per_person, or leave out `measurement`, which counts "
-                f"everybody anew"
-            )
+            return False
+    return True
 
 
 def sums_told(life: Prices, spent: tuple[Prices, ...], config: P2BConfig) -> str:
     """What persons have paid, what the new generation asks, and both together, in words."""
-    own = priced(config).guarantee.together
+    own, together = priced(config).guarantee.together, _largest(spent_after(spent, config))
+    longer = together.which.delta_units > life.which.delta_units
+    aside = " (a delta below 1e-12 is the samplers' truncation, which is not compared)" if longer else ""
     return (
         f"a person was charged at most {bounds(_largest(spent))} so far; the changed file asks at most {bounds(own)} "
         f"of somebody who was charged nothing, and no slot of a number that was counted; together at most "
-        f"{bounds(_largest(spent_after(spent, config)))}, of {bounds(life)} that the first file guaranteed for a life"
+        f"{bounds(together)}, of {bounds(life)} that the first file guaranteed for a life{aside}"
     )
 
 

@@ -13,7 +13,7 @@ from hushstream.agents.worker.deployment import artefacts_of, load, parse_config
 from hushstream.engine.declare.declaration import Ended
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.amounts import Cost
+from hushstream.privacy.amounts import DELTA_ONE, Cost
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
@@ -21,7 +21,7 @@ from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.guarantee import life_prices
 from hushstream.systems.p2b.reports import left_by
 from hushstream.systems.p2b.slots import Report
-from hushstream.systems.p2b.succession import NOTHING, Predecessor, require_within_life, spent_after
+from hushstream.systems.p2b.succession import NOTHING, Predecessor, require_within_life, spent_after, sums_told
 
 SUCCESSION = kind_of("p2b").succession
 EDGE = seeded_key(1, "edge")
@@ -100,15 +100,18 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
     first = rigs.make_system(measurement={"own": 0.5, "epsilon": 0.5})
     life, spent = first.paid_before()
     assert life == first.guarantee().together
-    for changes in (
-        {"measurement": {"own": 0.5, "epsilon": 0.1}},  # counts everybody anew
-        {"measurement": {"own": 0.5, "epsilon": 0.1}, "release": {"epsilon": 0.5}},  # also who gave a slot before
-        {"release": {"epsilon": 1.6}},
-        {"slot": {"after_interactions": 3, "settle_seconds": 10.0, "lifetime_slots": 2}},
+    lower, measured = "lower privacy.epsilon or privacy.units_per_person", {"own": 0.5, "epsilon": 0.1}
+    ends = "delete `measurement`, which counts everybody anew"
+    for changes, remedy in (
+        ({"measurement": measured}, ends),
+        ({"measurement": measured, "release": {"epsilon": 0.5}}, ends),  # also who gave a slot before
+        ({"measurement": measured, "release": {"epsilon": 1.6}}, f"{ends}, and {lower}"),
+        ({"release": {"epsilon": 1.6}}, lower),
+        ({"slot": {"after_interactions": 3, "settle_seconds": 10.0, "lifetime_slots": 2}}, lower),
     ):
         asked = rigs.make_system(**changes).config
         with pytest.raises(
-            ConfigurationError, match=r"nobody is charged more than the first one guaranteed .* epsilon"
+            ConfigurationError, match=rf"nobody is charged more than the first one guaranteed .*\): {remedy}$"
         ):
             SUCCESSION.told(first, asked)
         with pytest.raises(ConfigurationError, match="nobody is charged more"):
@@ -118,6 +121,14 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
     assert "asks at most epsilon 2, " in told
     assert "together at most epsilon 3, " in told
     assert "of epsilon 3, " in told
+    within = replace(life, which=Cost(life.which.epsilon_micro, 1), zero_out=Cost(life.which.epsilon_micro, 1))
+    assert 1 < spent_after(spent, first.config)[-1].which.delta_units <= DELTA_ONE // 10**12
+    require_within_life(within, (NOTHING,), rigs.make_system().config)
+    assert sums_told(within, (NOTHING,), rigs.make_system().config).endswith("truncation, which is not compared)")
+    assert not sums_told(life, (NOTHING,), rigs.make_system().config).endswith("compared)")
+    above = Cost(0, DELTA_ONE // 10**12 + 1)
+    with pytest.raises(ConfigurationError, match=r"charged epsilon 2, delta 1\.01e-12"):
+        require_within_life(within, (Prices(above, above),), rigs.make_system().config)
     edge = {
         "kind": "edge",
         "items": {"capacity": 2},

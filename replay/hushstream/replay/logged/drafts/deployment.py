@@ -120,8 +120,9 @@ class Shop:
             yield from self._mark("  ", "click_rate")
         yield f"exploration: {{choice: epsilon, share: {_EXPLORED}}}   # its own log can judge other policies later"
         if self.control:
-            yield "measurement:   # users without the shared model, to compare with: `hushstream lift`"
-            yield f"  {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
+            yield "# Users without the shared model, to compare with: `hushstream lift`. A change of features ends it:"
+            yield "# delete this line for `hushstream up --next`."
+            yield f"measurement: {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
         else:
             yield "# measurement: left out; so few users cannot tell a difference as large as all rewards"
         yield "partitions: {learner: 1, shuffler: 1}"
