@@ -194,6 +194,9 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         shop.command("down", str(shop.file))
         today = shop.data.rename(tmp_path / "today")
         (tmp_path / "yesterday").rename(shop.data)
+        refused = shop.up(code=1)
+        assert "got an older copy, of 20" in refused
+        Path(refused.partition("is lost, remove ")[2].partition(" to go on")[0]).unlink()
         assert "a release was sent with record" in shop.up(code=1)
         shop.file.write_text(written.replace("capacity: 6", "capacity: 5"), encoding="utf-8")
         assert "nobody is charged more than the first one guaranteed" in shop.up(code=1)
@@ -286,6 +289,11 @@ def test_a_changed_file_goes_on_with_what_was_learned_and_paid_wherever_it_was_k
         assert keys[0] == keys[1]
         shop.data.rename(tmp_path / "today")
         (tmp_path / "yesterday").rename(shop.data)
+        for text in (written, changed):
+            shop.file.write_text(text, encoding="utf-8")
+            assert "got an older copy, of 20" in shop.up("--next", code=1)
+        for moment in tmp_path.glob("state/hushstream/marks/*/moment"):
+            moment.unlink()
         for text in (written, changed):
             shop.file.write_text(text, encoding="utf-8")
             assert "closed for ever" in shop.up("--next", code=1)

@@ -570,11 +570,13 @@ class TopicStore:
                 log, stamped = logs[log_id]
                 header = BatchHeader(0, count, max_ms, *producer)
                 log.keep(Batch(header, Appended(offset, max_ms if stamped else -1), b"", size, max_ms))
-        ahead_ms = max((log.newest_ms for log, stamped in logs.values() if stamped), default=0) - _now_ms()
-        if ahead_ms > _CLOCK_TOLERANCE_MS:
+        newest_ms = max((log.newest_ms for log, stamped in logs.values() if stamped), default=0)
+        if newest_ms - _now_ms() > _CLOCK_TOLERANCE_MS:
+            newest = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(newest_ms / 1000))
             raise BrokerStartError(
-                f"this machine's clock is {ahead_ms // 1000} s behind the newest record of {self._settings.data}; set "
-                "the clock right"
+                f"this machine's clock is {(newest_ms - _now_ms()) // 1000} s behind the newest record of "
+                f"{self._settings.data}; set the clock right. If it is right now and was ahead then: log time never "
+                f"goes back, so wait until {newest}, or begin anew in another folder (--data)"
             )
 
     @property

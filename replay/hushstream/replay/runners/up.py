@@ -46,7 +46,7 @@ from hushstream.ops import budget
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import Manifest
 from hushstream.ops.log_copy import copy_async
-from hushstream.ops.moving import export_closed, note_closing, note_export
+from hushstream.ops.moving import export_closed, keep, note_closing, note_export
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.generations import IDENTITY, NextGeneration, current, is_changed, prepared_beside
 from hushstream.replay.runners.stream import HOST, StreamPlace, StreamSession, answers, first_of, require_free
@@ -56,6 +56,7 @@ from hushstream.systems.catalogue import kind_of
 DOWN_SECONDS = 40.0
 ANY = "0.0.0.0"
 _LOCK, _RUNNING, _OPERATORS, _TOKENS = "up.lock", "up.json", "operators", "tokens"
+_MOMENT, _MOMENT_SECONDS = "moment", 60.0
 _LOOK_SECONDS = 0.2
 
 
@@ -111,6 +112,8 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
             require_free("--broker-port", options.broker_port)
         began = time.monotonic()
         config = read_config(options.config)
+        if (current(options.data) / "deployment").exists():
+            require_newest(_place(options, load(current(options.data) / "deployment")))
         if is_changed(options.data, config):
             home = current(options.data)
             following = NextGeneration(options.data, config, _place(options, load(home / "deployment")), say)
@@ -124,12 +127,14 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
             say(f"warning: {note.text}")
         for name in ("logs", "targets"):
             (options.data / name).mkdir(exist_ok=True)
-        session = StreamSession(system, _place(options, system))
+        where = _place(options, system)
+        session = StreamSession(system, where)
         broker = "a broker, " if options.bootstrap is None else ""
         say(f"starting {broker}{len(system.role_names)} workers and a gateway")
         running = options.data / _RUNNING
         try:
             async with session:
+                _count_moment(where, say)
                 # What cannot begin ends the command, and says why; what ends later is started again.
                 await first_of(session.ready(say), session.watch(), ended.wait())
                 if not ended.is_set():
@@ -142,11 +147,59 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
                     }
                     _write(running, {**place, "processes": dict(session.pids())})
                     say(f"ready after {time.monotonic() - began:.1f} s\n\n{await screen(options.data)}")
-                    await first_of(session.supervise(say), ended.wait())
+                    await first_of(session.supervise(say), _count_moments(where, say), ended.wait())
                 say("stopping ...")
+                _count_moment(where, say)
         finally:
             running.unlink(missing_ok=True)
     say("stopped; `hushstream up` goes on from here")
+
+
+def require_newest(place: StreamPlace) -> None:
+    """Refuse an older copy of the embedded broker's folder: it counts fewer moments than were noted beside the marks.
+
+    Before a first release no mark would show it, and what was answered since would be answered otherwise.
+
+    Raises:
+        HushstreamError: the folder is such a copy; the message names the way out.
+    """
+    if place.data is None or place.marks is None:
+        return
+    (count, when), (known, newest) = _moment(place.data), _moment(place.marks)
+    if count < known:
+        raise HushstreamError(
+            f"{place.data}: expected the data of {newest}, got an older copy, of {when}: what was answered and learned "
+            "since would be gone. Put the newest data back, or begin anew in another folder (--data). If the newest is "
+            f"lost, remove {place.marks / _MOMENT} to go on with this copy, which release marks may still refuse"
+        )
+
+
+def _moment(folder: Path) -> tuple[int, str]:
+    """How many moments were counted in a folder, and when the last one was."""
+    path = folder / _MOMENT
+    if not path.exists():
+        return 0, "no known time"
+    count, _, when = path.read_text(encoding="utf-8").partition(" ")
+    return int(count), when
+
+
+def _count_moment(place: StreamPlace, say: Callable[[str], None]) -> None:
+    if place.data is None or place.marks is None:
+        return
+    counted = f"{_moment(place.data)[0] + 1} {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
+    try:
+        place.marks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # In this order: whoever is killed between the two is no older copy.
+        keep(place.data / _MOMENT, counted)
+        keep(place.marks / _MOMENT, counted)
+    except OSError as error:
+        say(f"warning: a copy made of the data by now would not be told from newer data ({error.strerror})")
+
+
+async def _count_moments(place: StreamPlace, say: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_MOMENT_SECONDS)
+        await asyncio.to_thread(_count_moment, place, say)
 
 
 def prepared(options: UpOptions, config: Any) -> System:
