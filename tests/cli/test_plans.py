@@ -332,6 +332,27 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
     assert mapping.read_text(encoding="utf-8") == marked.with_suffix(".map.yaml").read_text(encoding="utf-8")
 
 
+def test_a_log_of_other_names_is_drafted_by_the_mapping_that_is_given(cli, refused, tmp_path):
+    """The columns that are there are told, unless they may be cells of a first row."""
+    log, config, mapping = (tmp_path / name for name in ("log.csv", "wine.yaml", "own.yaml"))
+    rows = [f"p{row % 700};{'xyz'[row % 3]};{row % 50};{row % 4 / 4}" for row in range(2_100)]
+    log.write_text("\n".join(["user;wine;age;stars", *rows]), encoding="utf-8")
+    said = refused("init", config, "--from", log)
+    assert "got user, wine, age, stars; rename it, or say what the columns mean (--mapping FILE" in said
+    mapping.write_text("data: internal\ndelimiter: ;\nuser: user\narm: wine\narms: [x, y, z]\nreward: stars\n")
+    kept = mapping.read_text()
+    drafted = cli("init", config, "--from", log, "--mapping", mapping)
+    assert (drafted.code, mapping.read_text(), sorted(tmp_path.glob("*map*"))) == (0, kept, [])
+    assert f"--mapping {mapping}" in drafted.out
+    text = config.read_text("utf-8")
+    assert "expected: 3" in text
+    assert ("reward_levels: 4" in text, "age:" in text, "stars:" in text, "wine:" in text) == (True, True, False, False)
+    log.write_text("\n".join(rows), encoding="utf-8")
+    said = refused("init", tmp_path / "other.yaml", "--from", log)
+    assert "is the first line a header?" in said
+    assert "p0" not in said
+
+
 def test_what_no_flag_states_is_asked_for_where_somebody_can_answer(cli, refused, tmp_path, monkeypatch):
     path = tmp_path / "shop.yaml"
     assert "expected --items where nobody can be asked" in refused("init", path)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hushstream.features.checks import Unconfirmed, private_settings, require_confirmed, without_marks
+from hushstream.features.checks import FROM_ROWS, Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.features.schema import declare
+from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.features import draft_features
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.log import LogError
@@ -215,3 +216,45 @@ def test_what_describes_the_item_or_is_known_afterwards_is_no_feature_of_a_visit
     assert list(features) == ["visits_before", "region"]
     assert "describes the item" in left_out["price"]
     assert "known only afterwards" in left_out["revenue"]
+
+
+def _log(tmp_path, names, rows):
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([names, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_an_only_column_of_0_and_1_is_proposed_as_the_reward_and_is_no_feature(tmp_path):
+    path = _log(
+        tmp_path, "user,item,age,value", [f"u{row},{'abc'[row % 3]},{row % 50},{row % 2}" for row in range(900)]
+    )
+    (line,) = [one for one in draft_mapping(path).splitlines() if one.startswith("reward:")]
+    assert line.startswith("reward: value          # ? by its values")
+    assert list(draft_features(path).declaration["features"]) == ["age"]
+
+
+def test_of_two_columns_that_may_be_the_reward_both_are_marked(tmp_path):
+    rows = [f"u{row},{'abc'[row % 3]},{row % 50},{row % 2},{row % 5 // 4}" for row in range(900)]
+    path = _log(tmp_path, "user,item,age,value,gold", rows)
+    assert "reward: COLUMN          # ? no column seems to fit: write its name (value, gold?)" in draft_mapping(path)
+    marked = [line.split(":")[0].strip() for line in draft_features(path).text().splitlines() if "# ? if this" in line]
+    assert marked == ["value", "gold"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "levels"),
+    [
+        (["0", "0.2", "1"], 5),
+        (["0", "0.25", "0.5"], 4),
+        (["0", "0.3333333333333333", "0.5"], 6),
+        (["0", "1", "1"], None),
+        (["no", "yes", "no"], None),
+        (["0", "0.123456", "0.7"], 100),
+    ],
+)
+def test_the_fewest_reward_levels_that_hold_the_rewards_are_drafted_and_marked(tmp_path, rewards, levels):
+    """Rewards that no number of levels holds get the most."""
+    path = _log(tmp_path, "user,item,age,reward", [f"u{n},{'ab'[n % 2]},{n % 50},{rewards[n % 3]}" for n in range(900)])
+    drafted = yaml.safe_load(shop_of_log(path, "shop").text())["feedback"]
+    assert drafted.get("reward_levels") == levels
+    assert drafted[FROM_ROWS] == [*(["reward_levels"] if levels else []), "click_rate"]

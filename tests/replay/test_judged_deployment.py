@@ -264,6 +264,31 @@ def test_a_mapping_that_declares_features_wrongly_is_refused(changes, message):
         table_mapping({**MAPPING, "features": declared, **changes})
 
 
+def test_rewards_between_the_levels_are_told(place, tmp_path):
+    rewards = np.where(np.array(_table()["bought"]) == 1, 0.2, 0.0)
+    rewards[0] = 1.0
+    polars.DataFrame({**_table(), "bought": rewards}).write_csv(tmp_path / "log.csv")
+    graded = (place / "shop.yaml").read_text("utf-8").replace("feedback:", "feedback:\n  reward_levels: 5")
+    (tmp_path / "graded.yaml").write_text(graded, encoding="utf-8")
+    off = int((rewards == 0.2).sum())
+    said = f"{off:,} OF {ROWS:,} REWARDS LIE BETWEEN LEVELS AND ARE ROUNDED DOWN (feedback.reward_levels: 1)"
+    assert said in _judge(place, log=tmp_path / "log.csv").warnings
+    found = _judge(place, log=tmp_path / "log.csv", deployment=tmp_path / "graded.yaml").warnings
+    assert not any("REWARDS" in one for one in found)
+
+
+@pytest.mark.parametrize("key", ["user", "arm", "reward", "propensity"])
+@pytest.mark.parametrize("form", ["declared", "features", "context", "bounds"])
+def test_a_column_that_no_learner_may_see_is_no_feature(key, form):
+    """A feature that is the reward tells every learner the answer, and the own learning wins without a word."""
+    number = {"kind": "number", "range": [0, 1]}
+    forms = {"context": ["x", "seen"], "bounds": {"seen": [0, 1], "x": [0, 1]}, "features": {"seen": number}}
+    said = {"declared": (), "bounds": ("context", "bounds")}.get(form, (form,))
+    given = {**MAPPING, **{name: forms[name] for name in said}, key: "seen"}
+    with pytest.raises(LogError, match=f"{key}: expected a column that is no feature, got seen"):
+        table_mapping(given, declare({"seen": number}) if form == "declared" else None)
+
+
 def test_a_mapping_of_a_judged_deployment_declares_nothing_itself():
     schema = declare({"age": {"kind": "number", "range": [0, 100]}})
     assert table_mapping(MAPPING, schema).columns == ("age", "offer", "bought")

@@ -458,7 +458,7 @@ def test_items_that_come_late_in_a_log_are_in_the_draft(tmp_path):
     table = {name: values * 51 for name, values in columns().items()}
     table["offer"][-1] = "lamp"
     path = csv_of(tmp_path / "log.csv", table)
-    assert table_mapping({**yaml.safe_load(draft_mapping(path)), "context": ["bought"]}).arm_count == 4
+    assert table_mapping(yaml.safe_load(draft_mapping(path)), draft=True).arm_count == 4
 
 
 @pytest.mark.parametrize("name", ["null", "2027", "on", "no", "1e3", "2026-01-01", "~"])
@@ -521,8 +521,10 @@ def test_encodings_and_the_first_line_of_excel_are_read(encoding, first, tmp_pat
 
 
 def test_an_item_that_the_mapping_calls_none_is_an_item(tmp_path):
-    path = csv_of(tmp_path / "log.csv", columns(offer=[("none", "boots")[row % 2] for row in range(VISITS)]))
-    mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "context": ["bought"]})
+    path = csv_of(
+        tmp_path / "log.csv", columns(offer=[("none", "boots")[row % 2] for row in range(VISITS)], shop=[1] * VISITS)
+    )
+    mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "context": ["shop"]})
     assert [len(log) for log in stream_table(path, mapping)] == [VISITS]
 
 

@@ -44,7 +44,9 @@ def init(
             help="Draft it from this log (CSV, Parquet, JSON lines or a query), beside a mapping for it.",
         ),
     ] = None,
-    mapping: Annotated[Path | None, typer.Option(help="Where the mapping goes (default: NAME.map.yaml).")] = None,
+    mapping: Annotated[
+        Path | None, typer.Option(help="The mapping; drafted where it is not there (default: NAME.map.yaml).")
+    ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="I say that all values that are taken from the log's rows are public.")
     ] = False,
@@ -78,7 +80,9 @@ def init(
         users_of,
     )
     from hushstream.replay.logged.drafts.mapping import draft_mapping
+    from hushstream.replay.logged.mapping import table_mapping
 
+    where = mapping or config.with_suffix(".map.yaml")
     written: dict[Path, str] = {}
     if log is None:
         count = _asked(items, "items", "How many items may be shown today?", 10)
@@ -95,8 +99,10 @@ def init(
         stated = (items, known, levels, rate, visits_per_user)
         if any(value is not None for value in stated):
             raise HushstreamError("init: expected --from with --visits at most, as the log holds the rest, got more")
-        shop = shop_of_log(log, config.stem, visits)
-        written[mapping or config.with_suffix(".map.yaml")] = draft_mapping(log)
+        given = table_mapping(mapping, draft=True) if mapping is not None and mapping.exists() else None
+        shop = shop_of_log(log, config.stem, visits, given)
+        if given is None:
+            written[where] = draft_mapping(log)
     try:
         shop = fitted(shop)
     except TooFew:
@@ -111,7 +117,7 @@ def init(
             raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
-    _say_next(config, log, next(iter(written)), shop)
+    _say_next(config, log, where, shop)
 
 
 def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop) -> None:

@@ -23,6 +23,8 @@ _MEANINGS = {"data": DATA_MEANING, "context": "columns of numbers, or --deployme
 SWAPPED = "; are --mapping and --deployment swapped?"
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _REQUIRED = ("arm", "arms", "reward")
+_NO_FEATURE = ("user", "arm", "item", "reward", "label", "propensity")
+"""Keys of columns that no learner may see: who somebody is, what was shown and what came of it."""
 _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
 
 
@@ -76,11 +78,17 @@ class TableMapping:
         return self.arms if isinstance(self.arms, int) else len(self.arms)
 
     @property
+    def meanings(self) -> dict[str, str | None]:
+        """The column of each key, where the mapping names one."""
+        return {key: getattr(self, key) for key in _COLUMN_KEYS}
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is needed, once."""
-        single = (getattr(self, key) for key in _COLUMN_KEYS)
         declared = () if self.features is None else self.features.layout.names or ()
-        return tuple(dict.fromkeys([*self.context, *declared, *(column for column in single if column is not None)]))
+        return tuple(
+            dict.fromkeys([*self.context, *declared, *(one for one in self.meanings.values() if one is not None)])
+        )
 
 
 T = TypeVar("T")
@@ -106,13 +114,23 @@ def read_mapping(
         features: those that the deployment declares, if any.
 
     Raises:
-        LogError: the file cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+        LogError: the file cannot be read, has an unknown key, lacks a required one, a value has the wrong form, or a
+            feature is the column of a user, an item, a reward or a propensity.
     """
     source = source_of(given)
     content = given if isinstance(given, Mapping) else read_keys(given)
     require_keys(content, source, made, needed)
     values = with_features(content, source, features)
-    return made(**{key: readers.get(key, text)(source, key, value) for key, value in values.items()})
+    read = {key: readers.get(key, text)(source, key, value) for key, value in values.items()}
+    schema = read.get("features")
+    seen = [*read.get("context", ()), *((schema.layout.names or ()) if schema is not None else ())]
+    for key in _NO_FEATURE:
+        if read.get(key) in {*seen, *read.get("bounds", ()), *read.get("categories", ())}:
+            raise LogError(
+                f"{source}: {key}: expected a column that is no feature, got {read[key]}: take it out of the features, "
+                "as no learner may see it"
+            )
+    return made(**read)
 
 
 def source_of(given: object) -> str:
@@ -160,8 +178,10 @@ def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: It
         raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
 
 
-def table_mapping(given: Mapping[Any, Any] | str | Path, features: FeatureSchema | None = None) -> TableMapping:
-    """Read the mapping of a log; ``features`` are those that the deployment declares, if any.
+def table_mapping(
+    given: Mapping[Any, Any] | str | Path, features: FeatureSchema | None = None, draft: bool = False
+) -> TableMapping:
+    """Read the mapping of a log; ``features`` are those that the deployment declares, if any, or is yet to (a draft).
 
     Marks of a draft on values from rows are accepted here, as a mapping publishes nothing.
 
@@ -171,7 +191,7 @@ def table_mapping(given: Mapping[Any, Any] | str | Path, features: FeatureSchema
     content, source = given if isinstance(given, Mapping) else read_keys(given), source_of(given)
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    needed = _REQUIRED if features is not None or "features" in content else ("context", *_REQUIRED)
+    needed = _REQUIRED if draft or features is not None or "features" in content else ("context", *_REQUIRED)
     mapping = read_mapping(given, TableMapping, needed, _READERS, features)
     _check_features(source, mapping)
     if mapping.uniform and mapping.propensity is not None:

@@ -25,6 +25,7 @@ from hushstream.privacy.amounts import count_text
 from hushstream.replay.logged.drafts.features import NOTES_ON_MARKS, draft_features
 from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of, flow_yaml
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import TableMapping
 from hushstream.replay.logged.table import Source, columns_in, read_chunks
 from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
@@ -113,11 +114,15 @@ class Shop:
         yield from self._mark("  ", "window_units")
         yield "feedback:"
         yield "  settle_seconds: 3600   # slots wait so long for late rewards"
+        found = []
         if self.levels > 1:
-            yield f"  reward_levels: {self.levels}   # rewards between 0 and 1 are rounded to so many steps"
+            found.append("reward_levels")
+            yield f"  reward_levels: {self.levels}   # rewards are rounded down to so many steps"
         if self.rate is not None:
-            yield f"  click_rate: {self.rate}   # share of visits that are rewarded"
-            yield from self._mark("  ", "click_rate")
+            found.append("click_rate")
+            yield f"  click_rate: {self.rate}   # share of visits that are rewarded, by however little"
+        if found:
+            yield from self._mark("  ", ", ".join(found))
         yield f"exploration: {{choice: epsilon, share: {_EXPLORED}}}   # its own log can judge other policies later"
         if self.control:
             yield "# Users without the shared model, to compare with: `hushstream lift`. A change of features ends it:"
@@ -260,19 +265,20 @@ def _feature(text: str, said: str) -> dict[str, Any]:
     return tags if separator == "|" else {"kind": "category", "vocabulary": words}
 
 
-def shop_of_log(path: Source, name: str, visits: int | None = None) -> Shop:
+def shop_of_log(path: Source, name: str, visits: int | None = None, mapping: TableMapping | None = None) -> Shop:
     """What a CSV, Parquet or JSON log or a query shows; its owner has to read the draft and confirm each mark.
 
     Args:
         path: path of the log, or a query.
         name: name of the deployment.
         visits: visits a month that are expected; None: the users of the log are all.
+        mapping: what the columns mean; None: their names say it.
 
     Raises:
         LogError: the file cannot be read, or has no rows, no column with the arm shown, or no column that could be a
             feature.
     """
-    features, size = draft_features(path), _size_of(path)
+    features, size = draft_features(path, mapping), _size_of(path, mapping)
     named = not isinstance(size.items, int)
     return Shop(
         name=name,
@@ -282,6 +288,7 @@ def shop_of_log(path: Source, name: str, visits: int | None = None) -> Shop:
         users=size.users if visits is None else users_of(visits, size.usual_rows),
         visits=size.usual_rows,
         rate=features.declaration.get("click_rate"),
+        levels=features.declaration.get("reward_levels", 1),
         marks=True,
     )
 
@@ -294,11 +301,18 @@ class _Size(NamedTuple):
     items: int | list[str]
 
 
-def _size_of(path: Source) -> _Size:
-    delimiter = delimiter_of(path)
-    user, arm = (first_of(columns_in(path, delimiter), MEANT[key]) for key in ("user", "arm"))
+def _size_of(path: Source, mapping: TableMapping | None) -> _Size:
+    delimiter = delimiter_of(path) if mapping is None else mapping.delimiter
+    there = columns_in(path, delimiter)
+    meant = {key: first_of(there, MEANT[key]) for key in MEANT} if mapping is None else mapping.meanings
+    user, arm = meant["user"], meant["arm"]
     if arm is None:
-        raise LogError(f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:5])}, got none")
+        # A first line without any usual name may be a row: its cells are values of somebody.
+        got = ", ".join(there) if any(meant.values()) else "none that is known; is the first line a header?"
+        raise LogError(
+            f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:3])}, got {got}; rename "
+            "it, or say what the columns mean (--mapping FILE with arm, arms, reward)"
+        )
     wanted = Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
     rows_of, shown = Counter[str](), set[str]()
     for chunk in read_chunks(path, wanted):
@@ -307,7 +321,8 @@ def _size_of(path: Source) -> _Size:
         rows_of.update(compress(who, [not marks_nothing(item) for item in chunk.columns[arm]]))
         shown.update(map(id_of, chunk.columns[arm]))
     counts = sorted(rows_of.values()) or [0]
-    return _Size(len(counts), counts[len(counts) // 4], arms_in(list(shown)))
+    items = arms_in(list(shown)) if mapping is None else mapping.arms
+    return _Size(len(counts), counts[len(counts) // 4], items if isinstance(items, int) else list(items))
 
 
 def _one_digit(count: int) -> int:

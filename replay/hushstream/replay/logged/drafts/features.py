@@ -21,16 +21,21 @@ from hushstream.features.kinds import Outcome
 from hushstream.features.schema import MOST_FEATURES, FeatureSchema, declare
 from hushstream.replay.logged.drafts.mapping import (
     MOST_CATEGORIES,
+    MOST_LEVELS,
     ROWS,
     Columns,
     bounds_of,
     delimiter_of,
     flow_yaml,
     is_iso,
+    levels_of,
     meanings_of,
     numbers_in,
+    perhaps_rewards,
+    rewards_in,
 )
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import TableMapping
 from hushstream.replay.logged.table import Source, columns_in, once, read_chunks
 from hushstream.replay.logged.values import (
     READERS,
@@ -106,11 +111,13 @@ class FeatureDraft:
     """A draft of a declaration.
 
     Attributes:
-        declaration: ``features`` and, where a column of rewards was found, ``click_rate``, with their marks.
+        declaration: ``features`` and, where a column of rewards was found, ``click_rate`` and (of graded ones)
+            ``reward_levels``, with their marks.
         shares: shares by feature, over the whole file.
         clipped_rows: the share of rows with a clipped value.
         left_out: columns that are no feature, with the reason.
         row_bytes: bytes of one visit on the wire.
+        perhaps_rewards: features that may be the reward, which no column's name says.
     """
 
     declaration: Mapping[str, Any]
@@ -118,6 +125,7 @@ class FeatureDraft:
     clipped_rows: float
     left_out: Mapping[str, str]
     row_bytes: int
+    perhaps_rewards: frozenset[str]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -142,31 +150,33 @@ class FeatureDraft:
         for name, content in self.declaration["features"].items():
             one = self.shares[name]
             said = f"missing {one.missing:.1%}, unknown {one.unknown:.1%}, clipped {one.clipped:.1%}"
-            yield f"  {flow_yaml(name)}:   # {said}"
+            perhaps = "? if this is the reward, delete it here; " * (name in self.perhaps_rewards)
+            yield f"  {flow_yaml(name)}:   # {perhaps}{said}"
             yield from (f"    {key}: {flow_yaml(value)}" for key, value in content.items())
         yield from (f"# {' '.join(name.split())}: left out, {reason}" for name, reason in self.left_out.items())
 
     def _lines(self) -> Iterator[str]:
-        if "click_rate" in self.declaration:
-            yield f"click_rate: {self.declaration['click_rate']}"
-            yield f"{FROM_ROWS}: {flow_yaml(self.declaration[FROM_ROWS])}"
+        for key in ("click_rate", "reward_levels", FROM_ROWS):
+            if key in self.declaration:
+                yield f"{key}: {flow_yaml(self.declaration[key])}"
         yield from self.of_features()
 
 
-def draft_features(path: Source) -> FeatureDraft:
+def draft_features(path: Source, mapping: TableMapping | None = None) -> FeatureDraft:
     """Draft a declaration of features for a CSV, Parquet or JSON table or a query.
 
-    The kinds are found from its first 20,000 rows; the shares are computed over all rows.
+    The kinds are found from its first 20,000 rows; the shares are computed over all rows. A mapping says what the
+    columns mean; without one their names do.
 
     Raises:
         LogError: the file cannot be read, has no rows, or no column that could be a feature.
     """
-    delimiter = delimiter_of(path)
+    delimiter = delimiter_of(path) if mapping is None else mapping.delimiter
     there = columns_in(path, delimiter)
     names = tuple(once(there))
-    wanted = Columns(names, delimiter)
+    wanted = Columns(names if mapping is None else tuple(dict.fromkeys((*names, *mapping.columns))), delimiter)
     head = next(read_chunks(path, wanted, ROWS))
-    meant = meanings_of(names, head.columns)
+    meant = meanings_of(names, head.columns) if mapping is None else mapping.meanings
     drafted = dict[str, dict[str, Any]]()
     left_out = {name: "as two columns have this name: rename one" for name in there if name not in names}
     for name in names:
@@ -184,17 +194,16 @@ def draft_features(path: Source) -> FeatureDraft:
         reasons = "; ".join(f"{name!r} is left out {reason}" for name, reason in islice(left_out.items(), 5))
         raise LogError(f"{path}: expected a column that can be a feature, got none: {reasons or 'no further column'}")
     declaration: dict[str, Any] = {"features": drafted}
-    if meant["reward"] is not None and (rewards := _rewards(head.columns[meant["reward"]])):
+    if meant["reward"] is not None and (rewards := rewards_in(head.columns[meant["reward"]])):
         rate = sum(value > 0 for value in rewards) / len(rewards)
-        declaration = {"click_rate": round(rate, 3), FROM_ROWS: ["click_rate"], **declaration}
+        levels = levels_of(rewards) or MOST_LEVELS
+        graded = {"reward_levels": levels} if levels > 1 else {}
+        found = {"click_rate": round(rate, 3), **graded}
+        declaration = {**found, FROM_ROWS: list(found), **declaration}
     schema = declare(without_marks(declaration["features"]))
     shares, clipped = _shares(schema, path, wanted)
-    return FeatureDraft(declaration, shares, clipped, left_out, schema.row_bytes)
-
-
-def _rewards(values: Sequence[Any]) -> list[float]:
-    truths = [truth_of(value) for value in values]
-    return numbers_in([value if truth is None else truth for value, truth in zip(values, truths, strict=True)])
+    perhaps = frozenset(perhaps_rewards(names, head.columns, meant)) if mapping is None else frozenset[str]()
+    return FeatureDraft(declaration, shares, clipped, left_out, schema.row_bytes, perhaps)
 
 
 def _shares(schema: FeatureSchema, path: Source, wanted: Columns) -> tuple[dict[str, ColumnShares], float]:

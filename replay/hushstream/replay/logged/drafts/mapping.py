@@ -31,12 +31,27 @@ from hushstream.replay.logged.table import (
     propensities,
     read_chunks,
 )
-from hushstream.replay.logged.values import Place, id_of, integers, marks_nothing, rewards, texts, times_ms, users
+from hushstream.replay.logged.values import (
+    Place,
+    id_of,
+    integers,
+    marks_nothing,
+    rewards,
+    texts,
+    times_ms,
+    truth_of,
+    users,
+)
+from hushstream.systems.p2b.slots import reward_level
 
 ROWS = 20_000
 """The number of rows from which a draft is made."""
 
 MOST_CATEGORIES = 40
+MOST_LEVELS = 100
+"""So many reward levels are drafted at most; rewards between them are rounded."""
+
+_SAME_REWARD = 1e-6
 _WHO = (
     *("user", "customer", "account", "visitor", "client", "member", "subscriber", "shopper", "buyer"),
     *("guest", "reader", "viewer", "player", "person", "who", "household", "cookie", "session"),
@@ -94,9 +109,9 @@ def draft_mapping(path: Source) -> str:
     names = once(columns_in(path, delimiter))
     chunk = next(read_chunks(path, Columns(tuple(names), delimiter), ROWS))
     meant = meanings_of(names, chunk.columns)
-    arm = meant["arm"]
+    arm, perhaps = meant["arm"], perhaps_rewards(names, chunk.columns, meant)
     items = None if arm is None else arms_in(_all_of(path, Columns((arm,), delimiter)))
-    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(items, meant)]
+    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(items, meant, perhaps)]
     _require_readable(path, chunk, meant)
     return "\n".join(lines) + "\n"
 
@@ -148,7 +163,39 @@ def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> d
     if meant["timestamp"] is None:
         others = [name for name in names if name not in meant.values() and _are_moments(columns[name])]
         meant["timestamp"] = others[0] if len(others) == 1 else None
-    return meant
+    perhaps = perhaps_rewards(names, columns, meant)
+    return {**meant, "reward": perhaps[0]} if meant["reward"] is None and len(perhaps) == 1 else meant
+
+
+def perhaps_rewards(
+    names: Sequence[str], columns: Mapping[str, Sequence[Any]], meant: Mapping[str, str | None]
+) -> list[str]:
+    """Columns that may be the reward of a log of decisions in which no name says so: levels from 0 to 1."""
+    if meant["arm"] is None or first_of(names, MEANT["reward"]) is not None:
+        return []
+    others = [name for name in names if name not in (meant[key] for key in MEANT if key != "reward")]
+    return [
+        name for name in others if 0 in (found := rewards_in(columns[name])) and max(found) > 0 and levels_of(found)
+    ]
+
+
+def rewards_in(values: Sequence[Any]) -> list[float]:
+    """The values as rewards, yes as 1 and no as 0; empty if one of them is none."""
+    truths = [truth_of(value) for value in values]
+    return numbers_in([value if truth is None else truth for value, truth in zip(values, truths, strict=True)])
+
+
+def levels_of(rewards: Sequence[float]) -> int | None:
+    """The fewest reward levels above 0 that hold all these rewards; None if no number up to `MOST_LEVELS` does."""
+    found = set(rewards)
+    if found and not 0 <= min(found) <= max(found) <= 1:
+        return None
+    return next((levels for levels in range(1, MOST_LEVELS + 1) if not off_levels(list(found), levels)), None)
+
+
+def off_levels(rewards: Sequence[float], levels: int) -> list[float]:
+    """The rewards that are rounded down to one of ``levels`` levels, as slots hold them (`reward_level`)."""
+    return [reward for reward in rewards if abs(reward_level(reward, levels) / levels - reward) > _SAME_REWARD]
 
 
 def _are_moments(values: Sequence[Any]) -> bool:
@@ -229,16 +276,16 @@ def _unit(values: Sequence[Any], name: str) -> str:
     return "ms" if max(found) > 1e11 else "s"
 
 
-def _what(items: int | list[str] | None, meant: dict[str, str | None]) -> Iterator[str]:
+def _what(items: int | list[str] | None, meant: dict[str, str | None], perhaps: Sequence[str]) -> Iterator[str]:
     arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
     yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} (of the arm that was shown)"
     if items is not None:
         yield f"arms: {flow_yaml(items)}   # their number (counted from 0), or all their names"
-    yield (
-        f"reward: {flow_yaml(reward)}          # from 0 to 1"
-        if reward
-        else f"reward: COLUMN          {_ASK}, from 0 to 1"
-    )
+    if reward is None:
+        named = f" ({', '.join(map(flow_yaml, perhaps))}?)" if perhaps else ""
+        yield f"reward: COLUMN          {_ASK}{named}, from 0 to 1"
+    else:
+        yield f"reward: {flow_yaml(reward)}          # {'? by its values; ' * (reward in perhaps)}from 0 to 1"
     if propensity is not None:
         yield f"propensity: {flow_yaml(propensity)}   # probability with which that arm was shown, above 0"
     else:

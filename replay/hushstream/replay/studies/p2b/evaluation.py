@@ -47,6 +47,7 @@ from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.catalogue import hint
 from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.datasets.store import locate
+from hushstream.replay.logged.drafts.mapping import off_levels
 from hushstream.replay.logged.evaluate import (
     FEW_REWARDS,
     LEAST_EFFECTIVE,
@@ -1001,7 +1002,12 @@ def _result(
     if deployment is not None:
         common["privacy"] = deployment.guarantee
     kept, users = compared.kept, len(np.unique(log.users))
+    assert isinstance(system.config, P2BConfig)
+    levels = system.config.release.levels
+    off = len(off_levels(log.rewards.tolist(), levels))
     marks = {
+        f"{off:,} OF {len(log):,} REWARDS LIE BETWEEN LEVELS AND ARE ROUNDED DOWN "
+        f"(feedback.reward_levels: {levels})": off,
         INTERNAL_MARK: log.internal,
         ESTIMATED_MARK: log.estimated,
         f"{log.left_out:,} ROWS WITHOUT AN ITEM LEFT OUT": log.left_out,
