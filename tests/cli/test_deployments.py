@@ -147,7 +147,14 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
         ([("codes: 4", "codes: 5000")], "", "encoder.codes: expected at most the 66 contexts of the grid, got 5000"),
         ([("capacity: 4", "capacity: 60000")], "", "expected the sums of a window (16 * codes * arms) of at most"),
         ([], "items: {capacity: 5}\n", "line 6: expected YAML with each key once, got a key twice"),
-        ([], "x: [\n", "expected YAML"),
+        (
+            [],
+            "x: {a: 1\ny: 2\n",
+            "line 7: expected YAML, got something else: while parsing a flow mapping from line 6 on, expected ','",
+        ),
+        ([], "\tx: 1\n", "found character '\\t' that cannot start any token"),
+        ([], "x: *secret\n", "line 6: expected YAML, got something else\n"),
+        ([], 'x: "a\\secret"\n', "line 6: expected YAML, got something else\n"),
     ],
 )
 def test_a_wrong_configuration_is_refused_in_one_line_that_names_file_and_key(refused, config, replace, add, message):

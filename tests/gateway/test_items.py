@@ -192,6 +192,13 @@ async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -
         await tab.evaluate(f"document.getElementById('token').value = '{OPERATOR}'")
         await tab.evaluate(_OFFERED)
         await says("boots: offered since version 1.")
+        await tab.evaluate(_OFFERED.replace('{"colour": "blue"}', "colour: blue"))
+        await says('Features: expected JSON such as {"colour": "red"}, got other text.')
+        await tab.evaluate("document.getElementById('token').dispatchEvent(new Event('change'))")
+        waiting = Patience(60.0)
+        while await tab.evaluate("document.getElementById('status').textContent"):
+            assert not waiting.over, "what went wrong before stands over what went well"
+            await asyncio.sleep(0.05)
         rules = "pinned, at most 3 in 86400 s for a user"
         await says(f"bootsWinter bootscolour: blueoffered since version 1, {rules}Retire", "items")
         await tab.evaluate("document.querySelector('[aria-label=\"Retire: boots\"]').click()")
@@ -199,6 +206,9 @@ async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -
         await says("0 items are offered; version 2 of the catalogue", "version")
         await tab.evaluate("document.querySelector('[aria-label=\"Offer again: boots\"]').click()")
         await says(f"offered since version 3, {rules}Retire", "items")
+        await tab.visit(base)
+        await says("Items, measurement, budget", "owner")
+        assert await tab.evaluate("document.getElementById('owner').hidden") is False
 
 
 def test_a_request_that_names_a_retired_item_is_answered_from_the_others_and_says_so(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ async def test_the_page_shows_measurement_and_budget_to_who_has_the_token(tmp_pa
         assert "the application's own choice" in text
         assert "epsilon 8, delta" in text
         assert "complained, over the application's own choice" in text
-        assert "nothing: all that is planned was paid" in text
+        assert "nothing to pay: the price of all releases is fixed and charged in advance" in text
         for width, scheme in ((1280, "light"), (390, "dark")):
             await tab.look_as(width, scheme)
             assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), width

@@ -28,7 +28,7 @@ from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import table_mapping
-from hushstream.replay.logged.table import stream_table
+from hushstream.replay.logged.table import source_of, stream_table
 
 MAPPING = """
 user: who
@@ -792,3 +792,17 @@ def test_a_key_that_yaml_reads_as_no_text_is_refused_with_its_line(key, tmp_path
         read_yaml(path)
     path.write_text(f'deployment: shop\nfeatures:\n  "{key}": {{kind: boolean}}\n', encoding="utf-8")
     assert read_yaml(path)["features"] == {key: {"kind": "boolean"}}
+
+
+def test_what_a_source_needs_is_told_at_once_and_after_a_file_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("hushstream.replay.logged.table.find_spec", lambda name: None)
+    said = (
+        r"expected duckdb and pyarrow to be installed: pip install 'hushstream\[duckdb\]', or in a clone pip install -e"
+    )
+    with pytest.raises(LogError, match=said):
+        draft_mapping(source_of("duckdb:SELECT 1"))
+    with pytest.raises(LogError, match="expected a file, got none"):
+        draft_mapping(tmp_path / "log.parquet")
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
+    with pytest.raises(LogError, match="expected pyarrow to be installed"):
+        draft_mapping(tmp_path / "log.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,10 +37,9 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
     except yaml.YAMLError as error:
-        # The parser's message may repeat a piece of a secret (a password that begins with * is read as an alias).
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        wanted = str(error.problem) if isinstance(error, _BadKey) else "YAML with each key once, got something else"
+        wanted = str(error.problem) if isinstance(error, _BadKey) else f"YAML, got something else{_said(error)}"
         raise ConfigurationError(f"{path}{where}: expected {wanted}") from None
     except RecursionError:
         raise ConfigurationError(
@@ -53,6 +53,21 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
         got = "nothing" if values is None else "a list" if isinstance(values, list) else "one value"
         raise ConfigurationError(f"{path}: expected keys and values, got {got}")
     return values, lines
+
+
+_OF_YAML = re.compile(r"'(?:<[a-z ]+>|\\t|[^\w\s'\"])'")
+
+
+def _said(error: yaml.YAMLError) -> str:
+    """What the parser found and where it began, unless that repeats more of the file than a sign of YAML.
+
+    It may be a piece of a secret: a password that begins with * is read as an alias.
+    """
+    began, parts = getattr(error, "context_mark", None), [getattr(error, name, None) for name in ("context", "problem")]
+    if began is not None and parts[0] is not None:
+        parts[0] += f" from line {began.line + 1} on"
+    text = ", ".join(str(part) for part in parts if part is not None)
+    return f": {text}" if text and not set("'\"") & set(_OF_YAML.sub("", text)) else ""
 
 
 def _lines(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:

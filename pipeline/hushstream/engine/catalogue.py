@@ -440,7 +440,10 @@ class Catalogue:
                 f"{capacity} that have or had one (capacity)"
             )
         if not retired:
-            raise CatalogueFull(f"catalogue: expected a free row, got {capacity} of {capacity} with items (capacity)")
+            raise CatalogueFull(
+                f"catalogue: expected a free row, got {capacity} of {capacity} with items: retire one, whose row is "
+                "free later, or state a larger `items.capacity` for a next generation"
+            )
         since_ms, row = retired[0]
         wait_ms = since_ms + reuse_after_ms - now_ms
         if wait_ms > 0:

@@ -464,6 +464,16 @@ def test_decisions_counted_needed_and_missing_add_up():
     assert report.as_json()["groups"]["own"]["decisions"]["more"] == 0
 
 
+def test_a_rate_outside_0_to_1_is_not_known_yet_and_a_negative_count_is_none():
+    """A harm's rate of -0.2482 was printed as one, and of 0 counted and 1,358 needed 1,417 were said to miss."""
+    lift = lift_of([(np.array([-100, 400, 500, 500, -30, -29]), 50.0**2, 1)], 20)
+    lines = LiftReport(measured_settings(baseline=0.1, own=0.1), lift, 1, 500_000, 1, True).as_text().splitlines()
+    assert "not known yet (-" in lines[0]
+    assert "-0.3333" not in lines[0].partition("(")[0]
+    assert "about 0 decisions counted" in lines[1]
+    assert lines[1].endswith("213 needed to tell a rate from the noise, so 213 more.")
+
+
 def measured_settings(**changes):
     from hushstream.systems.p2b.configuration import MeasurementConfig
 

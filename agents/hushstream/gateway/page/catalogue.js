@@ -18,6 +18,7 @@ function said(text) {
 
 // Does one thing after another, and says what went wrong.
 async function attempt(act) {
+  said("");
   try {
     await act();
   } catch (error) {
@@ -56,12 +57,12 @@ function comparison(one) {
 }
 
 function paid(one) {
-  const left = one.releases_left === null ? "any number more" : `${some(one.releases_left)} more a partition`;
+  const left = one.releases_left === null ? "any number more" : `a partition may release ${some(one.releases_left)} more`;
   return rowOf({
     Budget: `${one.unit}: ${cost(one.limit)}`,
     Paid: cost(one.paid),
-    Left: one.left.epsilon || one.left.delta ? cost(one.left) : "nothing: all that is planned was paid",
-    Released: `${some(one.releases)} ${one.released}, ${left}`,
+    Left: one.left.epsilon || one.left.delta ? cost(one.left) : "nothing to pay: the price of all releases is fixed and charged in advance",
+    Released: `${some(one.releases)} ${one.released}; ${left}`,
   });
 }
 
@@ -97,11 +98,19 @@ async function show() {
   field("items").replaceChildren(...items.map(row));
 }
 
+function featuresOf(text) {
+  try {
+    return text ? JSON.parse(text) : {};
+  } catch {
+    throw new Error('Features: expected JSON such as {"colour": "red"}, got other text.');
+  }
+}
+
 async function put() {
   const [item, title, features] = ["item", "name", "features"].map((id) => field(id).value.trim());
   const [shows, within_seconds] = ["shows", "seconds"].map((id) => field(id).valueAsNumber);
   const rules = { pinned: field("pinned").checked, cap: shows ? { shows, within_seconds } : null };
-  await change({ items: [{ item, title, features: features ? JSON.parse(features) : {}, ...rules }] }, `${item}: offered`);
+  await change({ items: [{ item, title, features: featuresOf(features), ...rules }] }, `${item}: offered`);
   field("put").reset();
 }
 

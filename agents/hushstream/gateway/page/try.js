@@ -122,6 +122,7 @@ async function send() {
 async function begin() {
   description = await (await fetch("/openapi.json")).json();
   field("title").textContent = description.info.title;
+  field("owner").hidden = !("/v1/catalogue" in description.paths);
   for (const [path, operations] of Object.entries(description.paths)) {
     for (const method of Object.keys(operations)) {
       field("call").add(new Option(`${method.toUpperCase()} ${path}`, `${method} ${path}`));

@@ -429,8 +429,9 @@ class Lift:
         return Difference(value, half, noise, decisions_more(both, value, half, noise))
 
     def more(self, group: Group) -> int:
-        """How many decisions a group lacks to be distinguished from the noise: needed less counted."""
-        return max(0, math.ceil(self.needed - self.counted[group]))
+        """How many decisions a group lacks to be distinguished from the noise: needed less counted, which the noise
+        may make negative."""
+        return max(0, math.ceil(self.needed - max(0.0, self.counted[group])))
 
     def plain(self, group: Group) -> dict[str, Any]:
         """The figures of a group under stable keys."""

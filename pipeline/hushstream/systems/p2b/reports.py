@@ -201,6 +201,9 @@ def _groups_lines(found: Lift, controls: Sequence[Group]) -> Iterator[str]:
                 f"{name}: {about} (the noise is within {found.noise:,.0f}), {math.ceil(found.needed):,} needed to tell "
                 f"a rate from the noise, so {found.more(group):,} more."
             )
+        elif not 0 <= one.rate <= 1:
+            ends = f"{one.rate - one.ci95:.4f} to {one.rate + one.ci95:.4f}, 95 % CI"
+            yield f"{name}: not known yet ({ends}; the noise makes it no rate from 0 to 1); {about}."
         else:
             yield f"{name}: {one.rate:.4f} a decision ({_within(one.ci95, one.noise95)}); {about}."
     for group in controls:

@@ -34,6 +34,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import time
 from decimal import Decimal
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
@@ -629,28 +630,35 @@ def _places(path: Source | str, header: Sequence[str], mapping: TableColumns) ->
 
 def _arrow_rows(path: Source) -> Any:
     """Open a table with typed columns: it has `schema_arrow` and `iter_batches`, as pyarrow's files have."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise LogError(f"{path}: reading Parquet needs pyarrow: install hushstream[parquet]") from error
     if isinstance(path, Query):
+        _require_extra(path, "duckdb", "duckdb", "pyarrow")
         return _QueryRows(path)
     _require_file(path)
+    _require_extra(path, "parquet", "pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
     try:
         return pyarrow.parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
         raise LogError(f"{path}: expected a Parquet file, got something else") from error
 
 
+def _require_extra(path: Source, extra: str, *needed: str) -> None:
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise LogError(
+            f"{path}: expected {' and '.join(missing)} to be installed: pip install 'hushstream[{extra}]', or in a "
+            f"clone pip install -e '.[{extra}]'"
+        )
+
+
 class _QueryRows:
     """The rows of a query as pyarrow gives those of a file."""
 
     def __init__(self, query: Query) -> None:
-        try:
-            import duckdb
-        except ImportError as error:
-            raise LogError(f"{query}: a query needs DuckDB: install hushstream[duckdb]") from error
+        import duckdb
+
         self._query = query
         with self._told():
             self._relation = duckdb.connect().sql(query.sql)

@@ -31,8 +31,9 @@ from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
-_ROOM = 1.25
-"""The drafted capacity, with room for later items, as a multiple of the items there are."""
+_ROOM = 2
+"""The drafted capacity, as a multiple of the items there are: room costs memory alone, as the sums are sized for those
+that are expected."""
 
 _LEAST_ITEMS = 2
 _MOST_INTERACTIONS = 10
@@ -142,7 +143,7 @@ class Shop:
         Numbered items cannot be added later, so they need no room for more: it would be filled with items that do not
         exist.
         """
-        return max(_LEAST_ITEMS, math.ceil(_ROOM * self.items) if self.named else self.items)
+        return max(_LEAST_ITEMS, _ROOM * self.items if self.named else self.items)
 
 
 def fitted(shop: Shop) -> Shop:
