@@ -79,7 +79,7 @@ def _changed(place: Path, tmp_path: Path, **changes: object) -> Path:
 
 def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_confirmed(place, tmp_path):
     values = yaml.safe_load((place / "shop.yaml").read_text(encoding="utf-8"))
-    assert values["items"] == {"capacity": 4, "named": True, "expected": 3}
+    assert values["items"] == {"capacity": 6, "named": True, "expected": 3}
     assert {name: one["kind"] for name, one in values["features"].items()} == {
         "device": "category",
         "age": "number",

@@ -252,7 +252,7 @@ async def screen(data: Path) -> str:
         "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
         **({} if is_loopback(found["host"]) else {"applications": f"with the token in {data / _TOKENS}"}),
         **({"items": f"{base}/catalogue, with the token in {data / _OPERATORS}"} if has_catalogue(system) else {}),
-        "released": f"{began}{released}",
+        "so far": f"{began}released: {released}",
         "budget": " ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
         "guarantee": f"{system.guarantee().sentence()} One operator holds all keys on this machine.",
         "broker": found["bootstrap"],
