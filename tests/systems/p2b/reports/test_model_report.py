@@ -352,11 +352,14 @@ HABITS = UserBehaviour(10, 10, 10, 0.8)
 
 @pytest.mark.slow
 def test_the_plans_range_holds_the_gain_of_the_whole_simulation():
-    """Two drawn worlds of `hushstream experiment forecast`, on which nothing was fitted; neither range holds 0."""
-    for seed in (2, 3):
-        found = foretold(seed)
-        assert found.held
-        assert found.said.low > 0
+    """Ten drawn worlds of `hushstream experiment forecast`, on which nothing was fitted; not all ranges hold 0.
+
+    False alarm: ranges that hold 95 % of worlds miss three of ten in 1.2 % of draws. Power against ranges that hold
+    half of the worlds: 94 %.
+    """
+    worlds = [foretold(seed) for seed in range(1, 11)]
+    assert sum(found.held for found in worlds) >= 8
+    assert sum(found.said.low > 0 for found in worlds) >= 2
 
 
 def config(**changed):
