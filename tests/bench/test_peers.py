@@ -12,7 +12,7 @@ from hushstream.replay.bench.stream import StreamSizes
 from hushstream.replay.experiments.rows import BenchRow
 
 ABSENT = Peer("Nobody", "nobody", "no-such-package[kafka]==1.0", "nothing", " (of an own kind)")
-SIZES = StreamSizes(users=20, event_pairs=1_000, batch_pairs=40 * 256)
+SIZES = StreamSizes(users=20, event_pairs=12_000, batch_pairs=40 * 256)
 
 
 def test_a_peer_answers_every_context_and_learns_its_reward() -> None:
