@@ -351,7 +351,8 @@ async def test_a_client_reads_the_rules_in_the_folder_and_refuses_one_that_the_w
         await log.append("decisions", 0, rigs.LearnerRig().genesis)
         await log.stop()
         with pytest.raises(
-            HushstreamError, match=r"expected the configuration of deployment .* as its workers have it"
+            HushstreamError,
+            match=r"expected configuration \w+ of deployment .* got \w+: read it from the folder .* the same release",
         ):
             async with connect(broker.bootstrap, tmp_path / "shop"):
                 pass

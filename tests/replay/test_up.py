@@ -182,7 +182,7 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         assert {shop.decide(number)["item"] for number in range(60)} <= set(ITEMS)
         if shutil.which("node") is not None:
             assert shop.asked_as_in_the_readme() in {f"show {item}\n" for item in ITEMS}
-        shop.command("down", str(shop.file))
+        assert f"up {shop.file} --port {shop.port} --broker-port " in shop.command("down", str(shop.file))
         shutil.copytree(shop.data, tmp_path / "yesterday")
         shop.up()
         for number in range(100, 160):
@@ -197,7 +197,10 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
         refused = shop.up(code=1)
         assert "got an older copy, of 20" in refused
         Path(refused.partition("is lost, remove ")[2].partition(" to go on")[0]).unlink()
-        assert "a release was sent with record" in shop.up(code=1)
+        older = shop.up(code=1)
+        assert "an older copy" in older
+        assert "a release was sent with record" in older
+        assert "--accept-loss" not in older
         shop.file.write_text(written.replace("capacity: 6", "capacity: 5"), encoding="utf-8")
         assert "nobody is charged more than the first one guaranteed" in shop.up(code=1)
         shop.file.write_text(written, encoding="utf-8")

@@ -44,7 +44,7 @@ def check_datadir(folder: Path) -> None:
     except OSError as error:
         raise DatadirUnusable(
             f"data directory {folder}: expected room for {PROBE_BYTES} bytes and the right to write, got "
-            f"{error.strerror}; free some space, or name another folder with --state"
+            f"{error.strerror}; free some space"
         ) from None
 
 

@@ -303,8 +303,9 @@ class KafkaEventLog:
             name, fields = codec.decode(record.value)
             if name == "Genesis" and fields["config_digest"] != digest:
                 raise HushstreamError(
-                    f"client: expected the configuration of deployment {fields['deployment']} as its workers have it, "
-                    f"got another; read it from the folder that they were started with"
+                    f"client: expected configuration {fields['config_digest'].hex()} of deployment "
+                    f"{fields['deployment']} as its workers have it, got {digest.hex()}: read it from the folder that "
+                    f"they were started with, by the same release of hushstream"
                 )
 
 

@@ -375,7 +375,7 @@ class UserDatabase:
     def _unusable(self, why: str) -> DatadirUnusable:
         return DatadirUnusable(
             f"{self._path}: expected to read and write the users of this partition there, got {why!r}; make sure that "
-            f"there is room and the right to write, or name another folder with --state"
+            f"there is room and the right to write"
         )
 
 

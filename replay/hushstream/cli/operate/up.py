@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import subprocess
 import sys
 import time
@@ -67,7 +68,8 @@ def up(
 
     Ctrl-C stops it, and it goes on from there when it is started again.
     """
-    from hushstream.replay.runners.up import UpOptions, data_beside
+    began = time.monotonic()
+    from hushstream.replay.runners.up import UpOptions, data_beside, require_ports
     from hushstream.replay.runners.up import up as run
 
     path = config_file(config)
@@ -81,7 +83,10 @@ def up(
         broker_port=broker_port,
         listen=listen,
         agreed=lambda told: next_ or (sys.stdin.isatty() and sys.stdout.isatty() and typer.confirm(f"{told}. Begin?")),
+        began=began,
     )
+    if not options.data.exists():
+        require_ports(options)
     if detach:
         _detach(options)
         return
@@ -100,7 +105,8 @@ def _detach(options: UpOptions) -> None:
     while process.poll() is None:
         text = log.read_text(encoding="utf-8")
         if "ready after" in text:
-            typer.echo(text.rstrip())
+            took = f"ready after {time.monotonic() - options.began:.1f} s"
+            typer.echo(re.sub(r"ready after [\d.]+ s", took, text.rstrip()))
             return
         time.sleep(0.2)
     last = (log.read_text(encoding="utf-8").strip().splitlines() or ["it said nothing"])[-1]
@@ -115,8 +121,8 @@ def down(config: Config, data: Data = None) -> None:
     from hushstream.replay.runners.up import data_beside
     from hushstream.replay.runners.up import down as stop
 
-    stop((data or data_beside(config_file(config))).resolve())
-    typer.echo(f"stopped; `hushstream up {config}` goes on from here")
+    command = stop((data or data_beside(config_file(config))).resolve())
+    typer.echo(f"stopped; `{command}` goes on from here")
 
 
 def status(config: Config, data: Data = None, json: AsJson = False) -> None:
@@ -124,11 +130,11 @@ def status(config: Config, data: Data = None, json: AsJson = False) -> None:
 
     It exits with 3 where no deployment answers.
     """
-    from hushstream.replay.runners.up import data_beside, is_ready, running_at, screen
+    from hushstream.replay.runners.up import data_beside, running_at, screen, why_not_ready
 
     place = (data or data_beside(config_file(config))).resolve()
-    found, ready = running_at(place), is_ready(place)
-    shown = asyncio.run(screen(place))
-    show({**found, "ready": ready}, json, f"{'ready' if ready else 'not ready'}\n{shown}")
-    if not ready:
+    found, why_not = running_at(place), why_not_ready(place)
+    if why_not:
+        show({**found, "ready": False, "why_not": why_not}, json, f"not ready: {why_not}")
         raise typer.Exit(_NOT_READY)
+    show({**found, "ready": True}, json, f"ready\n{asyncio.run(screen(place))}")

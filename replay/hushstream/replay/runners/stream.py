@@ -101,6 +101,7 @@ _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
 _STEADY_SECONDS = 60.0
 """A process that has run for so long starts again at once when it ends."""
+_CANNOT = b"cannot go on, and serves the reason as a metric "
 SETTLE_SECONDS = 0.5
 SETTLE_POLLS = 40
 
@@ -268,7 +269,7 @@ class StreamSession:
             say: told for which it waits.
 
         Raises:
-            HushstreamError: one is not at work within `READY_SECONDS`.
+            HushstreamError: one says that it cannot go on, or is not at work within `READY_SECONDS`.
         """
         before: list[str] = []
         deadline = time.monotonic() + READY_SECONDS
@@ -294,7 +295,11 @@ class StreamSession:
             return gateway is not None and answers(gateway.get("host", HOST), gateway["port"])
         with self._log_path(name).open("rb") as log:
             log.seek(self._log_starts[name])
-            return b": at journal record " in log.read()
+            said = log.read()
+        # It stays for a while, so that a Prometheus reads why; whoever waits for it need not.
+        if _CANNOT in said:
+            raise WorkerDied(f"{name}: {said.partition(_CANNOT)[2].splitlines()[0].decode(errors='replace')}")
+        return b": at journal record " in said
 
     def connection(self) -> Connection:
         """The connection of the operator's tools to the deployment."""

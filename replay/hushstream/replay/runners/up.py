@@ -12,13 +12,16 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
+import shlex
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,9 @@ ANY = "0.0.0.0"
 _LOCK, _RUNNING, _OPERATORS, _TOKENS = "up.lock", "up.json", "operators", "tokens"
 _MOMENT, _MOMENT_SECONDS = "moment", 60.0
 _LOOK_SECONDS = 0.2
+_OLDER = re.compile(r"the journal is refused: (?P<why>.*?) \(marks: ")
+_OTHER = re.compile(r"expected configuration (?P<there>\w+) of deployment .* got (?P<here>\w+):")
+_LEAST_FREE, _LAST_WORDS, _WRONG = 16 << 20, 1 << 14, " ERROR "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,7 @@ class UpOptions:
         broker_port: port of the embedded broker.
         listen: IPv4 address of the gateway; beyond loopback applications need the token of the folder's `tokens`.
         agreed: asked with what persons have paid and will pay, where the configuration was changed; whether to go on.
+        began: when the command began, on the monotonic clock.
     """
 
     config: Path
@@ -85,6 +92,17 @@ class UpOptions:
     broker_port: int = 9092
     listen: str = HOST
     agreed: Callable[[str], bool] = lambda told: False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def command(self) -> str:
+        """The command that goes on from here."""
+        usual = UpOptions(config=self.config, data=data_beside(self.config).resolve())
+        words = ["hushstream", "up", str(self.config)]
+        for name in ("data", "marks", "bootstrap", "security", "port", "broker_port", "listen"):
+            if (value := getattr(self, name)) != getattr(usual, name):
+                words += [f"--{name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
 
 
 def data_beside(config: Path) -> Path:
@@ -103,14 +121,48 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
         HushstreamError: a port or the folder is taken, the configuration is another one than before and makes no next
             generation, or a process does not begin to work; the message names the way out.
     """
+    try:
+        await _up(options, say)
+    except HushstreamError as error:
+        raise with_way_out(options.data, error) from None
+
+
+def with_way_out(data: Path, error: HushstreamError) -> HushstreamError:
+    """What ended a process, with what whoever uses `up` can do; any other error as it is.
+
+    Workers tell of options and topics that a folder of `up` does not show.
+    """
+    anew = "begin anew under another `deployment` name and --data; persons in both pay both"
+    if (older := _OLDER.search(str(error))) is not None:
+        return HushstreamError(
+            f"{data}: expected all that was released from it, got an older copy ({older['why']}): put the newest one "
+            f"back, or {anew}"
+        )
+    if (other := _OTHER.search(str(error))) is not None:
+        return HushstreamError(
+            f"{data}: expected configuration {other['here']}, as hushstream {version('hushstream')} reads its file, "
+            f"got {other['there']} in its records, which another release wrote: go on with that one, or {anew}"
+        )
+    return error
+
+
+def require_ports(options: UpOptions) -> None:
+    """Refuse ports on which other programs listen.
+
+    Raises:
+        HushstreamError: one is taken; names the option that moves it.
+    """
+    require_free("--port", options.port)
+    if options.bootstrap is None:
+        require_free("--broker-port", options.broker_port)
+
+
+async def _up(options: UpOptions, say: Callable[[str], None]) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     with _locked(options.data):
-        require_free("--port", options.port)
-        if options.bootstrap is None:
-            require_free("--broker-port", options.broker_port)
-        began = time.monotonic()
+        require_ports(options)
         config = read_config(options.config)
         if (current(options.data) / "deployment").exists():
             require_newest(_place(options, load(current(options.data) / "deployment")))
@@ -145,14 +197,15 @@ async def up(options: UpOptions, say: Callable[[str], None]) -> None:
                         "port": options.port,
                         "pid": os.getpid(),
                     }
-                    _write(running, {**place, "processes": dict(session.pids())})
-                    say(f"ready after {time.monotonic() - began:.1f} s\n\n{await screen(options.data)}")
+                    _write(running, {**place, "command": options.command, "processes": dict(session.pids())})
+                    shown = await screen(options.data)
+                    say(f"ready after {time.monotonic() - options.began:.1f} s\n\n{shown}")
                     await first_of(session.supervise(say), _count_moments(where, say), ended.wait())
                 say("stopping ...")
                 _count_moment(where, say)
         finally:
             running.unlink(missing_ok=True)
-    say("stopped; `hushstream up` goes on from here")
+    say(f"stopped; `{options.command}` goes on from here")
 
 
 def require_newest(place: StreamPlace) -> None:
@@ -276,24 +329,33 @@ def running_at(data: Path) -> Mapping[str, Any]:
     return found
 
 
-def is_ready(data: Path) -> bool:
-    """Whether what runs on a folder answers requests."""
+def why_not_ready(data: Path) -> str:
+    """Why what runs on a folder answers no requests; empty if it answers."""
     found = running_at(data)
-    return answers(found["host"], found["port"])
+    if answers(found["host"], found["port"]):
+        return ""
+    free = shutil.disk_usage(data).free
+    full = [f"the disk of {data} is full ({free:,} bytes are free): free some space"] if free < _LEAST_FREE else []
+    logs = [data / "logs" / f"{name}.log" for name in found["processes"]]
+    last = [(log.stem, log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()) for log in logs]
+    wrong = [f"{name}: {words.splitlines()[-1]}" for name, words in last if _WRONG in words.rpartition("\n")[2]]
+    return "; ".join(full + wrong) or f"nothing answers yet; see {data / 'logs'}"
 
 
-def down(data: Path) -> None:
-    """Stop what runs on a folder, and wait for its end.
+def down(data: Path) -> str:
+    """Stop what runs on a folder, and wait for its end; gives the command that goes on from there.
 
     Raises:
         HushstreamError: nothing runs, or it does not end.
     """
-    os.kill(int(running_at(data)["pid"]), signal.SIGTERM)
+    found = running_at(data)
+    os.kill(int(found["pid"]), signal.SIGTERM)
     deadline = time.monotonic() + DOWN_SECONDS
     while _is_locked(data):
         if time.monotonic() > deadline:
             raise HushstreamError(f"{data}: expected it to stop within {DOWN_SECONDS:g} s; see {data / 'logs'}")
         time.sleep(_LOOK_SECONDS)
+    return str(found.get("command", "hushstream up"))
 
 
 async def move_out(data: Path, deployment: System, marks: Path | None, directory: Path) -> Manifest:
