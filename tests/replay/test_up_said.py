@@ -27,8 +27,8 @@ REFUSED = (
     "worker with --accept-loss 0:aa:1 (releases made)"
 )
 OTHER = (
-    "gateway ended with code 1: client: expected configuration 0c14 of deployment oldie as its workers have it, got 5d: "
-    "read it from the folder"
+    "gateway ended with code 1: client: expected configuration 0c14 of deployment oldie as its workers have it, got "
+    "5d: read it from the folder"
 )
 
 
