@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from hushstream.cli.main import main
+from hushstream.engine.declare.declaration import Fact
 from hushstream.replay.runners import up
 from hushstream.replay.runners.stream import StreamPlace, StreamSession, WorkerDied, free_port
-from hushstream.replay.runners.up import UpOptions, data_beside, down, why_not_ready, with_way_out
+from hushstream.replay.runners.up import UpOptions, begun_with, data_beside, down, why_not_ready, with_way_out
 from hushstream.schemas.errors import HushstreamError
 
 REFUSED = (
@@ -59,6 +60,18 @@ def test_the_command_that_goes_on_has_every_option_that_is_in_use(tmp_path):
         f"hushstream up {file} --data '{tmp_path / 'a b'}' --marks m --bootstrap kafka:9092 --security s --port 1 "
         "--broker-port 2 --listen 0.0.0.0"
     )
+
+
+def test_the_screen_says_whose_model_version_0_is():
+    generation, start = Fact("generation", 2, ""), Fact("started_from_slots", 40, "")
+    for before, said in (
+        ((), ""),
+        ((generation,), ""),
+        ((start,), "another deployment's model (version 0 here); "),
+        ((generation, start), "the former generation's model (version 0 here); "),
+    ):
+        system: Any = SimpleNamespace(before=before)
+        assert begun_with(system) == said
 
 
 @contextmanager

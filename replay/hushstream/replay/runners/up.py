@@ -297,15 +297,12 @@ async def screen(data: Path) -> str:
         ", ".join(f"{number} by {name}" for name, number in spent.by_mechanism.items())
         or "none yet, before a first window is full"
     )
-    names = {fact.name for fact in system.before}
-    whose = "the former generation's" if "generation" in names else "another deployment's"
-    began = f"{whose} model (version 0 here); " if "started_from_slots" in names else ""
     base = f"http://{HOST if found['host'] == ANY else found['host']}:{found['port']}"
     rows = {
         "ask and look": f"{base}/ (the page) and /v1/decide; /openapi.json has all calls",
         **({} if is_loopback(found["host"]) else {"applications": f"with the token in {data / _TOKENS}"}),
         **({"items": f"{base}/catalogue, with the token in {data / _OPERATORS}"} if has_catalogue(system) else {}),
-        "so far": f"{began}released: {released}",
+        "so far": f"{begun_with(system)}released: {released}",
         "budget": " ".join(fact.as_text() for fact in spent.facts) or spent.guarantee.phrase(),
         "guarantee": f"{system.guarantee().sentence()} One operator holds all keys on this machine.",
         "broker": found["bootstrap"],
@@ -314,6 +311,14 @@ async def screen(data: Path) -> str:
         "logs": str(data / "logs"),
     }
     return "\n".join(f"{name:14}{value}" for name, value in rows.items())
+
+
+def begun_with(system: System) -> str:
+    """Whose model a deployment began with, before words on its own releases; empty without one."""
+    names = {fact.name for fact in system.before}
+    if "started_from_slots" not in names:
+        return ""
+    return f"{'the former generation' if 'generation' in names else 'another deployment'}'s model (version 0 here); "
 
 
 def running_at(data: Path) -> Mapping[str, Any]:
