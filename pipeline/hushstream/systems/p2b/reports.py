@@ -75,6 +75,7 @@ from hushstream.systems.p2b.edge.policies import COLD, SharedPolicy
 from hushstream.systems.p2b.forecast import Sample, noise_of_cells
 from hushstream.systems.p2b.guarantee import noise_variance
 from hushstream.systems.p2b.lift import (
+    NORMAL_95,
     SHOWN,
     AnswersLift,
     Group,
@@ -86,7 +87,7 @@ from hushstream.systems.p2b.lift import (
 )
 from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
 from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, started
-from hushstream.systems.p2b.slots import cell_names
+from hushstream.systems.p2b.slots import FeatureLayout, cell_names
 from hushstream.systems.p2b.succession import FOLLOWS, NOTHING, STARTED_FROM, Predecessor
 from hushstream.systems.p2b.topics import EDGE_ZONE
 
@@ -303,6 +304,11 @@ Float64 = NDArray[np.float64]
 _MOST_SHOWN = 5
 _COMPARED = 2
 _REWARD_VARIANCE = 0.25
+_MOST_APART = 1.0
+"""The largest deviation of items that the priors of effects allow (`server.estimate`), in log-odds."""
+
+_HIDDEN = 3.0
+"""A number of slots within so many deviations of its noise may be noise alone."""
 _LINE = "private"
 
 
@@ -327,6 +333,20 @@ class ShownItem(NamedTuple):
         return {"item": self.item, **{name: value for name, value in named.items() if value}}
 
 
+class MeanReward(NamedTuple):
+    """How well the mean reward of all items is known.
+
+    Attributes:
+        low, high: ends of its 95 % interval.
+        apart: the least deviation of an item's log-odds from it, as sampling and noise leave it; `_MOST_APART` at most.
+            Items that noise hides are estimated to be alike, which does not show that they are.
+    """
+
+    low: float
+    high: float
+    apart: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelTable:
     """One version of a model as a table.
@@ -340,6 +360,7 @@ class ModelTable:
         effects, deviations: (K, C) the effect that a cell adds to it, and its standard deviation.
         noise: share of the noise in the variance of an average effect, by block.
         private_as_stated: False if a release was made under a seeded key.
+        mean: how well the mean reward of all items is known; None: each item's deviation has all there is.
     """
 
     version: int
@@ -352,6 +373,22 @@ class ModelTable:
     deviations: Float64
     noise: Mapping[str, float]
     private_as_stated: bool
+    mean: MeanReward | None = None
+
+    def interval(self, row: int) -> tuple[float, float]:
+        """The 95 % interval of an item's expected reward over all cells.
+
+        An item's deviation is on log-odds, times the slope at the noised mean. It is taken with the largest slope
+        within the interval of the mean: a mean that noise brought near 0 has nearly none.
+        """
+        own, half = float(self.own[row]), NORMAL_95 * float(self.own_deviations[row])
+        if self.mean is None:
+            return own - half, own + half
+        low, high, apart = self.mean
+        mean = min(max(float(self.own.mean()), low, 1e-6), high)
+        steepest = _slope(min(max(0.5, low), high))
+        half = max(half * max(1.0, steepest / _slope(mean)), NORMAL_95 * steepest * apart)
+        return max(0.0, own - math.hypot(half, mean - low)), min(1.0, own + math.hypot(half, high - mean))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -365,6 +402,7 @@ class ModelTable:
                     **item.as_json(),
                     "reward": float(self.own[row]),
                     "deviation": float(self.own_deviations[row]),
+                    "interval": list(self.interval(row)),
                     "effects": [
                         {"cell": name, "effect": float(self.effects[row, place]), "deviation": float(deviation)}
                         for place, (name, deviation) in enumerate(zip(self.cells, self.deviations[row], strict=True))
@@ -379,10 +417,13 @@ class ModelTable:
         """The items in the order of their rewards, then the best item of each cell, then the noise."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
         lines.append(f"Version {self.version}, of about {count_text(self.observations, 'slot', ',.0f')}.")
-        lines += ["", "Items, by expected reward"]
+        lines += ["", "Items, by expected reward (95 % interval)"]
         for row in np.argsort(-self.own, kind="stable").tolist():
-            reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
-            lines.append(f"  {self.items[row].called}: {reward}{self._surest_effects(row)}")
+            low, high = self.interval(row)
+            known = (
+                f"{self.own[row]:.4f} ({low:.4f} to {high:.4f})" if (low, high) != (0.0, 1.0) else "nothing learned yet"
+            )
+            lines.append(f"  {self.items[row].called}: {known}{self._surest_effects(row)}")
         lines += ["", "Best item by cell"]
         lines += [f"  {one.as_text()}" for one in self.segments()]
         lines += ["", "Share of the noise in the variance of an average effect"]
@@ -662,6 +703,7 @@ def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue
     means, variances, *_ = decode_model(system, fields).arrays
     rows, items = shown_rows(system, fields, catalogue)
     means, variances = means[rows], variances[rows]
+    rate = float(means[:, 0].mean())
     return ModelTable(
         fields["version"],
         fields["observations"],
@@ -671,9 +713,54 @@ def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue
         np.sqrt(variances[:, 0]),
         means[:, 1:],
         np.sqrt(variances[:, 1:]),
-        _noise_of_features(system, fields, float(means[:, 0].mean())),
+        _noise_of_features(system, fields, rate),
         fields["private_as_stated"],
+        mean_reward(
+            system.linear.layout,
+            len(rows),
+            Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields)),
+            (system.linear.chance, system.config.slot.after_interactions),
+            rate,
+        ),
     )
+
+
+def mean_reward(
+    layout: FeatureLayout, arms: int, sample: Sample, drawn: tuple[float | None, int], rate: float
+) -> MeanReward:
+    """How well the mean reward of all items is known, by sampling and by the noise in their totals.
+
+    Where the noise may be all that there is in the number of slots, nothing is known: 0 to 1.
+
+    Args:
+        layout: the layout of the sums.
+        arms: number of items.
+        sample: slots, and the variance of the noise in one sum.
+        drawn: h and T, as in `hushstream.systems.p2b.server.estimate.warm_start`.
+        rate: p, the estimated mean reward.
+    """
+    chance, horizon = drawn
+    complete = [
+        budget**2 / block.cells for block, budget in zip(layout.blocks, layout.budgets, strict=True) if block.complete
+    ]
+    noise = arms * sample.variance / (sum(complete) * layout.levels**2)
+    if sample.slots <= _HIDDEN * math.sqrt(2.0 * noise):
+        return MeanReward(0.0, 1.0, _MOST_APART)
+    rate = min(max(rate, 0.0), 1.0)
+    share = rate if chance is None else chance * (1.0 - (1.0 - rate) ** horizon)
+    spread, residual = max(share * (1.0 - share), 1.0 / sample.slots), (1.0 - share) ** 2 + share**2
+    half = NORMAL_95 * math.sqrt(spread / sample.slots + noise * residual / sample.slots**2)
+    each = sample.slots / arms * spread
+    apart = min(_MOST_APART, math.sqrt(each + noise / arms * residual) / each)
+    ends = max(0.0, share - half), min(1.0, share + half)
+    if chance is not None:
+        ends = tuple(1.0 - max(0.0, 1.0 - end / chance) ** (1.0 / horizon) for end in ends)
+    return MeanReward(ends[0], ends[1], apart)
+
+
+def _slope(rate: float) -> float:
+    """The slope of a reward's probability in the log-odds."""
+    return rate * (1.0 - rate)
 
 
 def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
