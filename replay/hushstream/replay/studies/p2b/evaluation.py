@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -1002,8 +1002,7 @@ def _result(
     if deployment is not None:
         common["privacy"] = deployment.guarantee
     kept, users = compared.kept, len(np.unique(log.users))
-    assert isinstance(system.config, P2BConfig)
-    levels = system.config.release.levels
+    levels = cast("P2BConfig", system.config).release.levels
     off = len(off_levels(log.rewards.tolist(), levels))
     marks = {
         f"{off:,} OF {len(log):,} REWARDS LIE BETWEEN LEVELS AND ARE ROUNDED DOWN "
