@@ -230,6 +230,21 @@ def test_a_request_that_names_a_retired_item_is_answered_from_the_others_and_say
     answered(tmp_path, play)
 
 
+def test_an_item_that_was_restored_just_now_is_answered_and_not_called_retired(tmp_path: Path) -> None:
+    """The learner has read of it, and the gateway has not."""
+
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        await client.items.put([Item("socks"), Item("tent")])
+        await client.items.retire("tent")
+        await client.items.retire("socks")
+        await answers._client.items.refresh()
+        await client.items.put([Item("tent")])
+        found = await answers.decide(asked("a", items=["tent", "socks"]))
+        assert (found.item, found.retired) == ("tent", ("socks",))
+
+    answered(tmp_path, play)
+
+
 def test_an_item_that_cannot_be_shown_is_named_by_its_place(tmp_path: Path) -> None:
     visit = {"user": "ann", "context": {"country": "fr"}}
     both = ["boots", "nobodys"]

@@ -183,7 +183,8 @@ _TABLE = (
         "refused-by-learner",
         422,
         "The learner refused the request",
-        "The dead letters of the edge zone say why: `hushstream dead-letters list edge`.",
+        "What may be shown may have changed at this moment: ask again. If it stays, an operator finds why in "
+        "`hushstream dead-letters list edge`.",
     ),
     ProblemKind(
         "too-many-requests", 429, "Too many requests of a caller or user", "The gateway's settings limit the rate.", 1

@@ -458,20 +458,23 @@ class DecisionAnswers(Answers):
             return Problem("unknown-item", "items: expected one that is offered, got only retired ones")
         return error
 
-    def _ranked(self, event_id: str, found: Sequence[Decision], **notes: Any) -> RankAnswered:
+    def _ranked(self, event_id: str, found: Sequence[Decision], retired: Sequence[Item], **notes: Any) -> RankAnswered:
         ranked = [self._answered(one) for one in found]
         logged = all(one.logged for one in ranked)
-        return RankAnswered(event_id=event_id, ranked=ranked, logged=logged, **notes)
+        named = _others(retired, *(one.item for one in ranked))
+        return RankAnswered(event_id=event_id, ranked=ranked, logged=logged, retired=named, **notes)
 
     def _retired(self, named: Items | None) -> tuple[Item, ...]:
         """Those of the items that a request names which are retired; learners choose from the others."""
         items = self._client.items
         return tuple(one for one in named or () if items.named and not items.offers(str(one)))
 
-    def _answered(self, found: Decision, **notes: Any) -> DecisionAnswered:
+    def _answered(self, found: Decision, retired: Sequence[Item] = (), **notes: Any) -> DecisionAnswered:
+        item = self._translation.item(found)
         return DecisionAnswered(
             event_id=found.event_id,
-            item=self._translation.item(found),
+            item=item,
+            retired=_others(retired, item),
             propensity=found.propensity,
             policy=found.policy,
             model_version=found.model_version,
@@ -540,3 +543,8 @@ def _places_of(missing: Collection[Any], asked: Asked) -> list[dict[str, str]]:
     lists = {key: value for key, value in given.items() if isinstance(value, list)}
     many = [f"/{key}/{place}" for key, value in lists.items() for place, one in enumerate(value) if one in missing]
     return [{"pointer": pointer, "detail": detail} for pointer in (*single, *many)]
+
+
+def _others(retired: Sequence[Item], *answered: Item) -> tuple[Item, ...]:
+    """What was named and is retired, without what is answered: learners may know earlier that it is offered again."""
+    return tuple(one for one in retired if one not in answered)
