@@ -99,7 +99,7 @@ def test_a_users_report_is_called_so_outside_of_code() -> None:
 
 
 KEPT = [
-    ("README.md", "central differential privacy: a trusted shuffler or counter adds the noise"),
+    ("README.md", "central differential privacy: a trusted role adds the noise before anything is published"),
     (
         "pipeline/hushstream/systems/p2b/system.py",
         "central: reports go to a trusted shuffler, which sums them and adds",
