@@ -464,7 +464,7 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
 def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
     note, *_ = cli("config", "check", config(), "--json").json["notes"]
     assert note.startswith("compression is forbidden on every topic: null slots compress better than reports")
-    assert note in cli("config", "check", config()).out
+    assert "compression" not in cli("config", "check", config()).out, "nobody has to act on it"
 
 
 @pytest.mark.parametrize(
@@ -573,8 +573,8 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
     path.write_text(_told(values, "unprotected"), encoding="utf-8")
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
     said_of_it = cli("guarantee", folder).out
-    assert ("For one person as a whole nothing is guaranteed" in said_of_it) == ("units_per_person: 9}" not in values)
-    assert ("nobody counts all rewards" in said_of_it) == ("pdap" in values)
+    assert ("One person as a whole is not protected" in said_of_it) == ("units_per_person: 9}" not in values)
+    assert ("nobody counts" in said_of_it.splitlines()[0]) == ("pdap" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"

@@ -54,9 +54,9 @@ def test_one_command_says_what_it_brings_and_what_that_assumes(cli, written, tex
     asked = ("plan", path, "--users", "20000", "--visits-per-user", "12")
     found = cli(*asked, "--json").json
     said = cli(*asked).out
-    first, verdict = said.split("\n\n")[:2]
-    assert first.splitlines() == ["Assumed", *(f"  {one}" for one in found["assumed"])]
-    assert found["verdict"] == verdict.splitlines()[0]
+    paragraphs = said.split("\n\n")
+    assert paragraphs[-1].splitlines() == ["Assumed", *(f"  {one}" for one in found["assumed"])]
+    assert found["verdict"] == paragraphs[0].splitlines()[0]
     assert [life["days"] for life in found["lives"]] == [1, 30, 365]
     assert found["lives"][-1]["prices"].startswith("one person, replace-one: epsilon ")
     assert found["assumed"]

@@ -274,7 +274,7 @@ def test_a_life_that_is_promised_nothing_has_no_conversion(related, epsilon, row
     found = conversion_rows(promise)
     assert [row.covers for row in found] == ["one reward", "all 32 of one user"][:rows]
     lines = conversion_lines(promise, found)
-    assert ("pay a delta of 1: nothing is guaranteed, in any currency." in lines[-1]) == (rows == 1)
+    assert ("pay a delta of 1: nothing is guaranteed, under any definition." in lines[-1]) == (rows == 1)
 
 
 PRICE = Debit("", "tree", Cost(1_000_000, 7), "relation", "unit")

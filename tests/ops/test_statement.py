@@ -102,14 +102,14 @@ def test_its_figures_are_those_of_the_guarantee(system):
         promises.together,
         "" if not promise.unnoised else f"; not of what leaves un-noised on {_on(promise)}",
     )
-    assert facts["replace-one"] == f"{promise.replace_one}{beside}"
+    assert facts["replace-one"] == f"{price_text(promise.replace_one)}{beside}"
     if promise.any_content:
         assert facts["what one person's rewards were, replace-one"] == f"{price_text(life.which)}{beside}"
         assert facts["participation"] == "public; nothing is guaranteed of it"
     else:
-        assert facts["one person, replace-one"] == f"{life.which}{beside}"
-        assert facts["one person, zero-out"] == f"{life.zero_out}{beside}"
-        assert facts["zero-out"] == f"{promise.cost}{beside}"
+        assert facts["one person, replace-one"] == f"{price_text(life.which)}{beside}"
+        assert facts["one person, zero-out"] == f"{price_text(life.zero_out)}{beside}"
+        assert facts["zero-out"] == f"{price_text(promise.cost)}{beside}"
     assert promise.units_in_life in facts["counted of one person"]
     assert facts["mechanism"] == promise.mechanism
     for fact in (*promise.not_protected, *promise.conditions):
@@ -130,7 +130,7 @@ def test_the_lift_is_stated_with_what_it_costs_and_what_both_cost_together(rigs)
     assert own["replace-one in the lift"] == str(lift.replace_one)
     assert own["zero-out in the lift"] == str(lift.cost)
     assert set(lift.not_protected + lift.conditions) <= set(own.values())
-    assert parameters["of that, the lift"].startswith(f"{lift.unit}, replace-one: {lift.replace_one}; ")
+    assert parameters["of that, the lift"].startswith(f"{lift.unit}, replace-one: {price_text(lift.replace_one)}; ")
     assert parameters["one person, zero-out"] == str(both.zero_out)
     assert (both.which.epsilon_micro, both.zero_out.epsilon_micro) == (8_000_000, 4_000_000)
     registry = statement.registry
@@ -200,8 +200,8 @@ def test_it_begins_with_a_page_in_short(system):
     first = statement_of(system).sections[0]
     assert (first.title, len(first.facts)) == ("In short", 8)
     facts = dict(first.facts)
-    assert str(system.guarantee().together.which) in facts["one person in a whole life"]
-    assert str(system.guarantee().replace_one) in facts["one unit by itself"]
+    assert price_text(system.guarantee().together.which) in facts["one person in a whole life"]
+    assert price_text(system.guarantee().replace_one) in facts["one unit by itself"]
     assert facts["who sees it before the noise"] == system.words.trust
 
 

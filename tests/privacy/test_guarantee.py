@@ -269,7 +269,10 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
     assert [line for line in lines if "Warning" in line] == ([f"  Warning: {warning}."] if warning else [])
     if warning:
         assert lines[lines.index(f"  Warning: {warning}.") - 1].startswith("  Counted of one person: ")
-        assert lines[0].startswith(warning[:1].upper() + warning[1:])
+        head = (
+            f"{warning[:1].upper()}{warning[1:]}" if warning == LITTLE else "One person as a whole is not protected; "
+        )
+        assert lines[0].startswith(head)
 
 
 def test_the_warning_names_the_setting_that_gives_a_person_something():
@@ -423,7 +426,12 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         ),
         (
             promise(life_delta=DELTA_ONE),
-            f"For one person as a whole nothing is guaranteed beyond single rewards, {RELEASED}; {UNIT}.",
+            f"One person as a whole is not protected; {UNIT.replace(' protected:', f', {RELEASED}:')}.",
+        ),
+        (
+            uncounted(promise(life_delta=DELTA_ONE), 4),
+            "One person as a whole is not protected (nobody counts their rewards); "
+            f"{UNIT.replace(' protected:', f', {RELEASED}:')}.",
         ),
         (
             uncounted(promise(life=6.0), 4),

@@ -202,11 +202,11 @@ class Plan:
 
     def as_text(self) -> str:
         """Whole lines."""
-        lines = [*_titled("Assumed", self.assumed)[1:], "", self.verdict]
+        lines = [self.verdict]
         lines += [f"{name}: {_between(one)} {self.measure}" for name, one in self.values.items()]
         if self.first_day is not None:
             lines.append(_first_day(self.first_day))
-        if self.points:
+        if any(one.units for one in self.points):
             lines += ["", f"{'Day':>6} {self.unit:>16}  share of {self.gain}"]
             lines += [
                 f"{one.day:>6g} {one.units:>16,.0f}  "
@@ -217,6 +217,7 @@ class Plan:
         lines += _titled("Charged to one person", [_life(one, self.paid) for one in self.lives])
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
         lines += _titled("Also", self.notes)
+        lines += _titled("Assumed", self.assumed)
         return "\n".join(lines) + "\n"
 
 

@@ -27,7 +27,7 @@ from hushstream.privacy.amounts import (
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, LimitFilter
 from hushstream.privacy.promises.promise import Cap, Content, Deployment, Guarantee, Lifetime
-from hushstream.privacy.promises.sentence import Prices
+from hushstream.privacy.promises.sentence import Prices, shown
 
 FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
@@ -164,7 +164,8 @@ class BudgetFacts:
         stop = ", releases stop there" if self.fits < self.planned else ""
         fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
-        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each covers {number} {self.released}.{share}"
+        limit = f"{shown(self.limit)} ({origin})"
+        return f"Budget of {self.unit}: {limit}; {fit}; each covers {number} {self.released}.{share}"
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:

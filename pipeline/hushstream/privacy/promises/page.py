@@ -20,7 +20,7 @@ from hushstream.privacy.amounts import (
 )
 from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
-from hushstream.privacy.promises.sentence import UNIT, Prices, Subject, picture, price_text, told
+from hushstream.privacy.promises.sentence import UNIT, Prices, Subject, picture, price_text, shown, told
 
 PUBLIC = "public; nothing is guaranteed of it"
 
@@ -160,7 +160,7 @@ def _unit(promise: Guarantee) -> tuple[Line, ...]:
     ]
     if promise.redraws is not None:
         most, price = promise.redraws.most, promise.redraws.price
-        text = f"{price}; the figures above are for all {most} that there may be"
+        text = f"{shown(price)}; the figures above are for all {most} that there may be"
         lines.append(Line("one_epoch", "One epoch of noise", text, {"most": most, **amounts(price)}))
     return (*lines, Line("relation", "Relation", promise.relation, promise.relation))
 
@@ -182,7 +182,7 @@ def _claim(promise: Guarantee) -> list[Line]:
     claim = promise.claimed
     claimed = f"epsilon {epsilon_text(claim.epsilon_micro)}, delta {claim.delta} ({claim.source})"
     at_that = promise.epsilon_micro == claim.epsilon_micro
-    true = f"at that epsilon, delta {delta_text(promise.delta_units)}" if at_that else str(promise.cost)
+    true = f"at that epsilon, delta {delta_text(promise.delta_units)}" if at_that else shown(promise.cost)
     return [
         Line("claimed", "Claimed", claimed, _claimed_json(claim)),
         Line("true", "True", true, amounts(promise.cost)),
@@ -195,12 +195,13 @@ def _claimed_json(claim: Claim) -> dict[str, Any]:
 
 def _noise(promise: Guarantee) -> list[Line]:
     truncation, included = float_up(delta_value(promise.truncation_units)), delta_text(promise.truncation_units)
+    part = "all" if promise.truncation_units == promise.delta_units > 0 else "part"
     moved = f"{promise.sensitivity}, {promise.norm}"
     zone = f"the {promise.zone} zone, trusted with the content before the noise"
     return [
         Line("mechanism", "Mechanism", promise.mechanism, promise.mechanism),
         Line("sensitivity", "Sensitivity", moved, {"most": promise.sensitivity, "norm": promise.norm}),
-        Line("truncation", "Truncation error of the sampler, part of delta", included, truncation),
+        Line("truncation", f"Truncation error of the sampler, {part} of delta", included, truncation),
         Line("zone", "Adds the noise", zone, promise.zone),
     ]
 
@@ -292,11 +293,12 @@ def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[
     """The rows as lines of a table, below a line that names their relation; one line if there are no rows."""
     if not rows:
         return ["None: this mechanism is accounted for by epsilon and delta together."]
-    head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]
-    lines = [head]
+    # A pure epsilon that no delta lowers is given once.
+    count = 0 if all(set(row.at_micro) == {row.pure_micro} for row in rows) else len(DELTAS)
+    lines = [["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS[:count])]]
     for row in rows:
         pure = "-" if row.pure_micro is None else epsilon_text(row.pure_micro)
-        lines.append([row.covers, pure, epsilon_text(row.rho_micro), *map(epsilon_text, row.at_micro)])
+        lines.append([row.covers, pure, epsilon_text(row.rho_micro), *map(epsilon_text, row.at_micro[:count])])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     query = "Replace-one"
@@ -304,7 +306,7 @@ def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[
         query = "Zero-out; replace-one costs twice the pure epsilon, at most four times the rho"
     text = [f"{query}. The sampler's truncation error comes on top of each delta.", *table]
     if promise.lifetime.cost.delta_units >= DELTA_ONE:
-        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is guaranteed, in any currency.")
+        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is guaranteed, under any definition.")
     return text
 
 

@@ -117,7 +117,12 @@ def weakness(cost: Cost) -> str | None:
 
 def price_text(cost: Cost) -> str:
     """Epsilon and delta, with a remark if they guarantee nothing."""
-    return f"{cost}, so nothing is guaranteed" if weakness(cost) == NOTHING else str(cost)
+    return f"{shown(cost)}, so nothing is guaranteed" if weakness(cost) == NOTHING else shown(cost)
+
+
+def shown(cost: Cost) -> str:
+    """Epsilon, rounded up to thousandths, and delta."""
+    return f"epsilon {epsilon_text(_shown_micro(cost))}, delta {delta_text(cost.delta_units)}"
 
 
 def told(prices: Prices, subject: Subject) -> str:
@@ -157,14 +162,17 @@ def ledger_words(unit: str, unit_prices: Prices) -> str:
     if unit_prices.zero_out is None:
         return f"Amounts in budget and ledger are under replace-one; {UNIT.public}."
     return (
-        f"Amounts in budget and ledger are under zero-out. There {unit} costs {unit_prices.zero_out}, and under "
-        f"replace-one {unit_prices.which}."
+        f"Amounts in budget and ledger are under zero-out. There {unit} costs {shown(unit_prices.zero_out)}, "
+        f"and under replace-one {shown(unit_prices.which)}."
     )
 
 
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
     """The guarantee for a person, and what remains if it guarantees nothing; without a full stop."""
     released = "for all that this deployment releases"
+    if weakness(person.zero_out or person.which) == NOTHING and unit_prices.weak is None:
+        why = f" (nobody counts their {noun(unit)}s)" if subject.assumed else ""
+        return f"one person as a whole is not protected{why}; {unit} is, {released}: {bounds(unit_prices)}"
     if person.weak is not None:
         clauses = "; ".join(_weak_clauses(person, subject, unit, unit_prices))
         return f"{clauses}, {released}; {_unit_clause(unit, unit_prices)}"
@@ -226,7 +234,7 @@ def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Pric
     relations = [(cost, relation) for cost, relation in both if cost is not None]
     weaknesses = {weakness(cost) for cost, _ in relations}
     if weaknesses == {NOTHING}:
-        return [f"for one person as a whole nothing is guaranteed{alone}{beside}"]
+        return [f"for one person as a whole nothing is guaranteed{beside}"]
     about = f"for {subject.assumed} of one person" if subject.assumed else "for one person as a whole"
     if weaknesses == {LITTLE}:
         return [f"{about} next to nothing is guaranteed{alone} ({bounds(person)}){beside}"]
@@ -267,8 +275,7 @@ def _shown_micro(cost: Cost) -> int:
 
 
 def _bound(cost: Cost) -> str:
-    delta = f", delta {delta_text(cost.delta_units)}" if cost.delta_units else ""
-    return f"epsilon {epsilon_text(_shown_micro(cost))}{delta}"
+    return shown(cost).removesuffix(", delta 0")
 
 
 def _sum(one: Cost | None, other: Cost | None) -> Cost:

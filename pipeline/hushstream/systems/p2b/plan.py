@@ -299,14 +299,13 @@ def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[st
     for group in controls_of(config.measurement):
         smallest, users = smallest_effect(config, group, audience.users, rate), users_needed(config, group, tenth, rate)
         yield (
-            f"`hushstream lift` tells the shared private model from {SHOWN[group]} with a chance of 80 % where rewards "
-            f"a decision differ by {smallest:.2g} (if so many users as these begin with a model, {most} decisions "
-            f"of each, rate {rate:.2%}); a difference of {tenth:.2g} takes {users:,} users ({users * most:,} "
-            f"decisions, some {users / audience.users * audience.days:,.0f} days if they came as fast)"
+            f"`hushstream lift`, shared private model against {SHOWN[group]}: 80 % chance to detect a difference of "
+            f"{smallest:.2g} in rewards a decision (rate {rate:.2%}, {most} decisions of each of these users); "
+            f"{tenth:.2g} takes {users:,} users ({users / audience.users * audience.days:,.0f} days)"
         )
         if (harm := config.measurement.guardrail) is not None:
             smallest = smallest_effect(config, group, audience.users, _HARM_RATE, guardrail_tree)
-            yield f"Of its guardrail, {harm}, it tells a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
+            yield f"Of its guardrail, {harm}, it detects a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
 
 
 def _useless(config: P2BConfig) -> Iterator[str]:
@@ -402,7 +401,8 @@ def _verdict(
         return False, (
             f"It will not beat own learning: a slot is due after "
             f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
-            f"makes {ahead.audience.visits}, so nothing is ever released."
+            f"makes {ahead.audience.visits}, so nothing is ever released. Set "
+            f"slot.after_interactions to {ahead.audience.visits} or less."
         )
     if not ahead.windows(DAYS[-1]):
         return False, (

@@ -215,7 +215,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
 
     return Plan(
         system=config.system,
-        measure="of the information in others' records",
+        measure="of the information in others' records after a year",
         gain="the information in others' records",
         values={"this deployment": ranged(lambda factor: at(DAYS[-1], factor), FACTORS)},
         beats=beats,
@@ -237,8 +237,8 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
             f"in replays sharing began to pay up to {WORST:g} times earlier or later than computed: this is the range",
             f"{count_text(audience.users, 'person', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly over "
-            f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each, "
-            f"of which {config.records.records_per_user} of a person at a node count",
+            f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each; "
+            f"a node counts at most {config.records.records_per_user} of one person",
         ),
         facts={} if end is None else _facts(end),
         notes=(end.points.strip(),) if end is not None and end.points else (),

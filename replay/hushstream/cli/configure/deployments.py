@@ -156,7 +156,6 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         promise.sentence(),
         *(one.as_text() for one in budgets),
         ledger_words(promise.unit, promise.unit_prices),
-        _COMPRESSION,
     )
     if cannot:
         raise typer.Exit(2)

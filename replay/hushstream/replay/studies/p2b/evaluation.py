@@ -793,7 +793,7 @@ class EvaluateOptions(PlayOptions):
         """Refuse impossible values."""
         self.require_runner()
         if (self.log is None) == (not self.dataset):
-            raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
+            raise HushstreamError("evaluate: expected --log with --mapping, or --dataset obd, got both or neither")
         if (self.log is None) != (self.mapping is None):
             raise HushstreamError("evaluate: expected a mapping with a log of your own, and only with one")
         if self.deployment is not None and (self.log is None or self.config):
