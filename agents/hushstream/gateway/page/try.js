@@ -122,7 +122,10 @@ async function send() {
 async function begin() {
   description = await (await fetch("/openapi.json")).json();
   field("title").textContent = description.info.title;
-  field("owner").hidden = !("/v1/catalogue" in description.paths);
+  if ("/v1/catalogue" in description.paths) {
+    const page = Object.assign(document.createElement("a"), { href: "/catalogue", textContent: "Items, measurement, budget" });
+    field("owner").append(page, ", for an operator.");
+  }
   for (const [path, operations] of Object.entries(description.paths)) {
     for (const method of Object.keys(operations)) {
       field("call").add(new Option(`${method.toUpperCase()} ${path}`, `${method} ${path}`));
