@@ -9,7 +9,7 @@ from hushstream.replay.bench.baselines import DIMENSION, Answering
 from hushstream.replay.bench.load import context_values, make_load, reward_values
 from hushstream.replay.bench.peers import Peer, learner_rows, peer_tables, stream_rows
 from hushstream.replay.bench.stream import StreamSizes
-from hushstream.replay.experiments.rows import BenchRow
+from hushstream.replay.experiments.rows import PeerRow
 
 ABSENT = Peer("Nobody", "nobody", "no-such-package[kafka]==1.0", "nothing", " (of an own kind)")
 SIZES = StreamSizes(users=20, event_pairs=12_000, batch_pairs=40 * 256)
@@ -62,10 +62,10 @@ async def test_streams_answer_the_same_records_on_one_broker(monkeypatch: pytest
 
 def test_a_page_has_a_table_of_each_kind_with_the_first_over_every_other() -> None:
     rows = [
-        BenchRow("learners: ours", 9_000.0, "events/CPU s", guarantees="all"),
-        BenchRow("learners: theirs", 6_000.0, "events/CPU s", guarantees="some"),
+        PeerRow("learners: ours", 9_000.0, "events/CPU s", guarantees="all"),
+        PeerRow("learners: theirs", 6_000.0, "events/CPU s", guarantees="some"),
         ABSENT.missing("learners"),
-        BenchRow("servers: ours", 10.0, "events/CPU s"),
+        PeerRow("servers: ours", 10.0, "events/CPU s"),
     ]
     tables = peer_tables(rows)
     assert list(tables) == ["learners", "servers"]

@@ -32,7 +32,7 @@ from hushstream.replay.bench import gateway
 from hushstream.replay.bench.baselines import ARMS, DIMENSION, Policy
 from hushstream.replay.bench.load import draw_rewards, make_load
 from hushstream.replay.bench.stream import BATCH_ROWS, StreamSizes, open_bench, prepare_deployment
-from hushstream.replay.experiments.rows import BenchRow, Progress, cpu_seconds
+from hushstream.replay.experiments.rows import PeerRow, Progress, cpu_seconds
 
 RATE = "events/CPU s"
 OWN = "hushstream"
@@ -65,10 +65,10 @@ class Peer(NamedTuple):
         """Whether its package is, in any version."""
         return any(distributions(name=re.split(r"[=\[]", self.package)[0]))
 
-    def missing(self, kind: str) -> BenchRow:
+    def missing(self, kind: str) -> PeerRow:
         """Its row without a figure."""
         why = "not measured here, but with --bootstrap of Apache Kafka"
-        return BenchRow(
+        return PeerRow(
             f"{kind}: {self.name}",
             None,
             why if self.installed else f"not installed: pip install {self.package}{self.hint}",
@@ -94,7 +94,7 @@ SERVERS = (
 )
 
 
-def peer_rows(progress: Progress, rounds: int = 5, bootstrap: str | None = None) -> list[BenchRow]:
+def peer_rows(progress: Progress, rounds: int = 5, bootstrap: str | None = None) -> list[PeerRow]:
     """Measure all that is installed.
 
     Args:
@@ -112,18 +112,18 @@ def peer_rows(progress: Progress, rounds: int = 5, bootstrap: str | None = None)
     ]
 
 
-def _rows(kind: str, peers: Sequence[Peer], own: str, found: Mapping[str, Sequence[float]]) -> Iterator[BenchRow]:
+def _rows(kind: str, peers: Sequence[Peer], own: str, found: Mapping[str, Sequence[float]]) -> Iterator[PeerRow]:
     """The rows of what was measured (by `Peer.key`; what is ours by its name), and of what is not installed."""
     measured = {peer.key: peer for peer in peers}
     for key, rates in found.items():
         name, guarantees = (measured[key].name, measured[key].guarantees) if key in measured else (key, own)
-        yield BenchRow(f"{kind}: {name}", median(rates), RATE, guarantees=guarantees)
+        yield PeerRow(f"{kind}: {name}", median(rates), RATE, guarantees=guarantees)
     yield from (peer.missing(kind) for peer in peers if peer.key not in found)
 
 
 async def stream_rows(
     progress: Progress, rounds: int, sizes: StreamSizes, bootstrap: str | None = None
-) -> list[BenchRow]:
+) -> list[PeerRow]:
     """Measure the learner's worker, and the streams that are installed.
 
     Args:
@@ -153,7 +153,7 @@ async def stream_rows(
 EVENTS = 5_000
 
 
-def learner_rows(progress: Progress, rounds: int, events: int = EVENTS) -> list[BenchRow]:
+def learner_rows(progress: Progress, rounds: int, events: int = EVENTS) -> list[PeerRow]:
     """Measure the learner's kernel and those of packages, in this thread; see `peer_rows`."""
     load, rewards = make_load(events, 1, DIMENSION, 0), draw_rewards(events, 0)
     plain = load.contexts.astype(np.float64)
@@ -197,7 +197,7 @@ def _river(contexts: Any, rewards: Sequence[float]) -> None:
 _LEARNERS: Mapping[str, Callable[[Any, Sequence[float]], None]] = {"obp": _obp, "vowpal": _vowpal, "river": _river}
 
 
-async def server_rows(progress: Progress, rounds: int, rate: float = 1_000.0, seconds: float = 10.0) -> list[BenchRow]:
+async def server_rows(progress: Progress, rounds: int, rate: float = 1_000.0, seconds: float = 10.0) -> list[PeerRow]:
     """Measure the gateway, and the servers that are installed, at a fixed rate; see `peer_rows`."""
     found: dict[str, list[float]] = {}
     own = f"{OWN}, gateway and learner"
@@ -217,9 +217,9 @@ async def server_rows(progress: Progress, rounds: int, rate: float = 1_000.0, se
     return list(_rows(f"servers at {rate:g} requests/s", SERVERS, ONCE, found))
 
 
-def peer_tables(rows: Sequence[BenchRow]) -> dict[str, str]:
+def peer_tables(rows: Sequence[PeerRow]) -> dict[str, str]:
     """The Markdown table of each kind of peers: a line a peer, and ours over it."""
-    kinds: dict[str, list[BenchRow]] = {}
+    kinds: dict[str, list[PeerRow]] = {}
     for row in rows:
         kinds.setdefault(row.name.partition(": ")[0], []).append(row)
     return {kind: _HEAD + "".join(map(_line, found, [found[0]] * len(found))) for kind, found in kinds.items()}
@@ -228,7 +228,7 @@ def peer_tables(rows: Sequence[BenchRow]) -> dict[str, str]:
 _HEAD = "| | events/CPU s | the first over it | guarantees |\n|---|---|---|---|\n"
 
 
-def _line(row: BenchRow, first: BenchRow) -> str:
+def _line(row: PeerRow, first: PeerRow) -> str:
     name = row.name.partition(": ")[2]
     if row.value is None or first.value is None:
         return f"| {name} | {row.unit} | | {row.guarantees} |\n"

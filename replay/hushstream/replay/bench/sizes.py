@@ -30,7 +30,7 @@ from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.peers import peer_rows, peer_tables
 from hushstream.replay.bench.scale import scale_rows, scale_tables
-from hushstream.replay.experiments.rows import BenchRow, Progress, figure
+from hushstream.replay.experiments.rows import BenchRow, PeerRow, Progress, figure
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.study import Sample, studies
 from hushstream.schemas.errors import HushstreamError
@@ -234,8 +234,8 @@ def run_bench(
         rows += (found := size_rows(progress))
         tables |= tables_of(found)
     if "peers" in subjects:
-        rows += (found := peer_rows(progress, rounds, bootstrap))
-        tables |= peer_tables(found)
+        rows += (peers := peer_rows(progress, rounds, bootstrap))
+        tables |= peer_tables(peers)
     if scale is not None:
         rows += (found := scale_rows(scale, progress, bootstrap))
         tables |= scale_tables(found)
@@ -259,5 +259,7 @@ def bench_table(rows: Sequence[BenchRow]) -> Table:
     for row in rows:
         verdict = "" if row.reached is None else "reached" if row.reached else "MISSED"
         value = "" if row.value is None else f"{row.value:,.4g}"
-        table.add_row(row.name, value, row.unit, row.target, verdict, row.guarantees)
+        table.add_row(
+            row.name, value, row.unit, row.target, verdict, row.guarantees if isinstance(row, PeerRow) else ""
+        )
     return table

@@ -105,7 +105,6 @@ class BenchRow:
         unit: the unit of ``value`` and of the number in ``target``, or why there is no value.
         target: the target in words ("at least 3.5"), or "" for a figure without one.
         reached: whether the value meets the target; None without a target.
-        guarantees: what a stream, learner or server guarantees.
     """
 
     name: str
@@ -113,6 +112,16 @@ class BenchRow:
     unit: str
     target: str = ""
     reached: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow(BenchRow):
+    """A figure of a stream, learner or server.
+
+    Attributes:
+        guarantees: what it guarantees.
+    """
+
     guarantees: str = ""
 
 
