@@ -208,9 +208,7 @@ async def test_an_owner_offers_and_retires_an_item_in_the_page(tmp_path: Path) -
         await says(f"offered since version 3, {rules}Retire", "items")
         await tab.visit(base)
         waiting = Patience(60.0)
-        while (
-            await tab.evaluate("document.querySelector('#owner a')?.textContent || 'hidden'") == "hidden"
-        ):
+        while await tab.evaluate("document.querySelector('#owner a')?.textContent || 'hidden'") == "hidden":
             assert not waiting.over
             await asyncio.sleep(0.05)
 
