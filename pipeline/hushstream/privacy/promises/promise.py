@@ -77,7 +77,8 @@ class Content:
     def __str__(self) -> str:
         """One line."""
         leaves = ": LEAVES UN-NOISED" if self.leaves_unnoised else ""
-        return f"{self.topic} ({self.zone} zone), {self.form}{leaves}: {self.what}"
+        reader = "published" if self.zone == "published" else f"read by operators of the {self.zone} zone"
+        return f"{self.topic} ({reader}), {self.form}{leaves}: {self.what}"
 
 
 def unnoised_topics(contents: Iterable[Content]) -> tuple[str, ...]:

@@ -146,7 +146,8 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
     zone, conditions = ("counter", (_LOST_LEARNERS,)) if release.noise_at == "server" else ("edge", ())
     promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted", zone=zone)
-    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected), conditions=conditions)
+    # The first fact of the mechanism is within the first of `NOT_PROTECTED`.
+    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected[1:]), conditions=conditions)
 
 
 TRUSTED = frozenset({"edge", "counter"})

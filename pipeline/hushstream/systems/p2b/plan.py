@@ -268,9 +268,14 @@ def warnings(config: P2BConfig) -> tuple[Note, ...]:
     ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
     no = (
-        (Note(f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}", "useless"),)
-        if beats is False
-        else ()
+        ()
+        if beats
+        else (
+            Note(
+                f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",
+                "useless" if beats is False else "warning",
+            ),
+        )
     )
     return (*_never_closed(config), *no, *map(Note, _early(config)), *map(Note, _useless(config)))
 
