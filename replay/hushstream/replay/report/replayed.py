@@ -2,7 +2,7 @@
 
 A system's run returns a `RunResult`: rows that compare it with doing without the system, one curve, and the guarantee.
 This module makes every file and all printed text from it: nothing here asks which system it was. The figures are exact
-figures on content: these exist for public data only (PRIVACY.md, rule 11), or carry a warning.
+figures on content: these exist for public data only (CONTRIBUTING.md, rule 11), or carry a warning.
 
 *Folder.* Writes the files of a report into their folder.
 """

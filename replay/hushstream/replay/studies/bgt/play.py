@@ -253,7 +253,7 @@ def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
     return mean, user, item
 
 
-SOURCE = "Zhang et al. 2024, BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders"
+SOURCE = "Zhang et al., BGTplanner (arXiv:2412.02934)"
 SEEDS = (0, 1, 2)
 EPSILONS = (10.0, 5.0, 3.0, 1.0)
 

@@ -76,7 +76,7 @@ def _plays(made: Any) -> bool:
 ALGORITHM, OURS = "DP-CoLin", "local-reward"
 CLAIM = Paper(
     system="colin",
-    source="Wang et al. 2020 (collaborative bandits), DP-CoLin",
+    source="Wang et al., DP-CoLin (RecSys 2020, doi:10.1145/3383313.3412254)",
     claimed_epsilon=2.0,
     claimed_as="δ 0, replace-one; in its Table 1",
     fails="Laplace noise on coordinates is calibrated to an L2 distance, not L1",

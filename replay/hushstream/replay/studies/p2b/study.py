@@ -53,7 +53,7 @@ def _plays(made: Any) -> bool:
 
 CLAIM = Paper(
     system="p2b",
-    source="Malekzadeh et al. 2020 (P2B)",
+    source="Malekzadeh et al., P2B (MLSys 2020)",
     claimed_epsilon=float(LN_2),
     claimed_as="δ exp(-Ω(l (1 - p)²)); p = 1/2 in its experiments",
     fails="the threshold counts codes, not tuples: a tuple that is unique and sampled is released",

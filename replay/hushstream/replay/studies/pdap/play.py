@@ -349,7 +349,7 @@ def declared_rates(task: Task) -> tuple[float, ...]:
     return play(replace(task, form="alone", before=True)).rates
 
 
-SOURCE = "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP)"
+SOURCE = "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (arXiv:1509.00181)"
 
 SETTINGS = (
     f"Unit: {UNIT} ({RELATION}); cells, arms, homes and timing are public. A person with c events has c times epsilon.",

@@ -5,7 +5,7 @@ the same time. A record waits for the model of the phase before (`after_phase`).
 which domain is faster, and the direct runner and a stream give the same ones.
 
 *Report.* Accuracy compared with nodes alone, the guarantee, and the result of verify. Exact accuracy is a figure on
-content. It exists for public data only (PRIVACY.md, rule 11), and a replayed world is public.
+content. It exists for public data only (CONTRIBUTING.md, rule 11), and a replayed world is public.
 """
 
 from __future__ import annotations
