@@ -342,5 +342,5 @@ def test_the_plan_says_what_it_can_tell(rigs):
     config = rigs.make_system(measurement=measured, expected_slots=50_000).config
     notes = plan(config, Audience(50_000, 100)).notes
     smallest = smallest_effect(config, Group.OWN, 50_000, 0.01, guardrail_tree)
-    assert f"Of its guardrail, returned, it tells a difference of {smallest:.2g} (of a rate of 1%)" in notes
+    assert f"Of its guardrail, returned, it detects a difference of {smallest:.2g} (of a rate of 1%)" in notes
     assert smallest > smallest_effect(config, Group.OWN, 50_000, 0.01)
