@@ -339,10 +339,10 @@ def test_a_log_of_other_names_is_drafted_by_the_mapping_that_is_given(cli, refus
     log.write_text("\n".join(["user;wine;age;stars", *rows]), encoding="utf-8")
     said = refused("init", config, "--from", log)
     assert "got user, wine, age, stars; rename it, or say what the columns mean (--mapping FILE" in said
-    mapping.write_text("data: internal\ndelimiter: ;\nuser: user\narm: wine\narms: [x, y, z]\nreward: stars\n")
-    kept = mapping.read_text()
+    mapping.write_text("data: internal\ndelimiter: ;\nuser: user\narm: wine\narms: [x, y, z]\nreward: stars\n", "utf-8")
+    kept = mapping.read_text("utf-8")
     drafted = cli("init", config, "--from", log, "--mapping", mapping)
-    assert (drafted.code, mapping.read_text(), sorted(tmp_path.glob("*map*"))) == (0, kept, [])
+    assert (drafted.code, mapping.read_text("utf-8"), sorted(tmp_path.glob("*map*"))) == (0, kept, [])
     assert f"--mapping {mapping}" in drafted.out
     text = config.read_text("utf-8")
     assert "expected: 3" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import json
 import math
@@ -208,26 +207,6 @@ def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     with pytest.raises(LogError, match="expected a Parquet file"):
         _whole(wrong, mapping)
-
-
-@pytest.mark.parametrize(
-    ("table", "missing", "message"),
-    [
-        ("log.parquet", "pyarrow", r"needs pyarrow: install hushstream\[parquet\]"),
-        ("duckdb:SELECT 1", "duckdb", r"needs DuckDB: install hushstream\[duckdb\]"),
-    ],
-)
-def test_what_is_missing_for_a_format_is_named(table, missing, message, mapping, monkeypatch):
-    original = builtins.__import__
-
-    def without(name, *rest, **options):
-        if name.split(".")[0] == missing:
-            raise ImportError(name)
-        return original(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(LogError, match=message):
-        _whole(table, mapping)
 
 
 @pytest.mark.parametrize(
