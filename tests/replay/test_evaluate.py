@@ -173,7 +173,9 @@ def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(file
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_direct_and_stream_decide_alike_on_a_log(files):
+def test_direct_and_stream_decide_alike_on_a_log(files, monkeypatch):
+    """With one draw of noise each: the direct runner draws several."""
+    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluation._DRAWS", 1)
     options = {**files(rows=200), "seed": 4, "conditions": ("warm_private",), "config": {"encoder": {"codes": 4}}}
     direct = evaluate(**options)
     stream = evaluate(**options, runner="stream")
