@@ -6,6 +6,7 @@ import asyncio
 import re
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 from urllib.request import urlopen
@@ -16,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from full_disk import no_room
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
-from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
+from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong, WorkerError
 from hushstream.agents.kafka.administration import administering
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings
@@ -291,6 +292,20 @@ async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tm
     with no_room(), pytest.raises(DatadirUnusable, match=r"state: expected room for .* free some space$"):
         await RoleWorker(values, *machines.counting()).run()
     assert list((tmp_path / "state").iterdir()) == []
+
+
+@pytest.mark.parametrize("signal_first", [True, False])
+async def test_a_worker_that_is_cancelled_ends_cleanly_only_if_it_was_asked_to(signal_first, machines, monkeypatch):
+    """Catches a supervisor's taking for a clean end that a library cancelled the worker's tasks."""
+
+    async def cancelled(role_worker):
+        if signal_first:
+            role_worker.request_stop()
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(RoleWorker, "run", cancelled)
+    with nullcontext() if signal_first else pytest.raises(WorkerError, match="the stream client ended"):
+        await worker._run_until_signal(settings("127.0.0.1:1"), *machines.counting(), worker.observe_nothing, None)
 
 
 async def test_a_data_directory_that_is_a_file_is_refused(tmp_path):

@@ -19,7 +19,15 @@ from hushstream.cli.main import main
 from hushstream.engine.declare.declaration import Fact
 from hushstream.replay.runners import up
 from hushstream.replay.runners.stream import StreamPlace, StreamSession, WorkerDied, free_port
-from hushstream.replay.runners.up import UpOptions, begun_with, data_beside, down, why_not_ready, with_way_out
+from hushstream.replay.runners.up import (
+    UpOptions,
+    begun_with,
+    data_beside,
+    down,
+    require_newest,
+    why_not_ready,
+    with_way_out,
+)
 from hushstream.schemas.errors import HushstreamError
 
 REFUSED = (
@@ -46,6 +54,38 @@ def test_who_uses_up_is_told_what_up_can_do(tmp_path):
         assert len(said) < 400
     error = HushstreamError("anything else")
     assert with_way_out(tmp_path, error) is error
+
+
+def test_an_older_copy_is_refused_and_a_kill_between_both_notes_makes_none(tmp_path, monkeypatch):
+    """Before a first release no mark shows the age of a copy."""
+    place = StreamPlace(tmp_path, None, None, data=tmp_path / "broker", marks=tmp_path / "marks")
+    (tmp_path / "broker").mkdir()
+    require_newest(place)
+    said: list[str] = []
+    up._count_moment(place, said.append)
+    shutil.copytree(tmp_path / "broker", tmp_path / "yesterday")
+    up._count_moment(place, said.append)
+    require_newest(place)
+    shutil.move(tmp_path / "broker", tmp_path / "today")
+    shutil.copytree(tmp_path / "yesterday", tmp_path / "broker")
+    with pytest.raises(HushstreamError, match=r"got an older copy, of 20.* Put the newest data back"):
+        require_newest(place)
+    (tmp_path / "marks" / "moment").unlink()
+    require_newest(place)
+
+    def killed(path, text):
+        if path.parent.name == "marks":
+            raise KeyboardInterrupt
+        path.write_text(text, "utf-8")
+
+    shutil.rmtree(tmp_path / "broker")
+    shutil.move(tmp_path / "today", tmp_path / "broker")
+    up._count_moment(place, said.append)
+    monkeypatch.setattr(up, "keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        up._count_moment(place, said.append)
+    require_newest(place)
+    assert said == []
 
 
 def test_the_command_that_goes_on_has_every_option_that_is_in_use(tmp_path):

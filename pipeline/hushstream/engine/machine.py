@@ -53,9 +53,13 @@ class UserStore(Protocol):
 
     Attributes:
         durable: whether it keeps its content at each snapshot together with the snapshot.
+        empty: whether it is known to hold nobody, without a look.
     """
 
     durable: bool
+
+    @property
+    def empty(self) -> bool: ...
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a user, or None."""
@@ -88,6 +92,11 @@ class MemoryUserStore:
     def __len__(self) -> int:
         """Number of users."""
         return len(self._users)
+
+    @property
+    def empty(self) -> bool:
+        """See `UserStore`."""
+        return not self._users
 
     def get(self, key: bytes) -> bytes | None:
         user = self._users.get(key)

@@ -83,6 +83,8 @@ class UserDatabase:
     """
 
     durable = True
+    empty = False
+    """Only a look into the file would tell."""
 
     def __init__(self, path: Path, seal: StorageSeal) -> None:
         """Open or create the file.

@@ -35,6 +35,7 @@ from hushstream.privacy.mechanisms.tuples import WORD_ONE, checked_epsilon, requ
 from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
 
 LARGEST_LEVELS = 1 << 16
+CONTEXTS_OPEN = "contexts, which arm was shown, and that and when a reward came"
 RewardLaw = Literal["laplace", "response"]
 
 
@@ -138,7 +139,7 @@ class LocalReward:
             truncation_units=one.delta_units,
             any_content=True,
             not_protected=(
-                "contexts, which arm was shown, and that and when a reward came",
+                CONTEXTS_OPEN,
                 "what holds for the population, and what follows from it for anyone",
             ),
         )

@@ -28,6 +28,7 @@ from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN
+from hushstream.privacy.mechanisms.rewards import CONTEXTS_OPEN
 from hushstream.privacy.promises.promise import Content, Form, Guarantee
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
@@ -146,8 +147,9 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
     zone, conditions = ("counter", (_LOST_LEARNERS,)) if release.noise_at == "server" else ("edge", ())
     promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted", zone=zone)
-    # The first fact of the mechanism is within the first of `NOT_PROTECTED`.
-    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected[1:]), conditions=conditions)
+    # The first of `NOT_PROTECTED` says what the mechanism says of contexts, and more.
+    others = (fact for fact in promise.not_protected if fact != CONTEXTS_OPEN)
+    return replace(promise, not_protected=(*NOT_PROTECTED, *others), conditions=conditions)
 
 
 TRUSTED = frozenset({"edge", "counter"})

@@ -262,22 +262,21 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
 
 
 def warnings(config: P2BConfig) -> tuple[Note, ...]:
-    """Warnings for the check of a configuration: if no window ever closes, if its plan for a year says no, and more."""
+    """Warnings for the check of a configuration: if no window ever closes, its plan for a year sees no sure gain, and more."""
     each = config.slot.after_interactions * lifetime_slots_of(config)
     users = max(1, config.expected_slots)
     ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
-    no = (
-        ()
-        if beats
-        else (
-            Note(
-                f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",
-                "useless" if beats is False else "warning",
-            ),
-        )
+    said = Note(
+        f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",
+        "useless" if beats is False else "warning",
     )
-    return (*_never_closed(config), *no, *map(Note, _early(config)), *map(Note, _useless(config)))
+    return (
+        *_never_closed(config),
+        *(() if beats else (said,)),
+        *map(Note, _early(config)),
+        *map(Note, _useless(config)),
+    )
 
 
 def _never_closed(config: P2BConfig) -> tuple[Note, ...]:

@@ -86,7 +86,7 @@ from hushstream.systems.p2b.lift import (
     required_lift,
 )
 from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
-from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, started
+from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, rate_of, started
 from hushstream.systems.p2b.slots import FeatureLayout, cell_names
 from hushstream.systems.p2b.succession import FOLLOWS, NOTHING, STARTED_FROM, Predecessor
 from hushstream.systems.p2b.topics import EDGE_ZONE
@@ -752,10 +752,8 @@ def mean_reward(
     half = NORMAL_95 * math.sqrt(spread / sample.slots + noise * residual / sample.slots**2)
     each = sample.slots / arms * spread
     apart = min(_MOST_APART, math.sqrt(each + noise / arms * residual) / each)
-    ends = max(0.0, share - half), min(1.0, share + half)
-    if chance is not None:
-        ends = tuple(1.0 - max(0.0, 1.0 - end / chance) ** (1.0 / horizon) for end in ends)
-    return MeanReward(ends[0], ends[1], apart)
+    low, high = (rate_of(end, chance, horizon) for end in (max(0.0, share - half), min(1.0, share + half)))
+    return MeanReward(low, high, apart)
 
 
 def _slope(rate: float) -> float:

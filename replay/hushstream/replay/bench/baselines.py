@@ -20,6 +20,7 @@ import asyncio
 import random
 import sys
 from collections.abc import AsyncIterable, Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -240,14 +241,10 @@ def _run_aiokafka(bootstrap: str, source: str, target: str, folder: str) -> None
     uvloop.run(run_aiokafka(bootstrap, source, target))
 
 
-def _run_faust(send: str) -> Callable[..., None]:
-    return lambda *given: run_faust(send, *given)
-
-
 STREAMS: Mapping[str, Callable[..., None]] = {
-    "forward": _run_faust("forward"),
-    "faust-topic": _run_faust("topic"),
-    "faust-producer": _run_faust("producer"),
+    "forward": partial(run_faust, "forward"),
+    "faust-topic": partial(run_faust, "topic"),
+    "faust-producer": partial(run_faust, "producer"),
     "quixstreams": run_quixstreams,
     "bytewax": run_bytewax,
     "aiokafka": _run_aiokafka,

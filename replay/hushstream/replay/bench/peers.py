@@ -19,6 +19,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
@@ -157,9 +158,9 @@ def learner_rows(progress: Progress, rounds: int, events: int = EVENTS) -> list[
     """Measure the learner's kernel and those of packages, in this thread; see `peer_rows`."""
     load, rewards = make_load(events, 1, DIMENSION, 0), draw_rewards(events, 0)
     plain = load.contexts.astype(np.float64)
-    work: dict[str, Callable[[], object]] = {f"{OWN}, LinUCB": lambda: _kernel(load.contexts, rewards)}
+    work: dict[str, Callable[[], object]] = {f"{OWN}, LinUCB": partial(_kernel, load.contexts, rewards)}
     for peer in filter(lambda peer: peer.installed, LEARNERS):
-        work[peer.key] = lambda run=_LEARNERS[peer.key]: run(plain, rewards)  # type: ignore[misc]
+        work[peer.key] = partial(_LEARNERS[peer.key], plain, rewards)
     found: dict[str, list[float]] = {}
     for number in range(1, rounds + 1):
         for key, run in work.items():

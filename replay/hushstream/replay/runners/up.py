@@ -132,7 +132,7 @@ def with_way_out(data: Path, error: HushstreamError) -> HushstreamError:
 
     Workers tell of options and topics that a folder of `up` does not show.
     """
-    anew = "begin anew under another `deployment` name and --data; persons in both pay both"
+    anew = "begin anew under another `deployment` name and --data; persons in both are charged by both"
     if (older := _OLDER.search(str(error))) is not None:
         return HushstreamError(
             f"{data}: expected all that was released from it, got an older copy ({older['why']}): put the newest one "
@@ -164,11 +164,12 @@ async def _up(options: UpOptions, say: Callable[[str], None]) -> None:
     with _locked(options.data):
         require_ports(options)
         config = read_config(options.config)
-        if (current(options.data) / "deployment").exists():
-            require_newest(_place(options, load(current(options.data) / "deployment")))
-        if is_changed(options.data, config):
-            home = current(options.data)
-            following = NextGeneration(options.data, config, _place(options, load(home / "deployment")), say)
+        held = current(options.data) / "deployment"
+        kept = _place(options, load(held)) if held.exists() else None
+        if kept is not None:
+            require_newest(kept)
+        if kept is not None and is_changed(options.data, config):
+            following = NextGeneration(options.data, config, kept, say)
             await first_of(following.make(options.agreed, partial(_made, options.config)), ended.wait())
             if ended.is_set():
                 return

@@ -412,7 +412,7 @@ class Users:
         return done
 
     def _spilled(self, user: str) -> bytes | None:
-        if not self._owed and isinstance(self.store, MemoryUserStore) and not len(self.store):
+        if not self._owed and self.store.empty:
             return None  # Nobody is there: a user's key takes longer than the choice of an arm.
         key = self.name(user)
         owed = self._owed.get(key)

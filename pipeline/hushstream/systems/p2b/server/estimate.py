@@ -706,6 +706,14 @@ class WarmStart(NamedTuple):
     reward_variance: float
 
 
+def rate_of(share: float, chance: float | None, horizon: int) -> float:
+    """p, the mean reward of interactions, by the share of slots that hold a click; arguments as of `warm_start`."""
+    if chance is None:
+        return share
+    unclicked = np.array([1.0 - min(share / chance, _MOST_CLICKED)])
+    return 1.0 - float(exp(log(unclicked) / horizon)[0])
+
+
 def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStart:
     """Make the starting model from released effects.
 
@@ -719,10 +727,7 @@ def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStar
     """
     if horizon < 1 or not (chance is None or 0.0 < chance <= 1.0):
         raise AggregationError(f"expected h above 0 and at most 1 and T of at least 1, got {chance} and {horizon}")
-    rate = effects.share
-    if chance is not None:
-        unclicked = np.array([1.0 - min(effects.share / chance, _MOST_CLICKED)])
-        rate = 1.0 - float(exp(log(unclicked) / horizon)[0])
+    rate = rate_of(effects.share, chance, horizon)
     slope = rate * (1.0 - rate)
     means = np.concatenate([(rate + slope * effects.arms)[:, None], slope * effects.cells], axis=1)
     own = (OWN_TASTE * slope) ** 2

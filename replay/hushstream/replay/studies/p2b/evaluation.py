@@ -1003,7 +1003,8 @@ def _result(
         common["privacy"] = deployment.guarantee
     kept, users = compared.kept, len(np.unique(log.users))
     levels = cast("P2BConfig", system.config).release.levels
-    off = len(off_levels(log.rewards.tolist(), levels))
+    given, rows = np.unique(log.rewards, return_counts=True)
+    off = int(rows[np.isin(given, off_levels(given.tolist(), levels))].sum())
     marks = {
         f"{off:,} OF {len(log):,} REWARDS LIE BETWEEN LEVELS AND ARE ROUNDED DOWN "
         f"(feedback.reward_levels: {levels})": off,
