@@ -262,7 +262,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
 
 
 def warnings(config: P2BConfig) -> tuple[Note, ...]:
-    """Warnings for the check of a configuration: if no window ever closes, its plan for a year sees no sure gain, and more."""
+    """Warnings for the check of a configuration: no window ever closes, its plan sees no sure gain, and more."""
     each = config.slot.after_interactions * lifetime_slots_of(config)
     users = max(1, config.expected_slots)
     ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))

@@ -648,7 +648,7 @@ class LearnerMachine(DecisionRole):
         batch.counts[outcome] += 1
         past = self.past.get(event_id)
         if past is not None:
-            self.past.put(event_id, past._replace(expired=True))
+            self.past[event_id] = past._replace(expired=True)
         seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
         self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
