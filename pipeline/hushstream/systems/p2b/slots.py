@@ -102,7 +102,7 @@ class SlotColumns(NamedTuple):
 
 
 def reward_level(reward: float, levels: int) -> int:
-    """Put a reward on the lattice of ``1/levels``: clip to [0, 1], then round toward zero.
+    """Put a reward on the lattice of ``1/levels``: clip to [0, 1], then round toward zero; k/M is level k.
 
     Because of the clipping, one report moves a sum by at most ``levels``, whatever the reward was (PRIVACY.md,
     slot sums).
@@ -119,7 +119,10 @@ def reward_level(reward: float, levels: int) -> int:
         raise ContributionError(f"expected 1 to {MAX_LEVELS} reward levels, got {levels}")
     if not math.isfinite(reward):
         raise BadReward("expected a finite reward, got NaN or infinity")
-    return int(min(max(reward, 0.0), 1.0) * levels)
+    clipped = min(max(reward, 0.0), 1.0)
+    level = int(clipped * levels)
+    # The product may lie below a whole number, as that of 0.29 and 100 does.
+    return level + ((level + 1) / levels <= clipped)
 
 
 def pack(report: Report | None) -> bytes:

@@ -8,7 +8,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hushstream.engine.devices.kept import BadSeal
@@ -212,6 +212,7 @@ def test_what_the_layout_cannot_hold_is_refused():
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 256))
+@example(0.29, 100)
 def test_rewards_are_clipped_before_they_are_rounded_down(reward, levels):
     level = reward_level(reward, levels)
     clipped = min(max(reward, 0.0), 1.0)

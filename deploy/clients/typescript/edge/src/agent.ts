@@ -299,7 +299,9 @@ export class EdgeAgent {
     const { layout } = this.#agreement;
     if (interaction === null) return packSlot(layout, null);
     const units = layout.unitsOf(layout.schema.blocks(interaction.row));
-    const level = Math.trunc(interaction.reward * layout.levels);
+    const below = Math.trunc(interaction.reward * layout.levels);
+    // The product may lie below a whole number, as that of 0.29 and 100 does.
+    const level = (below + 1) / layout.levels <= interaction.reward ? below + 1 : below;
     // The items are those that the configuration names, so their catalogue has the version that it begins with.
     return packSlot(layout, { arm: interaction.arm, level, catalogue: layout.arms, units });
   }
