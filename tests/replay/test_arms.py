@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,9 @@ def test_the_first_lines_give_what_was_reached_its_price_and_whether_it_pays(liv
     first, second = result.answers
     private, cold, exact = (row["mean_reward"] for row in result.rows.plain)
     assert f"mean reward from {cold:.3f} (own learning only) to {private:.3f}; without privacy it would be" in first
-    assert f"would be {exact:.3f} (an additive model" in first
+    gap = abs(exact - private)
+    assert re.search(rf"would be {exact:.3f}, {gap:.3f} (more|less) \([+-][.\d]+ to [+-][.\d]+\) \(an additive", first)
+    assert "95 % intervals over this run's users)" in first, "it says what they cover"
     assert result.headline.ratio == ("is kept" in first)
     assert "about one person" in first or "user-level epsilon" in first
     assert "REPRODUCIBLE" not in first

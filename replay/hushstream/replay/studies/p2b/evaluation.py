@@ -52,7 +52,6 @@ from hushstream.replay.logged.evaluate import (
     FEW_REWARDS,
     LEAST_EFFECTIVE,
     SMALL_SAMPLE,
-    Interval,
     PolicyValue,
     doubly_robust_terms,
     importance_sampling,
@@ -91,7 +90,7 @@ from hushstream.replay.run import seldom_collected
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, await_models
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, against, await_models, without_privacy
 from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import normalise_grid
@@ -477,7 +476,7 @@ def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
     if found.policy not in found.rewards:
         return (f"{first}.",)
     known = {name: one for name, one in found.differences.items() if one is not None}
-    apart = "; ".join(f"{_against(*one)} than {_baseline(found, name)}" for name, one in known.items())
+    apart = "; ".join(f"{against(*one)} than {_baseline(found, name)}" for name, one in known.items())
     reward = f"It earns {found.rewards[found.policy]:.4f} a decision: {apart} (95 % intervals that hold together)."
     own = "" if found.advice == "more users first" or OWN not in of else _OWN[of[OWN]]
     further = (
@@ -516,11 +515,6 @@ _OWN = {
 }
 
 
-def _against(difference: float, interval: Interval) -> str:
-    more = "more" if difference >= 0.0 else "less"
-    return f"{abs(difference):.4f} {more} ({interval.low:+.4f} to {interval.high:+.4f})"
-
-
 def _baseline(found: Gains, name: str) -> str:
     reward = found.rewards[_POLICIES.get(name, name)]
     return f"the {reward:.4f} of the {name}" if name != OWN else f"the {reward:.4f} of users' own learning"
@@ -539,18 +533,10 @@ def _kept(found: Gains) -> str:
     exact = next((name for name in OF_EXACT if name in found.rewards), None)
     if exact is None:
         return ""
-    without = f"Without privacy it would be {found.rewards[exact]:.4f}"
-    if found.room is not None:
-        without += f", {_against(*found.room)}"
-    without += f" ({ADDITIVE})"
-    if found.kept is None:
-        return f"{without}."
-    share, low, high = (f"{100 * one:.0f} %" for one in (found.kept.ratio, found.kept.low, found.kept.high))
-    if found.kept.high - found.kept.low > 1.0:
-        return f"{without}: how much of that gain over own learning is kept is not known ({low} to {high})."
-    alone = finding(found.own) == "no significant difference" and found.kept.low > 0.0
+    alone = finding(found.own) == "no significant difference" and found.kept is not None and found.kept.low > 0.0
     apart = ", by itself, not together with the intervals above" if alone else ""
-    return f"{without}: of that gain over own learning {share} is kept ({low} to {high}{apart})."
+    said = without_privacy(found.rewards[exact], found.room, ADDITIVE, found.kept, apart)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def beyond_additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[str]:
@@ -563,7 +549,7 @@ def beyond_additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[st
         return cure
     gain = finding(found.left[1]) == "significantly better"
     form = "its form leaves that gain." if gain else "no gain beyond its form is shown."
-    more = f"{_against(*found.left)} than the additive model: {form}"
+    more = f"{against(*found.left)} than the additive model: {form}"
     trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK}) earn {more}"
     return [trees, *(cure or ["No pair of features explains it."] * gain)]
 

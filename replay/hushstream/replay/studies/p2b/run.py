@@ -759,11 +759,44 @@ def reached_text(rewards: Rewards, kept: Comparison | None) -> str:
         return f"New users' mean reward from a shared private model is {private:.3f}"
     did = "raised" if private >= means[COLD] else "lowered"
     what = f"A shared private model {did} new users' mean reward from {means[COLD]:.3f} (own learning only) to "
-    what += f"{private:.3f}; without privacy it would be {means[WARM_NONPRIVATE]:.3f} ({WITHOUT_PRIVACY})"
-    if kept is not None:
-        share, low, high = (f"{100 * one:.0f} %" for one in (kept.ratio, kept.low, kept.high))
-        what += f": {share} of the gain is kept ({low} to {high})"
-    return what
+    gap = paired_gap(rewards[WARM_NONPRIVATE].mean(axis=1), rewards[WARM_PRIVATE].mean(axis=1))
+    room = None if gap.low is None or gap.high is None else (gap.value, (gap.low, gap.high))
+    model = WITHOUT_PRIVACY + ("" if room is None else "; 95 % intervals over this run's users")
+    return f"{what}{private:.3f}; {without_privacy(means[WARM_NONPRIVATE], room, model, kept, digits=3)}"
+
+
+def without_privacy(
+    reward: float,
+    room: tuple[float, tuple[float, float]] | None,
+    model: str,
+    kept: Comparison | None,
+    apart: str = "",
+    digits: int = 4,
+) -> str:
+    """What the model without privacy earns, how much more that is, and the share of its gain that is kept.
+
+    Args:
+        reward: the mean reward of users who start from it.
+        room: how much more that is than from the private model, with its interval; None where that is not known.
+        model: the model, in words.
+        kept: the share of the gain over own learning that is kept; None where that is not known.
+        apart: what is to be said of the interval of that share.
+        digits: digits after the decimal point.
+    """
+    more = "" if room is None else f", {against(*room, digits)}"
+    said = f"without privacy it would be {reward:.{digits}f}{more} ({model})"
+    if kept is None:
+        return said
+    share, low, high = (f"{100 * one:.0f} %" for one in (kept.ratio, kept.low, kept.high))
+    if kept.high - kept.low > 1.0:
+        return f"{said}: how much of that gain over own learning is kept is not known ({low} to {high})"
+    return f"{said}: of that gain over own learning {share} is kept ({low} to {high}{apart})"
+
+
+def against(difference: float, interval: tuple[float, float], digits: int = 4) -> str:
+    """A difference in words, with its interval."""
+    (low, high), more = interval, "more" if difference >= 0.0 else "less"
+    return f"{abs(difference):.{digits}f} {more} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def _remarks(public: bool, rewards: Rewards, kept: Comparison | None) -> tuple[str, ...]:
