@@ -78,6 +78,7 @@ class AnswersFollowed:
         self._beginning: dict[int, asyncio.Task[None]] = {}
         self._wanted: dict[int, tuple[int, asyncio.Future[None]]] = {}
         self._asked = asyncio.Event()
+        self._fetching: asyncio.Future[Any] | None = None
         self._ended = False
 
     @property
@@ -137,6 +138,8 @@ class AnswersFollowed:
         known = asyncio.get_running_loop().create_future()
         self._wanted[partition] = end, known
         self._asked.set()
+        if self._fetching is not None:
+            self._fetching.cancel()
         await known
 
     def _widen(self) -> None:
@@ -159,18 +162,14 @@ class AnswersFollowed:
         if not self._next:
             await self._asked.wait()
             return
-        fetching = asyncio.create_task(self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS))
-        asked = asyncio.create_task(self._asked.wait())
-        try:
-            await asyncio.wait((fetching, asked), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # No record is lost: a fetch that is cancelled while it waits has taken none, and one that has some returns
-            # them.
-            for task in (fetching, asked):
-                task.cancel()
-            await asyncio.wait((fetching, asked))
-        if not fetching.cancelled():
-            self._give(fetching.result())
+        # No record is lost: a fetch that is cancelled while it waits has taken none, and one that has some returns them.
+        self._fetching = asyncio.ensure_future(self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS))
+        (found,) = await asyncio.gather(self._fetching, return_exceptions=True)
+        if isinstance(found, asyncio.CancelledError):
+            return
+        if isinstance(found, BaseException):
+            raise found
+        self._give(found)
 
     def _give(self, found: Mapping[TopicPartition, Iterable[Any]]) -> None:
         for place, records in found.items():

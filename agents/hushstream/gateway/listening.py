@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import ssl
 import sys
@@ -235,7 +236,6 @@ class BoundedLog:
         self._log, self._most, self._feedback = log, most, feedback
         self._clock = clock
         self._sending: dict[asyncio.Future[int], float] = {}
-        self._asking: dict[asyncio.Future[int], float] = {}
 
     @property
     def waiting(self) -> int:
@@ -245,8 +245,7 @@ class BoundedLog:
     @property
     def answers(self) -> bool:
         """Whether the log answers: no record but feedback has waited too long for its acknowledgement."""
-        oldest = next(iter(self._asking.values()), None)
-        return oldest is None or self._clock() - oldest < SILENT_SECONDS
+        return self._clock() - min(self._sending.values(), default=math.inf) < SILENT_SECONDS
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
         """See `EventLog.start`."""
@@ -262,11 +261,8 @@ class BoundedLog:
         if len(self._sending) >= self._most:
             raise LogBusy(f"log: expected fewer than {self._most} records that await their acknowledgement")
         sending = asyncio.ensure_future(self._log.append(topic, partition, value))
-        self._sending[sending] = self._clock()
+        self._sending[sending] = math.inf if topic in self._feedback else self._clock()
         sending.add_done_callback(self._sending.pop)
-        if topic not in self._feedback:
-            self._asking[sending] = self._clock()
-            sending.add_done_callback(self._asking.pop)
         return sending
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:

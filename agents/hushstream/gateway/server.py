@@ -272,7 +272,7 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
     """
     try:
         parsed = model.model_validate_json(body)
-        json.loads(body, object_pairs_hook=_once, parse_int=str, parse_float=str)
+        _ONCE.decode(body.decode())
         return parsed
     except ValidationError as error:
         found = error.errors(include_url=False)
@@ -293,6 +293,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise Problem("malformed-json", "An object of the body has a key twice: send each key once.")
     return found
+
+
+_ONCE = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_float=str)
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:

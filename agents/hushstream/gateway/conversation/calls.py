@@ -22,7 +22,7 @@ class Asked(BaseModel):
     @property
     def counted_for(self) -> str:
         """Whom the limit for each user counts: the user, or the event where feedback names nobody."""
-        fields = dict(self)
+        fields = self.__dict__
         return str(fields["user"] or fields["event_id"])
 
 
