@@ -341,6 +341,7 @@ def test_what_is_cut_out_of_usual_records_is_what_the_codec_reads(monkeypatch):
         who = {"event_id": event_id, "user": user}
         numbers += [event(**who), event(**who, eligible=b"\1\0"), event(**who, baseline=K - 1, after_click=2**40)]
         numbers += [event(**who, after_click=after_click) for after_click in (0, 63, 64, 2**61, 2**62, 2**63 - 1)]
+        numbers += [event(**who, line=track) for track in ("", " ", "cold", "t" * 63, "t" * 64, "\u00e9", "a\nb")]
         rows += [encode("FeatureContext", {**row, **who}), encode("FeatureContext", {**row, **who, "line": "cold"})]
         clicks += [feedback(**who, arm=arm) for arm in (0, 63, 64, 127, 128, 8191, 8192, -1, 2**31 - 1)]
         clicks += [

@@ -162,14 +162,11 @@ class AnswersFollowed:
         if not self._next:
             await self._asked.wait()
             return
-        # No record is lost: a fetch that is cancelled while it waits has taken none, and one that has some returns them.
-        self._fetching = asyncio.ensure_future(self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS))
-        (found,) = await asyncio.gather(self._fetching, return_exceptions=True)
-        if isinstance(found, asyncio.CancelledError):
-            return
-        if isinstance(found, BaseException):
-            raise found
-        self._give(found)
+        # No record is lost: a fetch that is cancelled has taken none, and one that has some returns them.
+        fetching = self._fetching = asyncio.ensure_future(self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS))
+        await asyncio.gather(fetching, return_exceptions=True)
+        if not fetching.cancelled():
+            self._give(fetching.result())
 
     def _give(self, found: Mapping[TopicPartition, Iterable[Any]]) -> None:
         for place, records in found.items():

@@ -104,7 +104,7 @@ def gather_contexts(
     cuts = [usual.cut(value) for _, _, value in records]
     for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
         some, found = zip(*run, strict=True)
-        if not (whole and gatherer.events(some, usual.track, found)):
+        if not (whole and gatherer.events(some, found)):
             _take_decoded(gatherer, some, expected)
     return gatherer.columns()
 
@@ -130,10 +130,10 @@ def _take_decoded(gatherer: _ContextGatherer, records: Sequence[LogRecord], expe
             gatherer.forget(offset, timestamp_ms, fields)
 
 
-# Most records differ in their ids, their context, baseline and click alone: these are cut out, and all others decoded.
+# Most records differ in their ids, track, context, baseline and click alone: these are cut out, and all others decoded.
 
-_Cut = tuple[str, str, bytes, int, int]
-"""Event id, user, context, baseline and after_click of a record."""
+_Cut = tuple[str, str, str, bytes, int, int]
+"""Event id, user, track, context, baseline and after_click of a record."""
 
 _SHORT = 128
 """A byte below this is a whole number of Avro: twice the length of a text, or a number in zigzag form."""
@@ -146,7 +146,6 @@ class _Usual(NamedTuple):
     """What surrounds the parts of a record that are cut out: its head, what precedes the context, what follows it."""
 
     head: bytes
-    track: str
     before: bytes
     width: int
     after: bytes
@@ -157,9 +156,12 @@ class _Usual(NamedTuple):
         if len(value) <= start or not value.startswith(self.head):
             return None
         middle = start + (value[HEADER_BYTES] >> 1)
-        if middle >= len(value) or (value[HEADER_BYTES] | value[middle]) & (_SHORT | 1):
+        if middle >= len(value):
             return None
-        stop = middle + 1 + (value[middle] >> 1)
+        end = middle + 1 + (value[middle] >> 1)
+        if end >= len(value) or (value[HEADER_BYTES] | value[middle] | value[end]) & (_SHORT | 1):
+            return None
+        stop = end + 1 + (value[end] >> 1)
         context = stop + len(self.before)
         last = context + self.width + len(self.after)
         if not value.startswith(self.before, stop) or not value.startswith(self.after, context + self.width):
@@ -168,8 +170,8 @@ class _Usual(NamedTuple):
         numbers = (-1, -1) if rest == _NEITHER else _two_numbers(rest)
         if numbers is None:
             return None
-        ids = value[start:stop].decode("latin-1")
-        names = ids[: middle - start], ids[middle - start + 1 :]
+        texts = value[start:stop].decode("latin-1")
+        names = texts[: middle - start], texts[middle - start + 1 : end - start], texts[end - start + 1 :]
         return *names, value[context : context + self.width], *numbers
 
 
@@ -190,12 +192,10 @@ def _two_numbers(rest: bytes) -> tuple[int, int] | None:
 def _usual(width: int, digest: bytes | None) -> _Usual:
     """The usual record of contexts of ``width`` bytes, by the codec; of declared features with their digest."""
     name, beside = ("Context", {}) if digest is None else ("FeatureContext", {"features_digest": digest})
-    column, track = "context" if digest is None else "row", "private"
-    value = encode(name, {"event_id": "", "user": "", column: bytes(width), "line": track, **beside})
+    column = "context" if digest is None else "row"
+    value = encode(name, {"event_id": "", "user": "", column: bytes(width), "line": "", **beside})
     after = len(value) - len(_NEITHER) - len(digest or b"") - 1
-    return _Usual(
-        value[:HEADER_BYTES], track, value[HEADER_BYTES + 2 : after - width], width, value[after : -len(_NEITHER)]
-    )
+    return _Usual(value[:HEADER_BYTES], value[HEADER_BYTES + 3 : after - width], width, value[after : -len(_NEITHER)])
 
 
 class _ContextGatherer:
@@ -243,16 +243,16 @@ class _ContextGatherer:
         self._marks: list[PhaseEndMark | ForgetMark] = []
         self.rejects: list[Reject] = []
 
-    def events(self, records: Sequence[LogRecord], track: str, cuts: Sequence[_Cut]) -> bool:
+    def events(self, records: Sequence[LogRecord], cuts: Sequence[_Cut]) -> bool:
         """Take records that were cut, one event each; False, and nothing is taken, if one needs a closer look."""
-        event_ids, users, chunks, baselines, after_clicks = map(list, zip(*cuts, strict=True))
+        event_ids, users, tracks, chunks, baselines, after_clicks = map(list, zip(*cuts, strict=True))
         numbers = min(baselines) >= -1 and max(baselines) < self._arms and min(after_clicks) >= -1
-        if not (numbers and all_plain(event_ids) and all_plain(users)):
+        if not (numbers and all_plain(event_ids) and all_plain(users) and all_plain(list(set(tracks)))):
             return False
         n = len(cuts)
         offsets, times_ms, _ = zip(*records, strict=True)
         columns = (event_ids, users, [b""] * n, baselines, after_clicks)
-        self._extend((offsets, times_ms), track, columns, b"".join(chunks), [0] * n)
+        self._extend((offsets, times_ms), tracks, columns, b"".join(chunks), [0] * n)
         return True
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -336,21 +336,20 @@ class _ContextGatherer:
                 chunk = batches.take_rows(chunk, self._width, keep)
                 rows = list(compress(rows, keep))
         n = len(rows)
-        self._extend(([offset] * n, [timestamp_ms] * n), fields["line"], columns, chunk, rows)
+        self._extend(([offset] * n, [timestamp_ms] * n), [fields["line"]] * n, columns, chunk, rows)
 
     def _extend(
         self,
         places: tuple[Sequence[int], Sequence[int]],
-        track: str,
+        tracks: list[str],
         columns: tuple[list[Any], ...],
         chunk: bytes,
         rows: Sequence[int],
     ) -> None:
-        n = len(rows)
         event_ids, users, masks, baselines, after_clicks = columns
         self._event_ids += event_ids
         self._users += users
-        self._tracks += [track] * n
+        self._tracks += tracks
         self._chunks.append(chunk)
         self._eligible += [b"" if mask == self._full else mask for mask in masks] if any(masks) else masks
         self._baselines += baselines

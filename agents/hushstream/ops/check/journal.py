@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, is_noted, notes_in
 from hushstream.engine.machine import Machine
-from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
+from hushstream.engine.records import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    OffChain,
+    Output,
+    Step,
+    TopicPartition,
+)
 from hushstream.ops.check.checkpoints import Restored
 from hushstream.ops.check.findings import Status, Tally
 from hushstream.ops.log_copy import LogCopy, RoleLogs
@@ -250,7 +258,7 @@ class Walker:
         elif sequence == 0:
             self._start(record)
         else:
-            self._follow(record, entry.inputs)
+            self._follow(record, entry)
 
     def _previous(self, value: bytes, sequence: int) -> bytes | None:
         """The digest of the authentic record that a record continues, if it does."""
@@ -298,9 +306,9 @@ class Walker:
         self._sequence += 1
         self._broken = False
 
-    def _follow(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
+    def _follow(self, record: InputRecord, entry: JournalEntry) -> None:
         if self._lost:
-            self._check_inputs_only(record, ranges)
+            self._check_inputs_only(record, entry)
             self._advance(record)
             return
         needed = self._machine.recovery_ranges(record.value)
@@ -310,9 +318,8 @@ class Walker:
             self._advance(record)
             return
         # Check the inputs first: a machine may fail on inputs that no worker can have folded.
-        _, fields = codec.decode(record.value)
-        if not self._intact(fields, ranges):
-            self._stop_following(record, *self._why_not_those(ranges))
+        if not self._intact(entry):
+            self._stop_following(record, *self._why_not_those(entry.inputs))
             self._advance(record)
             return
         ties = self._ties()
@@ -326,7 +333,8 @@ class Walker:
         else:
             self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
             self._expect((*step.releases, *step.dead_letters), record.offset)
-            self._note_key(fields.get("turned_to", b""))
+            if entry.key_rotated:
+                self._note_key(codec.decode(record.value)[1]["turned_to"])
         self._advance(record)
 
     def _stop_following(self, record: InputRecord, status: Status, reason: str) -> None:
@@ -354,10 +362,9 @@ class Walker:
     def _slice(self, part: InputRange) -> InputSlice:
         return InputSlice(*part, records=self.copy.part((part.topic, part.partition)).read(part.low, part.high))
 
-    def _intact(self, fields: Mapping[str, Any], ranges: Sequence[InputRange]) -> bool:
+    def _intact(self, entry: JournalEntry) -> bool:
         """Whether the inputs that a record names have the digest that the record holds."""
-        slices = [self._slice(part) for part in ranges]
-        return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
+        return entry.input_digest == self._machine.input_digest([self._slice(part) for part in entry.inputs])
 
     def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
         """Whether inputs that differ from those of a record were erased or changed, and the reason."""
@@ -371,11 +378,11 @@ class Walker:
             return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no deletion request says why"
         return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
 
-    def _check_inputs_only(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
+    def _check_inputs_only(self, record: InputRecord, entry: JournalEntry) -> None:
         """Check only the inputs of a record, when the machine can no longer follow the journal."""
-        status, reason = self._inputs_status(ranges)
-        if status is Status.EQUAL and not self._intact(codec.decode(record.value)[1], ranges):
-            status, reason = self._why_not_those(ranges)
+        status, reason = self._inputs_status(entry.inputs)
+        if status is Status.EQUAL and not self._intact(entry):
+            status, reason = self._why_not_those(entry.inputs)
             self._tally.find(status, record.offset, reason)
         elif status is Status.EQUAL:
             self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)

@@ -18,6 +18,7 @@ from math import inf
 from pathlib import Path
 
 from hushstream.agents.kafka.administration import journal_name
+from hushstream.agents.process import no_full_collections
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, topic_of
@@ -179,7 +180,8 @@ def _journal_records(roles: Collection[Role], logs: LogCopy) -> int:
 def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From, steps: Steps) -> Mapping[int, Walk]:
     """Walk through the journals of a role; the results by home partition."""
     of = RoleLogs(role, system, keys)
-    walks = {home: walked(of, home, start, logs, steps.step) for home in of.homes}
+    with no_full_collections():
+        walks = {home: walked(of, home, start, logs, steps.step) for home in of.homes}
     for home, found in walks.items():
         # A journal that could not be followed is reported already; marks, ledger and proofs say nothing about it.
         if not found.complete or found.tally.counts[Status.CHANGED]:

@@ -371,9 +371,13 @@ class Chain:
             OffChain: it does not (see `check`); nothing is changed.
         """
         fields = self.check(value, positions)
+        self.advance(value)
+        return fields
+
+    def advance(self, value: bytes) -> None:
+        """Advance by a record that `check` has accepted."""
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
-        return fields
 
     def rotate_to(self, digester: Digester) -> None:
         """Use another key for the digests of all further records.
@@ -512,7 +516,6 @@ class Replayed:
         """
         self.fields = chain.check(value, positions)
         self._chain = chain
-        self._positions = positions
         self._value: bytes | None = value
 
     def follow(self, again: Mapping[str, Any], rounding: Rounding = EXACT) -> bytes:
@@ -525,7 +528,7 @@ class Replayed:
         if value is None:
             raise _mismatch(self._chain, self.fields, "end")
         require_same(self._chain, again, self.fields, rounding)
-        self._chain.accept(value, self._positions)
+        self._chain.advance(value)
         self._value = None
         return value
 
