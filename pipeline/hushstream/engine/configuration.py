@@ -7,9 +7,9 @@ import inspect
 import json
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, keep, number, require, seconds, whole
+from hushstream.engine.values import Checked, ConfigurationError, Is, between, check_fields, require, seconds, whole
 from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
@@ -71,7 +71,7 @@ class Declared(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PrivacyConfig:
+class PrivacyConfig(Checked):
     """What the operator states about the promise.
 
     Attributes:
@@ -82,15 +82,12 @@ class PrivacyConfig:
             seeded key, for instance); everything that is derived from them is marked, too.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    person: Literal["protected", "unprotected"] = "protected"
+    person: Annotated[Literal["protected", "unprotected"], Is("privacy.")] = "protected"
     tainted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse another word."""
-        words = ("protected", "unprotected")
-        require(self.person in words, "privacy.person", " or ".join(words), self.person)
+        check_fields(self)
         named = all(isinstance(one, str) for one in self.tainted)
         require(named, "privacy.tainted", "names of inputs of preparation", self.tainted)
 
@@ -112,17 +109,8 @@ def undigested_mode() -> Any:
     return field(default="live", compare=False, metadata={_UNDIGESTED: True})
 
 
-def require_mode(mode: str) -> None:
-    """Refuse a word that is no mode.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    require(mode in ("live", "shadow"), "mode", "live or shadow", mode)
-
-
 @dataclass(frozen=True, slots=True)
-class FeedbackConfig:
+class FeedbackConfig(Checked):
     """How shown and reward are joined to the decision, in log time.
 
     Attributes:
@@ -132,22 +120,13 @@ class FeedbackConfig:
         remembered_events: how many past event ids a partition remembers (a repeated id gets the same answer).
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    attribution_window_seconds: float = 1800.0
-    early_feedback: int = 10_000
-    remembered_events: int = 50_000
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        found = seconds("feedback.attribution_window_seconds", self.attribution_window_seconds, 0.001)
-        keep(self, attribution_window_seconds=found)
-        whole("feedback.early_feedback", self.early_feedback, 1, 10_000_000)
-        whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
+    attribution_window_seconds: Annotated[float, Is("feedback.", seconds, 0.001)] = 1800.0
+    early_feedback: Annotated[int, Is("feedback.", whole, 1, 10_000_000)] = 10_000
+    remembered_events: Annotated[int, Is("feedback.", whole, 1, 100_000_000)] = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class ExplorationConfig:
+class ExplorationConfig(Checked):
     """How an arm is chosen from the scores. The probability of the choice is the decision's propensity.
 
     Attributes:
@@ -158,21 +137,9 @@ class ExplorationConfig:
             less often.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    choice: Literal["greedy", "epsilon", "softmax"] = "greedy"
-    share: float = 0.05
-    temperature: float = 0.05
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        choices = ("greedy", "epsilon", "softmax")
-        require(self.choice in choices, "exploration.choice", "greedy, epsilon or softmax", self.choice)
-        expected = "a share from 0.0001 to 1"
-        keep(self, share=number("exploration.share", self.share, expected, lambda x: 0.0001 <= x <= 1))
-        expected = "a number from 0.0001 to 1000"
-        found = number("exploration.temperature", self.temperature, expected, lambda x: 0.0001 <= x <= 1000)
-        keep(self, temperature=found)
+    choice: Annotated[Literal["greedy", "epsilon", "softmax"], Is("exploration.")] = "greedy"
+    share: Annotated[float, Is("exploration.", between, 0.0001, 1)] = 0.05
+    temperature: Annotated[float, Is("exploration.", between, 0.0001, 1000)] = 0.05
 
     def rule(self) -> Exploration | None:
         """The rule that draws an arm from scores; None if the highest score is taken."""
@@ -182,7 +149,7 @@ class ExplorationConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionConfig:
+class PartitionConfig(Checked):
     """Partition counts; frozen for the life of a deployment.
 
     Attributes:
@@ -190,15 +157,8 @@ class PartitionConfig:
         shuffler: partitions of reports.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    learner: int = 1
-    shuffler: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        whole("partitions.learner", self.learner, 1, 4096)
-        whole("partitions.shuffler", self.shuffler, 1, 4096)
+    learner: Annotated[int, Is("partitions.", whole, 1, 4096)] = 1
+    shuffler: Annotated[int, Is("partitions.", whole, 1, 4096)] = 1
 
 
 def canonical_form(config: Any, public_dataset: bool) -> bytes:

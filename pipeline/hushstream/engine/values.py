@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache, partial
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hushstream.privacy.amounts import LEAST_EPSILON
 from hushstream.schemas.errors import HushstreamError
@@ -29,10 +33,11 @@ def require(condition: bool, name: str, expected: str, got: object) -> None:
         raise ConfigurationError(f"{name}: expected {expected}, got {got!r}")
 
 
-def whole(name: str, value: object, low: int, high: int) -> None:
+def whole(name: str, value: object, low: int, high: int) -> object:
     """Refuse a value that is no whole number from ``low`` to ``high``."""
     ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
     require(ok, name, f"a whole number from {low} to {high}", value)
+    return value
 
 
 def number(name: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
@@ -69,9 +74,11 @@ def seconds(name: str, value: object, least: float) -> float:
     return number(name, value, expected, lambda found: least <= found <= _MOST_SECONDS)
 
 
-def positive(name: str, value: object) -> float:
-    """A finite number above 0."""
-    return number(name, value, "a finite number above 0", lambda found: found > 0)
+def positive(name: str, value: object, most: float = math.inf, why: str = "") -> float:
+    """A finite number above 0, at most ``most``; a message gives the reason."""
+    found = number(name, value, "a finite number above 0", lambda found: found > 0)
+    require(found <= most, name, f"at most {most:.10g}{why}", value)
+    return found
 
 
 def price(name: str, value: object, most: float) -> float:
@@ -84,6 +91,83 @@ def price(name: str, value: object, most: float) -> float:
     require(found >= LEAST_EPSILON, name, unit, value)
     require(found <= most, name, f"at most {most:g} (more protects nobody)", value)
     return found
+
+
+def word(name: str, value: object, *known: object) -> object:
+    """Refuse a value that is none of those known."""
+    *others, last = map(str, known)
+    require(value in known, name, f"{', '.join(others)} or {last}", value)
+    return value
+
+
+def flag(name: str, value: object) -> object:
+    """Refuse a value that is neither true nor false."""
+    require(isinstance(value, bool), name, "true or false", value)
+    return value
+
+
+class Is:
+    """The check of a field, as metadata of its annotation: ``Annotated[int, Is("nodes", whole, 1, 4096)]``."""
+
+    def __init__(self, key: str, check: Callable[..., object] | None = None, *limits: Any) -> None:
+        """Say what a value must be.
+
+        Args:
+            key: what messages name; a section with a dot at its end is followed by the field's name.
+            check: called with key, value and ``limits``; returns the value to keep, or raises. By default the value
+                must be one of the words of the field's type, or true or false.
+            limits: further arguments of ``check``.
+        """
+        self.key, self.check, self.limits = key, check, limits
+
+
+class Checked:
+    """The base of a section of a configuration, a frozen dataclass: its fields are checked as `Is` says."""
+
+    __slots__ = ()
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        check_fields(self)
+
+
+def check_fields(config: object) -> None:
+    """Check the fields of a section, and keep what the checks return (`Is`); words of a type need no check.
+
+    Raises:
+        ConfigurationError: a value is impossible.
+    """
+    made: type = type(config)
+    for name, (words, check, limits) in _checks(made).items():
+        value = getattr(config, name)
+        if value not in words:
+            keep(config, **{name: check(value, *limits)})
+
+
+@cache
+def _checks(made: type) -> Mapping[str, tuple[tuple[object, ...], Callable[..., object], tuple[Any, ...]]]:
+    """By field: the words that its type allows, and the check of any other value."""
+    hints, found = get_type_hints(made, include_extras=True), {}
+    for one in fields(made):
+        hint, *rest = get_args(hints[one.name]) if hasattr(hints[one.name], "__metadata__") else (hints[one.name],)
+        asked = next((part for part in rest if isinstance(part, Is)), None)
+        if asked is not None:
+            key = f"{asked.key}{one.name}" if asked.key.endswith(".") else asked.key
+            words = _words(hint)
+            if asked.check is not None:
+                found[one.name] = words, partial(asked.check, key), asked.limits
+            else:
+                found[one.name] = ((), partial(flag, key), ()) if hint is bool else (words, partial(word, key), words)
+    return found
+
+
+def _words(hint: Any) -> tuple[object, ...]:
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(one for part in get_args(hint) for one in _words(part))
+    if hint is type(None):
+        return (None,)
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def require_deployment(name: object, system: object, expected: str) -> None:

@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
+from hushstream.engine.values import Checked, ConfigurationError, Is, check_fields, number, price, probability, require
 from hushstream.privacy.amounts import (
     DELTA_ONE,
     MICRO,
@@ -35,8 +35,12 @@ FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
 _LARGEST_EPSILON = 1e6
 
 
+def _is_share(value: float) -> bool:
+    return 0 <= value < 1
+
+
 @dataclass(frozen=True, slots=True)
-class BudgetConfig:
+class BudgetConfig(Checked):
     """What a unit may pay in its life: a reward, or all slots (and the lift) of one user.
 
     Attributes:
@@ -47,24 +51,17 @@ class BudgetConfig:
         lift: share of the limit that the lift may spend.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    epsilon: float
-    delta: float
-    filter: FilterName = "basic"
-    lift: float = 0.0
+    epsilon: Annotated[float, Is("privacy.lifetime.", price, _LARGEST_EPSILON)]
+    delta: Annotated[float, Is("privacy.lifetime.", probability)]
+    filter: Annotated[FilterName, Is("privacy.lifetime.")] = "basic"
+    lift: Annotated[float, Is("privacy.lifetime.measurement", number, "a share from 0 to below 1", _is_share)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        epsilon = price("privacy.lifetime.epsilon", self.epsilon, _LARGEST_EPSILON)
-        object.__setattr__(self, "epsilon", epsilon)
-        delta = number("privacy.lifetime.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
-        object.__setattr__(self, "delta", delta)
-        require(self.filter in FILTER_NAMES, "privacy.lifetime.filter", " or ".join(FILTER_NAMES), self.filter)
-        share = number("privacy.lifetime.measurement", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
-        object.__setattr__(self, "lift", share)
+        check_fields(self)
         if self.filter != "basic":
-            require(self.limit.delta_units >= 2, "privacy.lifetime.delta", "at least 2e-24 for zcdp or renyi", delta)
+            expected = "at least 2e-24 for zcdp or renyi"
+            require(self.limit.delta_units >= 2, "privacy.lifetime.delta", expected, self.delta)
 
     @property
     def limit(self) -> Cost:

@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from hushstream.engine import language
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
-    REFUSE_UNKNOWN,
+    Checked,
+    Is,
     between,
+    check_fields,
     keep,
     number,
     positive,
@@ -37,14 +39,19 @@ LARGEST_USERS = 1 << 22
 
 SETTLE_SECONDS = 3600.0
 LONGEST_VALID_SECONDS = 30 * 86_400.0
+_KEPT = ", as long as statements are kept"
 
 Kind = Literal["items", "pairs", "factors"]
 KINDS: tuple[Kind, ...] = ("items", "pairs", "factors")
 """A: counts and residual sums of items. B: products of residuals of pairs. C: residuals times the user's factors."""
 
 
+def _is_delta(value: float) -> bool:
+    return 1e-12 <= value < 1
+
+
 @dataclass(frozen=True, slots=True)
-class ScaleConfig:
+class ScaleConfig(Checked):
     """The scale of ratings.
 
     Attributes:
@@ -53,23 +60,18 @@ class ScaleConfig:
         middle: mu, the rating from 0 to 1 that is expected of a user and an item of which nothing is known.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    lowest: float = 0.0
-    highest: float = 5.0
-    middle: float = 0.7
+    lowest: Annotated[float, Is("scale.", number, "a number within 1e6", lambda x: abs(x) <= 1e6)] = 0.0
+    highest: Annotated[float, Is("scale.", number, "a number within 1e6", lambda x: abs(x) <= 1e6)] = 5.0
+    middle: Annotated[float, Is("scale.", between, 0, 1)] = 0.7
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        for name in ("lowest", "highest"):
-            found = number(f"scale.{name}", getattr(self, name), "a number within 1e6", lambda x: abs(x) <= 1e6)
-            keep(self, **{name: found})
+        check_fields(self)
         require(self.lowest < self.highest, "scale.highest", f"above scale.lowest ({self.lowest:g})", self.highest)
-        keep(self, middle=between("scale.middle", self.middle, 0, 1))
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseConfig:
+class ReleaseConfig(Checked):
     """The content of slots, and their noise.
 
     Attributes:
@@ -87,42 +89,29 @@ class ReleaseConfig:
             journal; users pay for each of them.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    noise: Literal["gaussian", "exact"] = "gaussian"
-    epsilon: float = 3.0
-    delta: float = 1e-5
+    noise: Annotated[Literal["gaussian", "exact"], Is(language.MECHANISM)] = "gaussian"
+    epsilon: Annotated[float, Is(language.EPSILON, between, 0.1, 20)] = 3.0
+    delta: Annotated[float, Is(language.DELTA, number, "a probability from 1e-12 to below 1", _is_delta)] = 1e-5
     shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
-    clip: float = 1.0
-    factor_clip: float = 0.7
-    count_weight: float = 0.1
-    pairs: int = 256
-    top: int = 300
-    factors: int = 4
-    epochs: int = 1
+    clip: Annotated[float, Is("release.", between, 0.01, 1)] = 1.0
+    factor_clip: Annotated[float, Is("release.", between, 0.01, 1)] = 0.7
+    count_weight: Annotated[float, Is("release.", between, 0.01, 1)] = 0.1
+    pairs: Annotated[int, Is("release.", whole, 1, LARGEST_PAIRS)] = 256
+    top: Annotated[int, Is("release.", whole, 2, LARGEST_TOP)] = 300
+    factors: Annotated[int, Is("release.", whole, 1, 64)] = 4
+    epochs: Annotated[int, Is(language.EPOCHS, whole, 1, 1000)] = 1
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.noise in ("gaussian", "exact"), "release.mechanism", "gaussian or exact", self.noise)
-        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
-        require(0.1 <= self.epsilon <= 20, "privacy.epsilon", "from 0.1 to 20", self.epsilon)
-        found = number("privacy.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
-        keep(self, delta=found)
+        check_fields(self)
         shares = tuple(number("release.shares", share, "shares above 0", lambda x: x > 0) for share in self.shares)
         fits = len(shares) == len(KINDS) and math.isclose(sum(shares), 1.0, abs_tol=1e-9) and min(shares) >= 0.01
         require(fits, "release.shares", "three shares of at least .01 that sum to 1", self.shares)
         keep(self, shares=shares)
-        for name in ("clip", "factor_clip", "count_weight"):
-            found = number(f"release.{name}", getattr(self, name), "a number from .01 to 1", lambda x: 0.01 <= x <= 1)
-            keep(self, **{name: found})
-        whole("release.pairs", self.pairs, 1, LARGEST_PAIRS)
-        whole("release.top", self.top, 2, LARGEST_TOP)
-        whole("release.factors", self.factors, 1, 64)
-        whole("privacy.epochs", self.epochs, 1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """Parameters of the model and of predictions; the guarantee does not depend on them.
 
     Attributes:
@@ -138,30 +127,20 @@ class ModelConfig:
         valid_seconds: how long after a version of the model was made devices may begin with it; for kind edge.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    rating_variance: float = 0.04
-    bias_variance: float = 0.01
-    offset_ridge: float = 4.0
-    lone_ridge: float = 5.0
-    factor_ridge: float = 0.035
-    factor_variance: float = 0.002
-    factor_weight: float = 0.5
-    feature_scale: float = 0.06
-    edge_margin: float = 1.1
-    valid_seconds: float = LONGEST_VALID_SECONDS
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        for name in self.__slots__:
-            keep(self, **{name: positive(f"model.{name}", getattr(self, name))})
-        require(self.edge_margin >= 1, "model.edge_margin", "at least 1", self.edge_margin)
-        expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
-        require(self.valid_seconds <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, self.valid_seconds)
+    rating_variance: Annotated[float, Is("model.", positive)] = 0.04
+    bias_variance: Annotated[float, Is("model.", positive)] = 0.01
+    offset_ridge: Annotated[float, Is("model.", positive)] = 4.0
+    lone_ridge: Annotated[float, Is("model.", positive)] = 5.0
+    factor_ridge: Annotated[float, Is("model.", positive)] = 0.035
+    factor_variance: Annotated[float, Is("model.", positive)] = 0.002
+    factor_weight: Annotated[float, Is("model.", positive)] = 0.5
+    feature_scale: Annotated[float, Is("model.", positive)] = 0.06
+    edge_margin: Annotated[float, Is("model.", number, "a number of at least 1", lambda x: x >= 1)] = 1.1
+    valid_seconds: Annotated[float, Is("model.", positive, LONGEST_VALID_SECONDS, _KEPT)] = LONGEST_VALID_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class BgtConfig:
+class BgtConfig(Checked):
     """All parameters of a BGTplanner deployment's computation (Zhang et al. 2024, in a sound form).
 
     Attributes:
@@ -179,30 +158,25 @@ class BgtConfig:
         system: name of the system.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    items: int
-    features: int = 0
+    items: Annotated[int, Is(language.ITEMS, whole, 2, LARGEST_ITEMS)]
+    features: Annotated[int, Is(language.DIMENSION, whole, 0, 256)] = 0
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = undigested_privacy()
-    kind: Literal["hosted", "edge"] = "hosted"
-    settle_seconds: float = SETTLE_SECONDS
+    kind: Annotated[Literal["hosted", "edge"], Is("kind")] = "hosted"
+    settle_seconds: Annotated[float, Is(language.SETTLE_SECONDS, seconds, 0.001)] = SETTLE_SECONDS
     system: Literal["bgt"] = "bgt"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "bgt")
-        whole("items.capacity", self.items, 2, LARGEST_ITEMS)
-        whole("features.dimension", self.features, 0, 256)
+        check_fields(self)
         collectors = self.partitions.shuffler
         require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
-        require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
-        keep(self, settle_seconds=seconds(language.SETTLE_SECONDS, self.settle_seconds, 0.001))
         if not self.devices:
             expected = "none where no devices make slots (kind edge)"
             require(self.settle_seconds == SETTLE_SECONDS, language.SETTLE_SECONDS, expected, self.settle_seconds)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from hushstream.counting import (
     BinaryTree,
@@ -24,7 +24,7 @@ from hushstream.counting import (
     best_tree,
 )
 from hushstream.counting.digits import LARGEST_LIFE
-from hushstream.engine import language
+from hushstream.engine import language, values
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     ExplorationConfig,
@@ -33,14 +33,15 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     config_digest,
-    require_mode,
     undigested_mode,
     undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
-    REFUSE_UNKNOWN,
+    Checked,
+    Is,
     between,
+    check_fields,
     keep,
     not_negative,
     number,
@@ -49,7 +50,6 @@ from hushstream.engine.values import (
     probability,
     require,
     require_deployment,
-    seconds,
     whole,
 )
 from hushstream.privacy.mechanisms.rewards import LocalReward
@@ -70,7 +70,7 @@ GRID_BITS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureConfig:
+class FeatureConfig(Checked):
     """Features of an arm. The bounds on their length determine the noise, and a context with longer ones is refused.
 
     Attributes:
@@ -80,17 +80,13 @@ class FeatureConfig:
             smaller one makes Laplace noise smaller.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    dimension: int
-    norm: float = 1.0
+    dimension: Annotated[int, Is(language.DIMENSION, whole, 1, 512)]
+    norm: Annotated[float, Is("features.", positive, 1024)] = 1.0
     norm_l1: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        whole("features.dimension", self.dimension, 1, 512)
-        keep(self, norm=positive("features.norm", self.norm))
-        require(self.norm <= 1024, "features.norm", "at most 1024", self.norm)
+        check_fields(self)
         if self.norm_l1 is not None:
             longest = math.sqrt(self.dimension) * self.norm
             expected = f"a number above 0 and at most sqrt(dimension) * norm = {longest:g}"
@@ -104,7 +100,7 @@ class FeatureConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class CollaborationConfig:
+class CollaborationConfig(Checked):
     """How users share; for ``auto`` see `hushstream.systems.colin.deployment`.
 
     Attributes:
@@ -122,31 +118,17 @@ class CollaborationConfig:
             reward; 0.05 keeps users near those who learn alone.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    algorithm: Algorithm = "colin"
-    alpha: float | Literal["lemma"] = 0.1
-    ridge: float | Literal["auto"] = "auto"
-    self_weight: float = 1.0
-    tie_weight: float = 1.0
-    failure: float = 0.05
-    clean_share: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        require(self.algorithm in ALGORITHMS, "learner.algorithm", " or ".join(ALGORITHMS), self.algorithm)
-        if self.alpha != "lemma":
-            keep(self, alpha=number("learner.alpha", self.alpha, "lemma or a finite number >= 0", lambda x: x >= 0))
-        keep(self, failure=probability("learner.failure", self.failure))
-        keep(self, clean_share=between("learner.clean_share", self.clean_share, 0.001, 1))
-        if self.ridge != "auto":
-            keep(self, ridge=number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0))
-        keep(self, self_weight=not_negative("learner.self_weight", self.self_weight))
-        keep(self, tie_weight=not_negative("learner.tie_weight", self.tie_weight))
+    algorithm: Annotated[Algorithm, Is("learner.")] = "colin"
+    alpha: Annotated[float | Literal["lemma"], Is("learner.", not_negative)] = 0.1
+    ridge: Annotated[float | Literal["auto"], Is("learner.", positive)] = "auto"
+    self_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
+    tie_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
+    failure: Annotated[float, Is("learner.", probability)] = 0.05
+    clean_share: Annotated[float, Is("learner.", between, 0.001, 1)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ContinualConfig:
+class ContinualConfig(Checked):
     """Releases from the zone that holds rewards: what, and how often.
 
     Attributes:
@@ -171,50 +153,33 @@ class ContinualConfig:
             with new noise after its inputs have changed, or after a suspected rollback.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    noise_at: NoiseAt = "server"
-    mechanism: Mechanism = "auto"
-    noise: NoiseLaw = "laplace"
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    horizon: int | Literal["auto"] = "auto"
-    rewards_per_user: int = 10_000
-    reward_levels: int = 256
-    rows: int = 256
-    seconds: float | None = None
-    epochs: int = 1
+    noise_at: Annotated[NoiseAt, Is("release.")] = "server"
+    mechanism: Annotated[Mechanism, Is(language.MECHANISM)] = "auto"
+    noise: Annotated[NoiseLaw, Is("release.")] = "laplace"
+    epsilon: Annotated[float, Is(language.EPSILON, price, LARGEST_EPSILON)] = 1.0
+    delta: Annotated[float, Is(language.DELTA, probability)] = 1e-6
+    horizon: Annotated[int | Literal["auto"], Is(language.HORIZON, whole, 1, 1 << 30)] = "auto"
+    rewards_per_user: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, LARGEST_LIFE)] = 10_000
+    reward_levels: Annotated[int, Is(language.REWARD_LEVELS, whole, 1, 256)] = 256
+    rows: Annotated[int, Is(language.WINDOW_UNITS, whole, 1, 4096)] = 256
+    seconds: Annotated[float | None, Is(language.WINDOW_SECONDS, values.seconds, 0.001)] = None
+    epochs: Annotated[int, Is(language.EPOCHS, whole, 1, 1000)] = 1
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.noise_at in get_args(NoiseAt), "release.noise_at", " or ".join(get_args(NoiseAt)), self.noise_at)
-        named = get_args(Mechanism)
-        require(self.mechanism in named, "release.mechanism", " or ".join(named), self.mechanism)
-        require(self.noise in NOISE_LAWS, "release.noise", " or ".join(NOISE_LAWS), self.noise)
+        check_fields(self)
         if self.mechanism == "noisy-reward":
             require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
         if self.mechanism == "exact":
             require(self.noise_at == "server", "release.noise_at", "server for exact", self.noise_at)
         if self.mechanism == "blt":
             require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
-        keep(self, epsilon=price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
-        keep(self, delta=probability("privacy.delta", self.delta))
-        whole("privacy.units_per_person", self.rewards_per_user, 1, LARGEST_LIFE)
         if self.horizon != "auto":
-            whole("release.horizon", self.horizon, 1, 1 << 30)
             most = f"at most release.horizon ({self.horizon}), as each reward may be a step of its own"
             require(self.rewards_per_user <= self.horizon, "privacy.units_per_person", most, self.rewards_per_user)
-        whole("feedback.reward_levels", self.reward_levels, 1, 256)
-        whole("release.window_units", self.rows, 1, 4096)
-        whole("privacy.epochs", self.epochs, 1, 1000)
         if self.seconds is not None:
-            keep(self, seconds=seconds("release.window_seconds", self.seconds, 0.001))
-            require(
-                self.noise_at == "server",
-                "release.window_seconds",
-                "none at the learner (no step is open there)",
-                self.seconds,
-            )
+            expected = "none at the learner (no step is open there)"
+            require(self.noise_at == "server", "release.window_seconds", expected, self.seconds)
 
     @property
     def leaves(self) -> int:
@@ -298,7 +263,7 @@ def least_noise(release: ContinualConfig, features: FeatureConfig) -> ContinualC
 
 
 @dataclass(frozen=True, slots=True)
-class CollaborativeConfig:
+class CollaborativeConfig(Checked):
     """All parameters of a collaborative deployment's computation (Wang et al., DP-CoLin).
 
     Attributes:
@@ -323,42 +288,33 @@ class CollaborativeConfig:
             gives the features of some of them by id.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    arms: int
+    arms: Annotated[int, Is(language.ITEMS, whole, 1, 4096)]
     features: FeatureConfig
     learner: CollaborationConfig = field(default_factory=CollaborationConfig)
-    settle_seconds: float = 3600.0
+    settle_seconds: Annotated[float, Is(language.SETTLE_SECONDS, values.seconds, 0)] = 3600.0
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = undigested_privacy()
-    mode: Mode = undigested_mode()
+    mode: Annotated[Mode, Is("mode")] = undigested_mode()
     system: Literal["colin"] = "colin"
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
-    named_items: bool = False
+    named_items: Annotated[bool, Is(language.NAMED_ITEMS)] = False
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "colin")
-        require_mode(self.mode)
-        whole("items.capacity", self.arms, 1, 4096)
-        require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
-        keep(self, settle_seconds=seconds("feedback.settle_seconds", self.settle_seconds, 0))
+        check_fields(self)
         if self.release.mechanism == "auto":
             keep(self, release=least_noise(self.release, self.features))
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
-            require(
-                self.release.mechanism != "exact",
-                "privacy.lifetime",
-                "none for exact sums, which guarantee nothing",
-                "one",
-            )
+            expected = "none for exact sums, which guarantee nothing"
+            require(self.release.mechanism != "exact", "privacy.lifetime", expected, "one")
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
         expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
         require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from hushstream.engine import language
 from hushstream.engine.configuration import (
@@ -22,19 +22,22 @@ from hushstream.engine.configuration import (
     PrivacyConfig,
     config_digest,
     declared_features,
-    require_mode,
     undigested_mode,
     undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
-    REFUSE_UNKNOWN,
+    Checked,
     ConfigurationError,
+    Is,
+    between,
+    check_fields,
     keep,
     not_negative,
     number,
     positive,
     price,
+    probability,
     require,
     require_deployment,
     seconds,
@@ -62,8 +65,12 @@ LONGEST_VALID_SECONDS = LONG_MS / 1000
 _VALID_SECONDS = 30 * 86_400.0
 
 
+def _is_chance(value: float) -> bool:
+    return 0 < value <= 1
+
+
 @dataclass(frozen=True, slots=True)
-class ContextConfig:
+class ContextConfig(Checked):
     """What a context is: a histogram on a decimal grid, with sum 1 (P2B section 3.2), or values of declared features.
 
     Attributes:
@@ -72,8 +79,6 @@ class ContextConfig:
         declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); without them
             contexts are histograms.
     """
-
-    __pydantic_config__ = REFUSE_UNKNOWN
 
     dimension: int = 0
     digits: int = 1
@@ -106,7 +111,7 @@ class ContextConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnerConfig:
+class LearnerConfig(Checked):
     """The settings of every user's LinUCB.
 
     Attributes:
@@ -114,19 +119,12 @@ class LearnerConfig:
         ridge: the initial diagonal of each arm's A.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    alpha: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        keep(self, alpha=not_negative("learner.alpha", self.alpha))
-        keep(self, ridge=positive("learner.ridge", self.ridge))
+    alpha: Annotated[float, Is("learner.", not_negative)] = 1.0
+    ridge: Annotated[float, Is("learner.", positive)] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderConfig:
+class EncoderConfig(Checked):
     """How a context becomes a code, and what the server learns on.
 
     Attributes:
@@ -135,22 +133,13 @@ class EncoderConfig:
         seed: seed of the sample of grid points and of the start of k-means; no user data is used.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    codes: int | Literal["auto"] = "auto"
-    features: Features = "centroid"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        if self.codes != "auto":
-            whole("encoder.codes", self.codes, 2, 65_536)
-        require(self.features in ("centroid", "onehot"), "encoder.features", "centroid or onehot", self.features)
-        whole("encoder.seed", self.seed, 0, 2**31 - 1)
+    codes: Annotated[int | Literal["auto"], Is("encoder.", whole, 2, 65_536)] = "auto"
+    features: Annotated[Features, Is("encoder.")] = "centroid"
+    seed: Annotated[int, Is("encoder.", whole, 0, 2**31 - 1)] = 0
 
 
 @dataclass(frozen=True, slots=True)
-class SlotConfig:
+class SlotConfig(Checked):
     """When a user owes a slot, and how many slots a user sends in their life.
 
     Attributes:
@@ -166,30 +155,23 @@ class SlotConfig:
             ``lifetime_slots``; null: it may begin at once.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    after_interactions: int = 10
-    lifetime_slots: int = 1
-    settle_seconds: float = 3600.0
-    period_seconds: float = 86_400.0
-    sealed: bool = False
-    renew_every_seconds: float | None = None
+    after_interactions: Annotated[int, Is("slot.", whole, 1, 1_000_000)] = 10
+    lifetime_slots: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, 1_000_000)] = 1
+    settle_seconds: Annotated[float, Is(language.SETTLE_SECONDS, seconds, 0)] = 3600.0
+    period_seconds: Annotated[float, Is("slot.", seconds, 0.001)] = 86_400.0
+    sealed: Annotated[bool, Is("slot.")] = False
+    renew_every_seconds: Annotated[float | None, Is("privacy.", seconds, 0.001)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
-        whole("privacy.units_per_person", self.lifetime_slots, 1, 1_000_000)
-        keep(self, settle_seconds=seconds("feedback.settle_seconds", self.settle_seconds, 0))
-        keep(self, period_seconds=seconds("slot.period_seconds", self.period_seconds, 0.001))
-        require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
+        check_fields(self)
         if self.renew_every_seconds is not None:
-            keep(self, renew_every_seconds=seconds("privacy.renew_every_seconds", self.renew_every_seconds, 0.001))
             expected = "at least 2, the cap of a life, where users get new slots (privacy.renew_every_seconds)"
             require(self.lifetime_slots > 1, "privacy.units_per_person", expected, self.lifetime_slots)
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseConfig:
+class ReleaseConfig(Checked):
     """What leaves the shuffler, and when a window closes.
 
     Attributes:
@@ -212,48 +194,27 @@ class ReleaseConfig:
             features are declared by name, else codes. A checked configuration holds the resolved value, never auto.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    mode: ReleaseMode = "slot-sums"
+    mode: Annotated[ReleaseMode, Is(language.MECHANISM)] = "slot-sums"
     epsilon: float | None = None
-    sampling: float = 1.0
-    levels: int = 1
-    threshold: int | Literal["auto"] = "auto"
-    target_delta: float = 1e-6
-    window_slots: int = 10_000
-    window_seconds: float | None = None
-    sums: SumsRelease = "auto"
-    windows: int = 1024
-    form: ReleaseForm = "auto"
+    sampling: Annotated[float, Is("release.", number, "a probability above 0 and at most 1", _is_chance)] = 1.0
+    levels: Annotated[int, Is(language.REWARD_LEVELS, whole, 1, 256)] = 1
+    threshold: Annotated[int | Literal["auto"], Is("release.", whole, 1, 10_000_000)] = "auto"
+    target_delta: Annotated[float, Is(language.DELTA, probability)] = 1e-6
+    window_slots: Annotated[int, Is(language.WINDOW_UNITS, whole, 1, 100_000_000)] = 10_000
+    window_seconds: Annotated[float | None, Is(language.WINDOW_SECONDS, seconds, 0.001)] = None
+    sums: Annotated[SumsRelease, Is("release.")] = "auto"
+    windows: Annotated[int, Is(language.HORIZON, whole, 1, 1 << 30)] = 1024
+    form: Annotated[ReleaseForm, Is("release.")] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.form in ("auto", "codes", "features"), "release.form", "auto, codes or features", self.form)
-        require(
-            self.mode in ("slot-sums", "tuples", "paper"),
-            "release.mechanism",
-            "slot-sums, tuples or paper",
-            self.mode,
-        )
+        check_fields(self)
         self._check_epsilon()
-        kept = "a probability above 0 and at most 1"
-        keep(self, sampling=number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1))
-        if self.form == "features":
-            require(self.mode == "slot-sums", "release.mechanism", "slot-sums for form features", self.mode)
-        if self.mode != "slot-sums":
-            require(self.sampling < 1, "release.sampling", f"below 1 for mechanism {self.mode}", self.sampling)
-        whole("feedback.reward_levels", self.levels, 1, 256)
-        if self.threshold != "auto":
-            whole("release.threshold", self.threshold, 1, 10_000_000)
-        name, expected = "privacy.delta", "a probability in (0, 1)"
-        keep(self, target_delta=number(name, self.target_delta, expected, lambda x: 0 < x < 1))
-        whole("release.window_units", self.window_slots, 1, 100_000_000)
-        require(self.sums in ("auto", "fresh", "counter"), "release.sums", "auto, fresh or counter", self.sums)
-        expected = f"auto or fresh for mechanism {self.mode}"
-        require(self.mode == "slot-sums" or self.sums != "counter", "release.sums", expected, self.sums)
-        whole("release.horizon", self.windows, 1, 1 << 30)
-        if self.window_seconds is not None:
-            keep(self, window_seconds=seconds("release.window_seconds", self.window_seconds, 0.001))
+        if self.mode == "slot-sums":
+            return
+        require(self.form != "features", "release.mechanism", "slot-sums for form features", self.mode)
+        require(self.sampling < 1, "release.sampling", f"below 1 for mechanism {self.mode}", self.sampling)
+        require(self.sums != "counter", "release.sums", f"auto or fresh for mechanism {self.mode}", self.sums)
 
     def _check_epsilon(self) -> None:
         if self.mode == "slot-sums":
@@ -269,7 +230,7 @@ class ReleaseConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class UsersConfig:
+class UsersConfig(Checked):
     """How much one user may ask for, and how long their state is kept, in log time.
 
     Attributes:
@@ -283,27 +244,15 @@ class UsersConfig:
             covers one event, not a person: nobody counts how many events are one person's.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    contexts_per_period: int | None = None
-    period_seconds: float = 86_400.0
-    early_feedback: int = 100
-    expire_after_seconds: float | None = None
-    events: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        require(isinstance(self.events, bool), "users.events", "true or false", self.events)
-        if self.contexts_per_period is not None:
-            whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
-        keep(self, period_seconds=seconds("users.period_seconds", self.period_seconds, 0.001))
-        whole("users.early_feedback", self.early_feedback, 1, 10_000_000)
-        if self.expire_after_seconds is not None:
-            keep(self, expire_after_seconds=seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001))
+    contexts_per_period: Annotated[int | None, Is("users.", whole, 1, 1_000_000_000)] = None
+    period_seconds: Annotated[float, Is("users.", seconds, 0.001)] = 86_400.0
+    early_feedback: Annotated[int, Is("users.", whole, 1, 10_000_000)] = 100
+    expire_after_seconds: Annotated[float | None, Is("users.", seconds, 0.001)] = None
+    events: Annotated[bool, Is("users.")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementConfig:
+class MeasurementConfig(Checked):
     """What the shared private model brings, in counts that are released with noise.
 
     Attributes:
@@ -323,33 +272,24 @@ class MeasurementConfig:
         guardrail_wait_seconds: how long after its decision a harm may be told; the decision then counts.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    of: MeasurementOf = "groups"
-    baseline: float = 0.0
-    own: float = 0.0
-    epsilon: float = 0.5
-    decisions_per_user: int = 5
-    every_seconds: float = 86_400.0
-    releases: int = 128
+    of: Annotated[MeasurementOf, Is("measurement.")] = "groups"
+    baseline: Annotated[float, Is("measurement.", between, 0, 0.5)] = 0.0
+    own: Annotated[float, Is("measurement.", between, 0, 0.5)] = 0.0
+    epsilon: Annotated[float, Is("measurement.", price, LARGEST_EPSILON)] = 0.5
+    decisions_per_user: Annotated[int, Is("measurement.", whole, 1, 1_000_000)] = 5
+    every_seconds: Annotated[float, Is("measurement.", seconds, 0.001)] = 86_400.0
+    releases: Annotated[int, Is("measurement.", whole, 1, 1 << 30)] = 128
     guardrail: str | None = None
-    guardrail_share: float = 0.25
-    guardrail_wait_seconds: float = 604_800.0
+    guardrail_share: Annotated[float, Is("measurement.", probability)] = 0.25
+    guardrail_wait_seconds: Annotated[float, Is("measurement.", seconds, 0.001)] = 604_800.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.of in ("groups", "answers"), "measurement.of", "groups or answers", self.of)
-        for name, value in (("baseline", self.baseline), ("own", self.own)):
-            found = number(f"measurement.{name}", value, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
-            object.__setattr__(self, name, found)
+        check_fields(self)
         together = self.baseline + self.own
         require(together < 1, "measurement.own", "a share below what measurement.baseline leaves", self.own)
         expected = "no group (measurement.baseline, measurement.own) where answers are counted (measurement.of)"
         require(self.of == "groups" or not together, "measurement.of", expected, self.of)
-        keep(self, epsilon=price("measurement.epsilon", self.epsilon, LARGEST_EPSILON))
-        whole("measurement.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        keep(self, every_seconds=seconds("measurement.every_seconds", self.every_seconds, 0.001))
-        whole("measurement.releases", self.releases, 1, 1 << 30)
         self._check_guardrail()
 
     def _check_guardrail(self) -> None:
@@ -360,10 +300,6 @@ class MeasurementConfig:
             "none without groups to compare (measurement.baseline, own): where answers are counted, all are shown "
         )
         require(harm is None or self.baseline + self.own > 0, name, expected + "the application's own choice", harm)
-        name = "measurement.guardrail_share"
-        share = number(name, self.guardrail_share, "a share between 0 and 1", lambda x: 0 < x < 1)
-        wait = seconds("measurement.guardrail_wait_seconds", self.guardrail_wait_seconds, 0.001)
-        keep(self, guardrail_share=share, guardrail_wait_seconds=wait)
         if harm is not None:
             for part in self.parts:
                 price("measurement.guardrail_share", part, LARGEST_EPSILON)
@@ -384,7 +320,7 @@ class MeasurementConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class P2BConfig:
+class P2BConfig(Checked):
     """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
 
     Attributes:
@@ -425,12 +361,10 @@ class P2BConfig:
             begin without one until the next version.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    arms: int
+    arms: Annotated[int, Is(language.ITEMS, whole, 2, 65_536)]
     context: ContextConfig
-    expected_slots: int
+    expected_slots: Annotated[int, Is("expected_slots", whole, 1, 10**12)]
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     slot: SlotConfig = field(default_factory=SlotConfig)
@@ -441,37 +375,28 @@ class P2BConfig:
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = undigested_privacy()
-    mode: Mode = undigested_mode()
-    kind: DeploymentKind = "hosted"
+    mode: Annotated[Mode, Is("mode")] = undigested_mode()
+    kind: Annotated[DeploymentKind, Is("kind")] = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = None
-    click_rate: float | None = None
-    named_items: bool = False
-    items_from_requests: bool = False
+    click_rate: Annotated[float | None, Is("feedback.", between, 0, 1)] = None
+    named_items: Annotated[bool, Is(language.NAMED_ITEMS)] = False
+    items_from_requests: Annotated[bool, Is("items.from_requests")] = False
     item_features: Any = None
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
-    half_life: float | None = None
-    model_valid_seconds: float | None = None
+    half_life: Annotated[float | None, Is("model.", between, 0.1, 1_000_000)] = None
+    model_valid_seconds: Annotated[float | None, Is("model.valid_seconds", seconds, 1)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "p2b")
-        require_mode(self.mode)
-        whole("items.capacity", self.arms, 2, 65_536)
-        whole("expected_slots", self.expected_slots, 1, 10**12)
+        check_fields(self)
         if self.expected_items is not None:
             whole("items.expected", self.expected_items, 1, self.arms)
-        if self.click_rate is not None:
-            found = number("feedback.click_rate", self.click_rate, "a share from 0 to 1", lambda x: 0 <= x <= 1)
-            keep(self, click_rate=found)
         self._check_form()
         self._check_items()
         if self.half_life is not None:
             require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
-            expected = "windows from 0.1 to 1,000,000"
-            found = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
-            keep(self, half_life=found)
-        require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         self._check_measurement()
         self._check_devices()
         after, owed = (
@@ -503,10 +428,8 @@ class P2BConfig:
         require(not self.named_items, "items.named", expected, self.named_items)
         require(not self.users.events, "users.events", "false for kind edge: a device has one user", self.users.events)
         if valid is not None:
-            valid = seconds("model.valid_seconds", valid, 1)
             expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
             require(valid <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, valid)
-            keep(self, model_valid_seconds=valid)
 
     @property
     def devices(self) -> bool:
@@ -540,11 +463,9 @@ class P2BConfig:
             require((share > 0) == asked.counts, "privacy.lifetime.measurement", expected, share)
 
     def _check_items(self) -> None:
-        require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
-        expected = "false for form codes" if self.release.form == "codes" else "true or false"
+        expected = "false for form codes"
         require(not self.named_items or self.release.form == "features", "items.named", expected, self.named_items)
         asked = self.items_from_requests
-        require(isinstance(asked, bool), "items.from_requests", "true or false", asked)
         expected = "false where items have no names (`items.named`)"
         require(self.named_items or not asked, "items.from_requests", expected, asked)
         if self.item_features is None:

@@ -11,35 +11,35 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.digits import LARGEST_LIFE
-from hushstream.engine import language
+from hushstream.engine import language, values
 from hushstream.engine.configuration import (
     FeedbackConfig,
     Mode,
     PartitionConfig,
     PrivacyConfig,
     declared_features,
-    require_mode,
     undigested_mode,
     undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
-    REFUSE_UNKNOWN,
+    Checked,
     ConfigurationError,
+    Is,
     between,
+    check_fields,
     keep,
     number,
     positive,
     require,
     require_deployment,
     require_deployment_name,
-    seconds,
     whole,
 )
 from hushstream.features.kinds import Feature
@@ -56,7 +56,7 @@ LARGEST_EPSILON = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class VendorConfig:
+class VendorConfig(Checked):
     """A vendor: its name and its number of items. Items are numbered vendor by vendor.
 
     Attributes:
@@ -68,24 +68,19 @@ class VendorConfig:
             joins; a trial compares with it. No noise is added to it: it is the vendor's own publication.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     name: str
-    arms: int
-    named: bool = False
-    declared_rate: float | None = None
+    arms: Annotated[int, Is("vendors.items.capacity", whole, 1, LARGEST_ARMS)]
+    named: Annotated[bool, Is("vendors.items.named")] = False
+    declared_rate: Annotated[float | None, Is("vendors.", between, 0, 1)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.name)
-        whole("vendors.items.capacity", self.arms, 1, LARGEST_ARMS)
-        require(isinstance(self.named, bool), "vendors.items.named", "true or false", self.named)
-        if self.declared_rate is not None:
-            keep(self, declared_rate=between("vendors.declared_rate", self.declared_rate, 0, 1))
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
-class CellConfig:
+class CellConfig(Checked):
     """How contexts are partitioned.
 
     Attributes:
@@ -96,25 +91,15 @@ class CellConfig:
         cap: most open cells; beyond it the deepest open cell above a context serves.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    branching: int = 2
-    split_at: float = 400.0
-    growth: float = 1.0
-    levels: int = 3
-    cap: int = 1024
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        whole("cells.branching", self.branching, 2, 64)
-        keep(self, split_at=positive("cells.split_at", self.split_at))
-        keep(self, growth=between("cells.growth", self.growth, 0, 10))
-        whole("cells.levels", self.levels, 0, 57)
-        whole("cells.cap", self.cap, 1, 65_536)
+    branching: Annotated[int, Is("cells.", whole, 2, 64)] = 2
+    split_at: Annotated[float, Is("cells.", positive)] = 400.0
+    growth: Annotated[float, Is("cells.", between, 0, 10)] = 1.0
+    levels: Annotated[int, Is("cells.", whole, 0, 57)] = 3
+    cap: Annotated[int, Is("cells.", whole, 1, 65_536)] = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class BlockConfig:
+class BlockConfig(Checked):
     """Releases of rewards: what, and when.
 
     Attributes:
@@ -132,35 +117,16 @@ class BlockConfig:
         horizon: largest number of outcomes of a counter; further ones are refused.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    epsilon: float = 1.0
-    level_growth: float = 0.0
-    placement: Placement = "serving"
-    kappa: float = 3.0
-    reward_levels: int = 1
-    first_window: int = 500
-    window_ratio: float = 1.5
-    seconds: float | None = None
-    events_per_person: int = 100
-    horizon: int = 1 << 40
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        epsilon = positive("privacy.epsilon", self.epsilon)
-        require(epsilon <= LARGEST_EPSILON, "privacy.epsilon", "at most 20 (more protects nobody)", epsilon)
-        keep(self, epsilon=epsilon)
-        keep(self, level_growth=between("release.level_growth", self.level_growth, 0, 10))
-        require(self.placement in PLACEMENTS, "release.placement", " or ".join(PLACEMENTS), self.placement)
-        keep(self, kappa=positive("release.kappa", self.kappa))
-        whole("feedback.reward_levels", self.reward_levels, 1, 256)
-        whole("release.window_units", self.first_window, 1, 1 << 40)
-        found = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
-        keep(self, window_ratio=found)
-        if self.seconds is not None:
-            keep(self, seconds=seconds("release.window_seconds", self.seconds, 0.001))
-        whole("privacy.units_per_person", self.events_per_person, 1, LARGEST_LIFE)
-        whole("release.horizon_units", self.horizon, 1, 1 << 40)
+    epsilon: Annotated[float, Is(language.EPSILON, positive, LARGEST_EPSILON, " (more protects nobody)")] = 1.0
+    level_growth: Annotated[float, Is("release.", between, 0, 10)] = 0.0
+    placement: Annotated[Placement, Is("release.")] = "serving"
+    kappa: Annotated[float, Is("release.", positive)] = 3.0
+    reward_levels: Annotated[int, Is(language.REWARD_LEVELS, whole, 1, 256)] = 1
+    first_window: Annotated[int, Is(language.WINDOW_UNITS, whole, 1, 1 << 40)] = 500
+    window_ratio: Annotated[float, Is("release.", number, "a number in (1, 100]", lambda x: 1 < x <= 100)] = 1.5
+    seconds: Annotated[float | None, Is(language.WINDOW_SECONDS, values.seconds, 0.001)] = None
+    events_per_person: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, LARGEST_LIFE)] = 100
+    horizon: Annotated[int, Is("release.horizon_units", whole, 1, 1 << 40)] = 1 << 40
 
     @property
     def schedule(self) -> Schedule:
@@ -169,7 +135,7 @@ class BlockConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class EstimateConfig:
+class EstimateConfig(Checked):
     """Parameters of beliefs and choices; privacy does not depend on them.
 
     Attributes:
@@ -184,27 +150,22 @@ class EstimateConfig:
         temper: multiplies the deviations from which tickets are drawn; 0 shows only the best arm.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    reward_variance: float = 0.2
-    arm_variance: float = 0.02
+    reward_variance: Annotated[float, Is("model.", positive)] = 0.2
+    arm_variance: Annotated[float, Is("model.", positive)] = 0.02
     arm_steps: tuple[float, ...] = (0.009, 0.0045, 0.0024)
-    arm_spread: float = 0.1
-    vendor_variance: float = 0.05
+    arm_spread: Annotated[float, Is("model.", positive)] = 0.1
+    vendor_variance: Annotated[float, Is("model.", positive)] = 0.05
     vendor_steps: tuple[float, ...] = (0.03, 0.015, 0.008)
-    prior_share: float = 0.7
-    temper: float = 0.5
+    prior_share: Annotated[float, Is("model.", between, 0, 1)] = 0.7
+    temper: Annotated[float, Is("model.", between, 0, 10)] = 0.5
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        for name in ("reward_variance", "arm_variance", "arm_spread", "vendor_variance"):
-            keep(self, **{name: positive(f"model.{name}", getattr(self, name))})
+        check_fields(self)
         for name in ("arm_steps", "vendor_steps"):
             steps = tuple(getattr(self, name))
             require(bool(steps), f"model.{name}", "at least one variance", steps)
             keep(self, **{name: tuple(positive(f"model.{name}", step) for step in steps)})
-        keep(self, prior_share=between("model.prior_share", self.prior_share, 0, 1))
-        keep(self, temper=between("model.temper", self.temper, 0, 10))
 
 
 def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
@@ -256,7 +217,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class PdapConfig:
+class PdapConfig(Checked):
     """All parameters of a P-DAP deployment's computation.
 
     Attributes:
@@ -282,27 +243,25 @@ class PdapConfig:
             (`FeatureSchema.positions`). Without them contexts are numbers.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
     vendors: tuple[VendorConfig, ...]
     dimension: int = 0
     cells: CellConfig = field(default_factory=CellConfig)
     release: BlockConfig = field(default_factory=BlockConfig)
     estimate: EstimateConfig = field(default_factory=EstimateConfig)
-    clean_share: float | None = None
+    clean_share: Annotated[float | None, Is("learner.", between, 0.001, 1)] = None
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = undigested_privacy()
-    mode: Mode = undigested_mode()
+    mode: Annotated[Mode, Is("mode")] = undigested_mode()
     system: Literal["pdap"] = "pdap"
     declared: Any = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "pdap")
-        require_mode(self.mode)
+        check_fields(self)
         keep(self, vendors=tuple(self.vendors))
         names = [vendor.name for vendor in self.vendors]
         require(bool(names), "vendors", "at least one", names)
@@ -328,8 +287,6 @@ class PdapConfig:
         self._require_rates()
 
     def _require_rates(self) -> None:
-        if self.clean_share is not None:
-            keep(self, clean_share=between("learner.clean_share", self.clean_share, 0.001, 1))
         expected = "1 where a vendor has no vendors.declared_rate, as a trial compares with it"
         require(not self.on_trial or self._all_declared, "learner.clean_share", expected, self.clean_share)
 

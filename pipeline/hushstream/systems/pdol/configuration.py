@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language
 from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
-    REFUSE_UNKNOWN,
+    Checked,
+    Is,
     between,
+    check_fields,
     keep,
     positive,
     probability,
@@ -50,7 +52,7 @@ LARGEST_MOMENTS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class RecordConfig:
+class RecordConfig(Checked):
     """What a record is.
 
     Attributes:
@@ -64,12 +66,10 @@ class RecordConfig:
             their cells and a constant one.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     dimension: int = 0
-    records_per_user: int = 1
-    label_slots: int = 64
-    remembered_events: int = 50_000
+    records_per_user: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, LARGEST_LIFE)] = 1
+    label_slots: Annotated[int, Is("feedback.", whole, 0, 4096)] = 64
+    remembered_events: Annotated[int, Is(language.REMEMBERED_EVENTS, whole, 1, 10_000_000)] = 50_000
     declared: Any = None
 
     def __post_init__(self) -> None:
@@ -77,9 +77,7 @@ class RecordConfig:
         if self.declared is not None:
             self._declare()
         whole("features.dimension", self.dimension, 1, LARGEST_DIMENSION)
-        whole("privacy.units_per_person", self.records_per_user, 1, LARGEST_LIFE)
-        whole("feedback.label_slots", self.label_slots, 0, 4096)
-        whole("feedback.remembered_events", self.remembered_events, 1, 10_000_000)
+        check_fields(self)
 
     def _declare(self) -> None:
         keep(self, declared=declared_features(self.declared))
@@ -89,7 +87,7 @@ class RecordConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class SharingConfig:
+class SharingConfig(Checked):
     """What a domain releases, and how often.
 
     Attributes:
@@ -106,29 +104,19 @@ class SharingConfig:
             with new noise after its inputs have changed, or after a suspected rollback.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    counter: CounterName = "blt"
-    epsilon: float = 1.0
-    delta: float = 1e-6
+    counter: Annotated[CounterName, Is(language.MECHANISM)] = "blt"
+    epsilon: Annotated[float, Is(language.EPSILON, positive, 20, " (more protects nobody)")] = 1.0
+    delta: Annotated[float, Is(language.DELTA, probability)] = 1e-6
     slots_per_release: int | tuple[int, ...] = 128
-    horizon: int = 32
-    domains: int | None = None
-    epochs: int = 1
+    horizon: Annotated[int, Is(language.HORIZON, whole, 1, LARGEST_HORIZON)] = 32
+    domains: Annotated[int | None, Is("release.", whole, 1, 4096)] = None
+    epochs: Annotated[int, Is(language.EPOCHS, whole, 1, 1000)] = 1
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        kinds = ("blt", "negative-digit", "exact")
-        require(self.counter in kinds, "release.mechanism", " or ".join(kinds), self.counter)
-        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
-        require(self.epsilon <= 20, "privacy.epsilon", "at most 20 (more protects nobody)", self.epsilon)
-        keep(self, delta=probability("privacy.delta", self.delta))
+        check_fields(self)
         for slots in self.sizes:
             whole("release.window_units", slots, 1, 1 << 20)
-        whole("release.horizon", self.horizon, 1, LARGEST_HORIZON)
-        if self.domains is not None:
-            whole("release.domains", self.domains, 1, 4096)
-        whole("privacy.epochs", self.epochs, 1, 1000)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -138,7 +126,7 @@ class SharingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """Parameters of the model; the guarantee does not depend on them.
 
     Attributes:
@@ -148,24 +136,13 @@ class ModelConfig:
             release of one domain); null for one release of each domain.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    radius: float | None = None
-    threshold: float = 0.35
-    releases_per_version: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        if self.radius is not None:
-            keep(self, radius=positive("model.radius", self.radius))
-            require(self.radius <= 1024, "model.radius", "at most 1024", self.radius)
-        keep(self, threshold=between("model.threshold", self.threshold, 0, 100))
-        if self.releases_per_version is not None:
-            whole("model.releases_per_version", self.releases_per_version, 1, 1 << 20)
+    radius: Annotated[float | None, Is("model.", positive, 1024)] = None
+    threshold: Annotated[float, Is("model.", between, 0, 100)] = 0.35
+    releases_per_version: Annotated[int | None, Is("model.", whole, 1, 1 << 20)] = None
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionConfig:
+class PredictionConfig(Checked):
     """Where labels are predicted.
 
     Attributes:
@@ -174,17 +151,11 @@ class PredictionConfig:
             published model alone, so predictions reveal nothing about records).
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    place: Literal["node", "released"] = "node"
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        require(self.place in ("node", "released"), "prediction.place", "node or released", self.place)
+    place: Annotated[Literal["node", "released"], Is("prediction.")] = "node"
 
 
 @dataclass(frozen=True, slots=True)
-class GossipConfig:
+class GossipConfig(Checked):
     """The form of the paper: neighbours in a graph exchange parameters with Laplace noise. Not private as stated.
 
     Attributes:
@@ -198,32 +169,17 @@ class GossipConfig:
             prints it) or sent (at the parameters that it sent).
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
-    epsilon: float
-    rounds: int
-    graph: GraphName = "torus"
-    graph_seed: int = 0
-    step: float = 12.0
-    lasso: float = 0.0
-    gradient_at: Literal["own", "sent"] = "own"
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
-        require(self.epsilon <= 1e6, "privacy.epsilon", "at most a million", self.epsilon)
-        whole("gossip.rounds", self.rounds, 1, 1 << 24)
-        require(self.graph in GRAPHS, "gossip.graph", " or ".join(GRAPHS), self.graph)
-        whole("gossip.graph_seed", self.graph_seed, 0, 2**31 - 1)
-        keep(self, step=positive("gossip.step", self.step))
-        require(self.step <= 1024, "gossip.step", "at most 1024", self.step)
-        keep(self, lasso=between("gossip.lasso", self.lasso, 0, 1024))
-        places = ("own", "sent")
-        require(self.gradient_at in places, "gossip.gradient_at", "own or sent", self.gradient_at)
+    epsilon: Annotated[float, Is(language.EPSILON, positive, 1e6)]
+    rounds: Annotated[int, Is("gossip.", whole, 1, 1 << 24)]
+    graph: Annotated[GraphName, Is("gossip.")] = "torus"
+    graph_seed: Annotated[int, Is("gossip.", whole, 0, 2**31 - 1)] = 0
+    step: Annotated[float, Is("gossip.", positive, 1024)] = 12.0
+    lasso: Annotated[float, Is("gossip.", between, 0, 1024)] = 0.0
+    gradient_at: Annotated[Literal["own", "sent"], Is("gossip.")] = "own"
 
 
 @dataclass(frozen=True, slots=True)
-class PdolConfig:
+class PdolConfig(Checked):
     """All parameters of a PDOL deployment's computation (Li et al. 2015, in a sound form).
 
     Attributes:
@@ -240,10 +196,8 @@ class PdolConfig:
         system: which system this is a configuration of.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    nodes: int
+    nodes: Annotated[int, Is("nodes", whole, 1, 1 << 16)]
     records: RecordConfig
     sharing: SharingConfig = field(default_factory=SharingConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -256,7 +210,7 @@ class PdolConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "pdol")
-        whole("nodes", self.nodes, 1, 1 << 16)
+        check_fields(self)
         expected = f"at most one for each of {count_text(self.nodes, 'node')}"
         require(self.domains <= self.nodes, "release.domains", expected, self.sharing.domains)
         several = isinstance(self.sharing.slots_per_release, tuple)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, undigested_privacy
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.noise.epoch_budget import often
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core, Priced
-from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, whole
+from hushstream.engine.values import Checked, Is, check_fields, price, require_deployment, whole
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.guarantee import truncation_delta
@@ -25,7 +26,7 @@ SENSITIVITY = 2
 
 
 @dataclass(frozen=True, slots=True)
-class MeanarmConfig:
+class MeanarmConfig(Checked):
     """A deployment.
 
     Attributes:
@@ -39,23 +40,19 @@ class MeanarmConfig:
         system: always ``meanarm``.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    arms: int
-    epsilon: float = 1.0
-    window_units: int = 100
-    units_per_person: int = 10
-    homes: int = 1
+    arms: Annotated[int, Is("arms", whole, 1, 4096)]
+    epsilon: Annotated[float, Is("privacy.", price, LARGEST_EPSILON)] = 1.0
+    window_units: Annotated[int, Is("release.", whole, 1, 10**6)] = 100
+    units_per_person: Annotated[int, Is("privacy.", whole, 1, 1000)] = 10
+    homes: Annotated[int, Is("homes", whole, 1, 64)] = 1
     privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, NAME)
-        object.__setattr__(self, "epsilon", price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
-        for name, most in (("arms", 4096), ("window_units", 10**6), ("units_per_person", 1000), ("homes", 64)):
-            whole(name, getattr(self, name), 1, most)
+        check_fields(self)
 
 
 def guarantee_of(config: MeanarmConfig) -> Guarantee:

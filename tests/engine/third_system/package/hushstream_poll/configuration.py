@@ -6,15 +6,16 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, undigested_privacy
-from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, seconds, whole
+from hushstream.engine.values import Checked, Is, check_fields, price, require_deployment, seconds, whole
 
 NAME = "poll"
 
 
 @dataclass(frozen=True, slots=True)
-class PollConfig:
+class PollConfig(Checked):
     """A poll.
 
     Attributes:
@@ -28,26 +29,19 @@ class PollConfig:
         system: always ``poll``.
     """
 
-    __pydantic_config__ = REFUSE_UNKNOWN
-
     deployment: str
-    epsilon: float = 1.0
-    window_votes: int = 100
-    window_seconds: float | None = None
-    votes_per_user: int = 1
-    homes: int = 1
+    epsilon: Annotated[float, Is("epsilon", price, LARGEST_EPSILON)] = 1.0
+    window_votes: Annotated[int, Is("window_votes", whole, 1, 1_000_000)] = 100
+    window_seconds: Annotated[float | None, Is("window_seconds", seconds, 0.001)] = None
+    votes_per_user: Annotated[int, Is("votes_per_user", whole, 1, 1000)] = 1
+    homes: Annotated[int, Is("homes", whole, 1, 64)] = 1
     privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, NAME)
-        object.__setattr__(self, "epsilon", price("epsilon", self.epsilon, LARGEST_EPSILON))
-        whole("window_votes", self.window_votes, 1, 1_000_000)
-        whole("votes_per_user", self.votes_per_user, 1, 1000)
-        whole("homes", self.homes, 1, 64)
-        if self.window_seconds is not None:
-            seconds("window_seconds", self.window_seconds, 0.001)
+        check_fields(self)
 
     @property
     def open_ms(self) -> int | None:
