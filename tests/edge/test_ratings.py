@@ -21,7 +21,7 @@ from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import KEYS, KeySource, artefacts_of, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.broker import EmbeddedBroker
-from hushstream.client.slots import RoundOver, SlotClient, connect_slots
+from hushstream.client.ratings import DeviceRounds, RoundOver, connect_rounds
 from hushstream.edge import Answer, Transport
 from hushstream.edge.ratings import RatingDriver
 from hushstream.engine.devices.envelope import STATEMENT_RECORD, ModelBody, read_model
@@ -42,10 +42,9 @@ from hushstream.replay.bench.processes import started
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import agreement_of
-from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.device import Agreement, RatingDevice
-from hushstream.systems.bgt.records import BgtError, Statement, null_slots, packed_slots, slot_bytes
-from hushstream.systems.bgt.system import KIND, RatingDeviceService
+from hushstream.systems.bgt.records import Statement, null_slots, packed_slots, slot_bytes
+from hushstream.systems.bgt.system import KIND, RatingDeviceService, declare
 from patience import Patience
 
 ITEMS = 24
@@ -153,7 +152,7 @@ async def play_rounds(deployed: Deployed, devices: list[RatingDevice], rounds: i
 
 async def play_round(deployed: Deployed, devices: list[RatingDevice], number: int) -> list[bytes]:
     bodies = []
-    async with SlotClient(deployed, deployed.system.core) as client:
+    async with DeviceRounds(deployed, deployed.system) as client:
         for device in devices:
             bodies.append(one_slot(device))
             await deployed.hand_in(bodies[-1])
@@ -308,10 +307,10 @@ def test_a_client_whose_folder_has_other_signing_keys_is_told_so_and_does_not_wa
     chain = core.signing.followed_by(Key(b"n" * 32), 1, (deployed.keys.key("signing"),))
 
     async def end() -> None:
-        async with SlotClient(deployed, replace(core, signing=chain)) as client:
-            with pytest.raises(BgtError, match="signature of key 1, got that of key 0"):
-                await asyncio.wait_for(client.end_round(1), 60)
-        async with SlotClient(deployed, core) as client:
+        async with DeviceRounds(deployed, declare(replace(core, signing=chain))) as client:
+            with pytest.raises(RoundOver, match="signature of key 1, got that of key 0"):
+                await client.end_round(1)
+        async with DeviceRounds(deployed, deployed.system) as client:
             await client.end_round(1)
 
     asyncio.run(end())
@@ -497,7 +496,7 @@ def test_only_what_the_aggregator_signed_for_this_agreement_is_taken_and_never_a
     bodies = []
 
     async def run() -> None:
-        async with SlotClient(deployed, deployed.system.core) as client:
+        async with DeviceRounds(deployed, deployed.system) as client:
             for number in range(2):
                 for device in devices[:5]:
                     await deployed.hand_in(one_slot(device))
@@ -546,12 +545,9 @@ def test_only_what_the_aggregator_signed_for_this_agreement_is_taken_and_never_a
     assert device.dump() == before
 
 
-def test_a_client_that_writes_slots_in_clear_is_refused_where_they_are_sealed(deployed: Deployed) -> None:
+def test_only_the_round_that_is_open_can_be_ended(deployed: Deployed) -> None:
     async def run() -> None:
-        async with SlotClient(deployed, deployed.system.core) as client:
-            sent = Sent(bytes(16), 0, client.digest, null_slots(1, client.config))
-            with pytest.raises(BgtError, match="sealed one"):
-                await client.send_slot(sent)
+        async with DeviceRounds(deployed, deployed.system) as client:
             with pytest.raises(RoundOver):
                 await client.end_round(1)
             await client.end_round(0)
@@ -634,7 +630,7 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
             for number in range(8):
                 with driver(number) as device:
                     device.rate(draw.permutation(ITEMS)[:6].tolist(), draw.choice([1.0, 3.0, 5.0], 6).tolist())
-            async with connect_slots(broker.bootstrap, folder) as client:
+            async with connect_rounds(broker.bootstrap, folder) as client:
                 for round_number in range(2):
                     for _ in range(2):  # the first learns of the round, the second comes when its time has come
                         with contextlib.ExitStack() as opened:
@@ -642,8 +638,15 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
                             await asyncio.gather(*(asked(threads, one.sync) for one in drivers))
                         assert not any(one.faults for one in drivers)
                         offset[0] += 2 * 3600.0
-                    await client.end_round(round_number)
                     waiting = Patience(90.0)
+                    while True:
+                        try:
+                            await client.end_round(round_number)
+                        except RoundOver:
+                            assert not waiting.over, "its opening was not read in time"
+                            await asyncio.sleep(0.2)
+                        else:
+                            break
                     while True:
                         found = await asked(threads, transport.fetch_model, None)
                         version = Statement.read(read_model(found.body).statement).version if found.status == 200 else 0

@@ -1,4 +1,4 @@
-"""The log of a `SlotClient`: reads published topics from their beginning, and writes to one topic of slots."""
+"""The log of a deployment whose slots come from devices: reads published topics, and writes to that of slots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnRecord = Callable[[str, InputRecord], None]
 
 
 class KafkaSlotLog:
-    """A `SlotLog` on a Kafka cluster."""
+    """The log on a Kafka cluster."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class KafkaSlotLog:
         self._limited_log = RateLimitedLog(_log)
 
     async def start(self, on_record: OnRecord) -> None:
-        """See `SlotLog.start`.
+        """Deliver what is published, then return, and deliver later records as they come.
 
         Raises:
             AccessDenied: the account may not read what is published, or not write slots.
@@ -89,7 +89,7 @@ class KafkaSlotLog:
         self._reader = asyncio.create_task(self._read(self._consumer, on_record))
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """See `SlotLog.append`.
+        """Append and return the offset once the log has acknowledged it.
 
         Raises:
             HushstreamError: the broker refused the record.

@@ -1,34 +1,42 @@
-"""The client of a BGTplanner deployment: sends ratings, ends rounds, and asks for predictions.
+"""The clients of a BGTplanner deployment: one sends ratings, ends rounds, and asks for predictions.
 
 It checks ratings in the application: a rating off the scale or of an unknown item is refused with a reason, and not
-sent.
+sent. Where users' devices hold the ratings, the application only ends rounds (`DeviceRounds`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
+from hushstream.agents.worker.deployment import load
 from hushstream.client.decisions import JournalReader, require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs import EventLog
+from hushstream.client.published import KafkaSlotLog
 from hushstream.client.waiting import UnansweredQuestions
-from hushstream.engine.declare.declaration import Conversation
+from hushstream.engine.declare.declaration import Conversation, System
 from hushstream.engine.declare.requests import RequestRefused
+from hushstream.engine.declare.topics import STATEMENTS
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.kept import BadModel
+from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import ratings_of
 from hushstream.systems.bgt.records import MAX_PREDICTED, ROUNDS
+from hushstream.systems.bgt.system import RatingDeviceService
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
 """The topics that an application writes to and reads from in a BGTplanner deployment."""
@@ -234,3 +242,92 @@ def connect_ratings(
     own = f"{config.deployment}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
     return RatingClient(log, config)
+
+
+class RoundOver(HushstreamError):
+    """The round is not open."""
+
+
+class SlotLog(Protocol):
+    """The operations that `DeviceRounds` needs on a log."""
+
+    async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
+        """Deliver the newest statement, then return, and deliver later ones as they come."""
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """Append and return the offset once the log has acknowledged it."""
+
+    async def stop(self) -> None:
+        """Flush and close."""
+
+
+class DeviceRounds:
+    """Ends the rounds of a deployment whose slots come from devices; use it as an async context manager."""
+
+    def __init__(self, log: SlotLog, system: System) -> None:
+        """Work over a log.
+
+        Raises:
+            HushstreamError: no devices of this deployment make slots of ratings.
+        """
+        service = None if system.device_service is None else system.device_service()
+        if not isinstance(service, RatingDeviceService):
+            raise HushstreamError(f"rounds: expected slots of ratings from devices, got {system.config.deployment}")
+        self._log, self._service = log, service
+        self._unsigned: BadModel | None = None
+
+    async def __aenter__(self) -> Self:
+        """Read which round is open."""
+        await self._log.start(self._on_record)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Flush and close."""
+        await self._log.stop()
+
+    async def end_round(self, number: int) -> None:
+        """End a round: the sums of its slots are released, and no later slot counts.
+
+        The application calls this after a number of slots or days. When a round ends is public, so no content may
+        decide it.
+
+        Raises:
+            RoundOver: the aggregator has signed another round, or what opens this one is signed by no key of the
+                folder, as where that has an older ``signing.json``.
+            HushstreamError: the log refused the record.
+        """
+        service = self._service
+        if service.asked is None or service.asked.number != number:
+            came = "" if self._unsigned is None else f" (a statement was refused: {self._unsigned})"
+            opened = "none" if service.asked is None else service.asked.number
+            raise RoundOver(f"round: expected the open one, {opened}, got {number}{came}")
+        if service.opening is not None:
+            # Write the round first: perhaps no slot has come, and then the collector does not know it yet.
+            await self._log.append(service.topic, 0, service.opening)
+        end = {"phase": number, "origin": 0, "config_digest": service.digest, "after_click": -1}
+        await self._log.append(service.topic, 0, codec.encode("Seal", end))
+
+    def _on_record(self, topic: str, record: InputRecord) -> None:
+        try:
+            _, fields = codec.decode(record.value, frozenset({STATEMENT_RECORD}))
+            if fields["config_digest"] == self._service.digest:
+                self._service.follow(fields)
+        except CodecError:
+            return
+        except BadModel as error:
+            self._unsigned = error
+
+
+def connect_rounds(
+    bootstrap: str, deployment: Path, *, prefix: str | None = None, security: Security | None = None
+) -> DeviceRounds:
+    """The rounds of a deployment with devices on a Kafka cluster; arguments as those of `connect_ratings`.
+
+    Raises:
+        HushstreamError: no devices of this deployment make slots of ratings.
+    """
+    system = load(deployment)
+    own = f"{system.config.deployment}." if prefix is None else prefix
+    return DeviceRounds(KafkaSlotLog(bootstrap, own, security, published=(STATEMENTS,), newest=True), system)

@@ -18,9 +18,8 @@ even a worker of that zone has it.
 ``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or exports the logs for that
 (``hushstream topics export --role ROLE``). It may read only what that role reads and writes, with marks and states.
 
-``devices`` hands in slots that were made outside of the workers (`hushstream.client.slots`). It may write the topic
-from which the collector reads slots, and read the topics that the system publishes for devices. It can write any slot,
-so it is meant for a gateway.
+``devices`` hands in what users' devices made (a gateway for devices), or ends rounds of their ratings
+(`hushstream.client.ratings.connect_rounds`). It may write the topic of slots, and read what is published for devices.
 
 ``gateway`` answers applications over HTTP (``hushstream worker gateway``). It has the rights of an application: it
 writes requests and feedback, and reads answers and the items, and what was released of a measurement and paid, for its

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import DEVICES, Erasure, Fact, Kind, Note, Result, System, Words, names_user
@@ -126,7 +126,7 @@ _TEXTS = {
     "network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and devices behind one "
     "address share the limit. A slot over the limit is refused and sent later, whatever it holds. There are no blind "
     "tokens (RFC 9578), and nobody has to prove to be a person.",
-    "devices_ended": "Whoever may write the collector's input can end rounds (`SlotClient.end_round`), but cannot "
+    "devices_ended": "Whoever may write the collector's input can end rounds (`DeviceRounds.end_round`), but cannot "
     "begin one: the collector opens only rounds that the aggregator has signed. A slot that comes after the end of "
     "its round does not count, but its user has no other slot in that round.",
 }
@@ -180,9 +180,6 @@ SIGNING_AGGREGATOR = signing_role(AGGREGATOR, BgtAggregatorMachine)
 ROLES = (RATER, COLLECTOR, OPENING_COLLECTOR, AGGREGATOR, SIGNING_AGGREGATOR)
 """All roles that a deployment may have."""
 
-_SLOT_CLIENT: Mapping[str, Literal["Read", "Write"]] = {"updates": "Write", "models": "Read", "rounds": "Read"}
-"""The rights of a client that hands in slots that no rater made (`hushstream.client.slots`)."""
-
 
 NAME = "bgt"
 
@@ -198,7 +195,7 @@ def declare(core: BgtSystem) -> System:
         words=EDGE_WORDS if config.devices else WORDS,
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         requests=None if config.devices else config,
-        devices={**_SLOT_CLIENT, STATEMENTS.name: "Read"} if config.devices else _SLOT_CLIENT,
+        devices={"updates": "Write", STATEMENTS.name: "Read"} if config.devices else {},
         device_service=(lambda: RatingDeviceService(core, files.agreement_of(core))) if config.devices else None,
     )
 

@@ -1,6 +1,6 @@
-"""`RatingAgent`: one user's ratings, on a device or in an application's process.
+"""`RatingAgent`: one user's ratings, on a device or in a rater worker.
 
-It only sends slots, one for each round, padded to one size; `hushstream.client.slots` takes them to the collector. A
+It only makes slots, one for each round, padded to one size. A
 slot's id is a pseudorandom function of only the user's key and the round's number, and the collector counts each id
 once. So even if several copies of a state continue, one slot for each round counts. The agent stores that a round was
 answered before it sends the slot. So after a restart it never sends a slot with other content. Erasing ratings restores
