@@ -7,50 +7,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from scipy.special import stdtrit
 
+from hushstream.replay.experiments.systems import OVERS, cost_text, figure_text, protected_text, true_text
+
 HERE = Path(__file__).parent
-CLAIMS = ("system", "claimed ε", "by our analysis", "why the claim fails", "protects")
-FIGURES = (
-    *("system", "measure", "printed in the paper", "reimplemented", "ours", "cost of ours", "local only"),
-    *("over reimplemented", "over local only"),
-)
-OVERS = ("over_reimplemented", "over_local_only")
-WEAK = 10
-"""From this epsilon on a guarantee is next to nothing."""
+COLUMNS = ("paper", "claimed ε", "true ε, δ", "measure", "paper's, reimplemented", "ours", "cost of ours", "local only")
 
 _HEAD = """\
 # Five papers, one table
 
-By our analysis none of the five satisfies its claimed (ε, δ) (`hushstream audit` attacks each). Our
-DP-corrected variant is significantly better than the published one, reimplemented by us, in
-{over_reimplemented} of {all} systems ({jointly} if all {comparisons} comparisons are to hold together), and than
+None of the five mechanisms satisfies its claimed (ε, δ) by our analysis (`hushstream audit` attacks each). Our
+DP-corrected variant is significantly better than the published one in {over_reimplemented} of {all} systems, and than
 learning without others' data (*local only*) in {over_local_only}{worse}.
 
-## What is claimed, and what holds
+{table}
+* **True ε**: of the paper's mechanism by our analysis, under the relation of its claim. **Ours** has that ε, or the
+  claimed one where there is none or it is above 64. From ε 10 on a guarantee is next to nothing.
+  pdol: ours has ε 8 under zero-out alone; under the claim's relation it costs more than twice that.
+* **Reimplemented**: as we read the paper. No printed figure is reproduced; for colin we know no cause.
+* ± is half of the 95 % interval of the mean over {seeds} seeds. Below, gains are paired by seed and bold where
+  significant; if all {comparisons} shall hold together (Bonferroni) these are not: {lost}.
+* Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
 
-{claims}
-## What is reached
+## Each paper
 
-`hushstream experiment papers` runs it, `--system colin` one row ([result](papers.json)).
+`hushstream experiment papers --system NAME` plays one again ([result](papers.json)).
 
-{figures}
-* Ours: *joined* in [what joining brings](reference/joining.md), in bgt its *mixture*; worlds and seeds differ.
-* Reimplemented: no printed figure is reproduced. pdap's data are unpublished, bgt's paper has another model;
-  for colin we know no cause.
-* Cost of ours: the epsilon by our analysis, or the claimed one where that is none or above 64; from ε {weak} on
-  next to nothing. pdol: ours has ε 8 under zero-out alone; under the claim's relation it costs more than twice that.
-* Over: improvement, paired by seed; bold: significantly better. ± is half of the 95 % interval of the mean over seeds.
-* These are {comparisons} comparisons. At 95 % for all together (Bonferroni) no longer significant: {lost}.
-{tuned}* All keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
-
-## What was run
-
-{worlds}
+{papers}
 """
 
 
@@ -103,7 +90,9 @@ def joining(found: dict[str, Any]) -> str:
 
 
 def _joined_row(row: dict[str, Any], comparisons: int) -> str:
-    figures = (_figure(row, name) if name in row else "" for name in ("alone", "joined", "mixture", "without_privacy"))
+    figures = (
+        figure_text(row, name) if name in row else "" for name in ("alone", "joined", "mixture", "without_privacy")
+    )
     measure = row["measure"].rpartition(": ")[2]
     words = _in_words(row, comparisons)
     return _line(row["system"], row["world"], f"{row['epsilon_asked']:.3g}", words, measure, *figures)
@@ -129,7 +118,7 @@ def _in_words(row: dict[str, Any], comparisons: int) -> str:
 def page(found: dict[str, Any]) -> str:
     """Make the page of the papers from a result."""
     rows = [row for row in found["rows"] if "ours" in row]
-    better, comparisons = {name: sum(_significant(row, name) for row in rows) for name in OVERS}, len(OVERS) * len(rows)
+    comparisons = len(OVERS) * len(rows)
     lost = [
         f"{row['system']} {name.replace('_', ' ')}"
         for row in rows
@@ -138,80 +127,48 @@ def page(found: dict[str, Any]) -> str:
     ]
     return _HEAD.format(
         all=len(rows),
-        weak=WEAK,
+        seeds=" or ".join(sorted({str(row["seeds"]) for row in rows})),
         comparisons=comparisons,
-        jointly=sum(_significant(row, OVERS[0]) and not _by_one_alone(row, OVERS[0], comparisons) for row in rows),
         lost=", ".join(lost) or "none",
-        tuned="".join(map(_tuned, rows)),
-        claims=_table(CLAIMS, map(_claim, rows)),
-        figures=_table(FIGURES, map(_figures, rows)),
-        worlds="\n".join(map(_world, rows)),
+        table=_line(*COLUMNS) + f"|{'---|' * len(COLUMNS)}\n" + "".join(map(_cells, rows)),
+        papers="\n".join(map(_paper, rows)),
         worse="".join(f" ({row['system']}: worse)" for row in rows if row["over_local_only_high"] < 0),
-        **better,
+        **{name: sum(_significant(row, name) for row in rows) for name in OVERS},
     )
-
-
-def _table(heads: tuple[str, ...], lines: Iterable[str]) -> str:
-    return _line(*heads) + f"|{'---|' * len(heads)}\n" + "".join(lines)
 
 
 def _line(*cells: str) -> str:
     return f"|{'|'.join(cells)}|\n"
 
 
-def _claim(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> str:
     return _line(
         row["system"],
-        f"{row['claimed_epsilon']:.4g} ({row['claimed_as']})",
-        _true(row),
-        row["fails"],
-        row["protects"] + f" (here: {row['protects_here']})" * (row["protects_here"] != row["protects"]),
-    )
-
-
-def _true(row: dict[str, Any]) -> str:
-    """Epsilon and delta of the paper's mechanism by our analysis, under the relation of its claim."""
-    if "true_epsilon" not in row:
-        return "none: δ 1 at every ε"
-    delta = f", δ {row['true_delta']:.2g}" if row["true_delta"] >= 1e-9 else ""
-    weak = " at best" if row["true_delta"] >= 0.01 else " or less" if row["true_epsilon"] > 64 else ""
-    return f"ε {row['true_epsilon']:,.4g}{delta}{weak}, {row['true_relation']}"
-
-
-def _figures(row: dict[str, Any]) -> str:
-    return _line(
-        row["system"],
+        f"{row['claimed_epsilon']:.4g}",
+        true_text(row),
         f"{row['measure']} ({row['better']})",
-        row["printed_in_paper"] or "pictures only",
-        _figure(row, "reimplemented"),
-        _figure(row, "ours"),
-        _costs(row),
-        f"{_figure(row, 'local_only')} ({row['local_only_is']})",
-        _difference(row, "over_reimplemented"),
-        _difference(row, "over_local_only"),
+        figure_text(row, "reimplemented"),
+        figure_text(row, "ours"),
+        cost_text(row),
+        figure_text(row, "local_only"),
     )
 
 
-def _costs(row: dict[str, Any]) -> str:
-    """The cost of ours under each relation that applies."""
-    parts = []
-    for relation in ("zero-out", "replace-one"):
-        name = f"ours_{relation.replace('-', '_')}"
-        if f"{name}_epsilon" in row:
-            delta = row[f"{name}_delta"]
-            parts.append(f"ε {row[f'{name}_epsilon']:.4g}" + (f", δ {delta:.1g}" if delta >= 1e-9 else ""))
-            parts[-1] += f" ({relation})"
-    return "; ".join(parts)
+def _paper(row: dict[str, Any]) -> str:
+    """Why its claim fails, what was played, and what ours gains."""
+    rivals = {OVERS[0]: "the paper's", OVERS[1]: f"local only ({row['local_only_is']})"}
+    if "tuned" in row:
+        rivals["over_tuned"] = f"the paper's noise with our ridge ({figure_text(row, 'tuned')})"
+    gains = "; ".join(f"{_bold(row, name)} over {rival}" for name, rival in rivals.items())
+    printed = f" Printed: {row['printed_in_paper']}." if row["printed_in_paper"] else ""
+    return (
+        f"* **{row['system']}**: {row['source']}. The claim ({row['claimed_as']}) protects {protected_text(row)}. It "
+        f"fails: {row['fails']}. Played: {row['setting']}.{printed} Gain of ours: {gains}."
+    )
 
 
-def _world(row: dict[str, Any]) -> str:
-    last = row["first_seed"] + row["seeds"] - 1
-    return f"* {row['system']}: {row['source']}; {row['setting']}; seeds {row['first_seed']} to {last}."
-
-
-def _difference(row: dict[str, Any], name: str) -> str:
-    """A difference; bold where its whole interval is above 0."""
-    return f"**{_figure(row, name)}**" if _significant(row, name) else _figure(row, name)
+def _bold(row: dict[str, Any], name: str) -> str:
+    return f"**{figure_text(row, name)}**" if _significant(row, name) else figure_text(row, name)
 
 
 def _significant(row: dict[str, Any], name: str) -> bool:
@@ -223,21 +180,6 @@ def _by_one_alone(row: dict[str, Any], name: str, comparisons: int) -> bool:
     half, free = (row[f"{name}_high"] - row[f"{name}_low"]) / 2, row["seeds"] - 1
     wider = stdtrit(free, 1 - 0.025 / comparisons) / stdtrit(free, 0.975)
     return bool(half < abs(row[name]) <= half * wider)
-
-
-def _tuned(row: dict[str, Any]) -> str:
-    if "tuned" not in row:
-        return ""
-    return (
-        f"* {row['system']}: the paper's noise with our ridge, too, has {_figure(row, 'tuned')}; improvement of ours: "
-        f"{_difference(row, 'over_tuned')}.\n"
-    )
-
-
-def _figure(row: dict[str, Any], name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    within = "" if low is None or high is None else f" ± {(high - low) / 2:.2g}"
-    return f"{row[name]:.4g}{within}"
 
 
 PAGES = {"papers": (HERE, page), "joining": (HERE / "reference", joining)}

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 from modules import module_at
+from rich.console import Console
 
+from hushstream.replay.experiments.findings import Findings, table
+from hushstream.replay.experiments.systems import PAPERS, settings
 from hushstream.replay.study import studies
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +169,23 @@ def test_every_system_with_a_paper_has_a_line_with_figures(made):
 def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
     row = next(row for row in rows_of(made, "papers") if row["true_delta"] == 1)
     assert "true_epsilon" not in row
-    assert "none: δ 1" in made.page({"rows": [row]})
+    assert "nothing: δ is 1" in made.page({"rows": [row]})
+
+
+def test_the_terminal_has_a_block_a_paper_that_fits_100_columns(made):
+    rows = rows_of(made, "papers")
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table(PAPERS, Findings(rows, [], (), (), settings(quick=False))))
+    text = captured.get()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
+    blocks = text.split("\n\n")[1:-1]
+    for row, block in zip(rows, blocks, strict=True):
+        assert block.startswith(row["system"])
+        assert f"ε {row['claimed_epsilon']:.4g}" in block
+        worse = row["over_local_only_high"] < 0
+        assert f"ours is significantly {'worse' if worse else 'better'}" in " ".join(block.split())
+        assert f"hushstream experiment papers --system {row['system']}" in block
 
 
 _BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")

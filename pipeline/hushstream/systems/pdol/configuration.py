@@ -180,7 +180,7 @@ class GossipConfig(Checked):
 
 @dataclass(frozen=True, slots=True)
 class PdolConfig(Checked):
-    """All parameters of a PDOL deployment's computation (Li et al. 2015, in a sound form).
+    """All parameters of a PDOL deployment's computation (Li et al. 2016, in a sound form).
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.

@@ -5,7 +5,7 @@ rho, one record against another 4 rho, or 2.15 rho where moments are released (`
 a person at domain i cost sum_i r_i^2 rho together. (epsilon,
 delta) follow from rho by `hushstream.privacy.conversions`.
 
-*The paper's form* (Li et al. 2015, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
+*The paper's form* (Li et al. 2016, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
 theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the record of round t at node
 i. Given equal earlier releases, theta_(t+1) moves by alpha_t (g - g'), in L1 by at most sqrt(n) alpha_t 2 L. This costs
 epsilon, as Lemma 1 says. The cost of later rounds, given that theta~_(t+1) is equal on both sides, depends on where
@@ -198,7 +198,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
     records = config.records.records_per_user
     one, life = (_gossip_cost(config, gossip, count) for count in (1, records))
     own = gossip.gradient_at == "own"
-    claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2015, Theorem 1")
+    claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2016, Theorem 1")
     hidden = ("what nodes predict is seen by nobody: it follows parameters without noise",) if own else ()
     return Guarantee(
         mechanism=f"parameters sent over a {gossip.graph} graph of {count_text(config.nodes, 'node')} for "

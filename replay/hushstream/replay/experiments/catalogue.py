@@ -15,12 +15,13 @@ from hushstream.replay.experiments.findings import (
     Experiment,
     Findings,
     Scale,
+    Told,
     document,
     shown,
 )
 from hushstream.replay.experiments.rows import BenchRow
 from hushstream.replay.experiments.systems import FORECAST, JOINING, PAPERS
-from hushstream.replay.report.frame import Bullets, Cell, Page, Pictures, Section, Table, html
+from hushstream.replay.report.frame import Bullets, Cell, Facts, Page, Pictures, Section, Table, html
 from hushstream.replay.report.parts import number, with_meanings
 from hushstream.replay.report.replayed import csv_bytes, json_bytes, write_files
 from hushstream.replay.result import View
@@ -104,10 +105,13 @@ _REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("no
 def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str:
     """The page of an experiment, with links to the other files of its folder."""
     reached = found.reached
+    told = None if experiment.told is None else experiment.told(found.rows)
+    shown_rows = [] if not 0 < len(found.rows) <= MOST_ROWS else [_rows(found)] if told is None else _blocks(told)
     return html(
         Page(
             kind=f"hushstream experiment {experiment.name}",
             title=experiment.title,
+            answers=() if told is None else told.answer,
             marks=with_meanings(found.marks),
             figure=f"{sum(reached)} of {len(reached)}" if reached else "",
             outcome=(
@@ -120,7 +124,7 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
                     "Pictures",
                     (Pictures(tuple(drawing(one, experiment, found) for one in experiment.curves)),),
                 ),
-                *([_rows(found)] if 0 < len(found.rows) <= MOST_ROWS else []),
+                *shown_rows,
                 *([_targets(found.targets)] if found.targets else []),
                 *([_settings(found.settings)] if found.settings else []),
             ),
@@ -136,6 +140,10 @@ def _rows(found: Findings) -> Section:
     rows = tuple(tuple(map(Cell, row)) for row in cells)
     columns = tuple(name.replace("_", " ") for name in names)
     return Section("rows", "Figures", (Table("Means over seeds, ± half of the 95 % interval.", columns, rows),))
+
+
+def _blocks(told: Told) -> list[Section]:
+    return [Section(title, title, (Facts(facts),)) for title, facts in told.blocks]
 
 
 def _targets(targets: Sequence[BenchRow]) -> Section:

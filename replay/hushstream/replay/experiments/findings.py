@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -140,6 +141,19 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """Findings in words, in place of a table of all columns.
+
+    Attributes:
+        answer: the answer, one sentence each.
+        blocks: by title, names with a fact about each.
+    """
+
+    answer: tuple[str, ...]
+    blocks: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     """A paper's table or figure.
 
@@ -149,6 +163,7 @@ class Experiment:
         source: the paper's table or figure.
         run: plays it: (scale, progress) -> findings.
         curves: its pictures.
+        told: makes words of its rows where they say more than a table; None: a table.
     """
 
     name: str
@@ -156,6 +171,7 @@ class Experiment:
     source: str
     run: Callable[[Scale, Progress | None], Findings]
     curves: tuple[Curve, ...]
+    told: Callable[[Sequence[Row]], Told] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +255,9 @@ def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
 
 
 def table(experiment: Experiment, found: Findings) -> Group:
-    """Rows, targets and facts for a terminal; of a line over time only the last row."""
+    """Rows, targets and facts for a terminal; of a line over time only the last row. Words where it has them."""
+    if experiment.told is not None:
+        return _told(experiment.told(found.rows), [*found.marks, *found.settings])
     facts = [
         *found.marks,
         f"Source: {experiment.source}.",
@@ -250,6 +268,20 @@ def table(experiment: Experiment, found: Findings) -> Group:
     ]
     targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
     return Group(_rows_table(experiment, found.rows), targets, Text("\n".join(facts)))
+
+
+TOLD_WIDTH = 100
+"""Columns of findings in words."""
+
+
+def _told(told: Told, facts: Sequence[str]) -> Group:
+    parts: list[RenderableType] = [Text("\n".join(told.answer))]
+    for title, named in told.blocks:
+        made = Table.grid(padding=(0, 2))
+        for name, fact in named:
+            made.add_row(f"  {name}", Text(fact))
+        parts += [Text(f"\n{title}", style="bold"), made]
+    return Group(*(Constrain(part, TOLD_WIDTH) for part in [*parts, Text("\n" + "\n".join(facts))]))
 
 
 _HIDDEN = frozenset(
@@ -263,17 +295,6 @@ _HIDDEN = frozenset(
         "unsampled_share",
         "mode",
         "seeds",
-        "first_seed",
-        "source",
-        "setting",
-        "claimed_as",
-        "fails",
-        "protects",
-        "protects_here",
-        "printed_in_paper",
-        "local_only_is",
-        "ours_zero_out_delta",
-        "ours_replace_one_delta",
     }
 )
 

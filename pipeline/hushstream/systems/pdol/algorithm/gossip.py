@@ -1,4 +1,4 @@
-"""The form of the paper (Li et al. 2015, Algorithm 1), in whole numbers: mirror descent, Lasso step, gossip, Laplace.
+"""The form of the paper (Li et al. 2016, Algorithm 1), in whole numbers: mirror descent, Lasso step, gossip, Laplace.
 
 At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise.
 

@@ -79,7 +79,7 @@ DELTA = 1e-6
 HORIZON = 32
 NODES = 64
 RATE = STEP
-SOURCE = "Li et al., Distributed Private Online Learning for Social Big Data Computing (arXiv:1602.06489)"
+SOURCE = "Li et al. 2016, Distributed Private Online Learning for Social Big Data Computing (arXiv:1602.06489)"
 
 
 def sharing_config(
