@@ -234,4 +234,4 @@ def test_no_page_has_a_bold_figure_without_a_difference(made) -> None:
     rows = rows_of(made, "papers")
     for row in rows:
         row |= {f"{name}_low": -abs(row[name]) for name in made.OVERS if name in row} | {"over_tuned_low": -1.0}
-    assert "**" not in made.page({"rows": rows})
+    assert _BOLD.search(made.page({"rows": rows})) is None
