@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -36,7 +37,7 @@ from hushstream.systems.colin.relation import SocialGraph
 )
 def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, release, private):
     path = config(add=f"release: {release}\n")
-    text, values = cli("guarantee", path), cli("guarantee", path, "--json").json
+    text, values = cli("guarantee", path, "--details"), cli("guarantee", path, "--json").json
     assert text.code == 0
     assert (values["marks"] == []) is private
     assert (NOT_PRIVATE in text.out) is not private
@@ -55,6 +56,20 @@ def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, rele
     assert listed
 
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "deploy" / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_first_screen_says_who_is_protected_who_reads_and_how_long_it_is_kept(cli, path):
+    text, values = cli("guarantee", path).out, cli("guarantee", path, "--json").json
+    assert len(text.splitlines()) <= 25
+    for name in ("Protected", "Replace-one", "Trusted", "Not protected"):
+        assert f"\n  {name}: " in text
+    seen = {one["topic"] for one in values["seen"]}
+    assert seen == {topic for kept in values["readers"].values() for topics in kept.values() for topic in topics}
+    assert "(7 days)" in text
+
+
 def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
     path = config(add="privacy: {epsilon: 0.5, units_per_person: 3}\n")
     values = cli("guarantee", path, "--json").json
@@ -71,7 +86,7 @@ def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, con
         parts = [values[group][question] for group in ("unit", "lift", "person")]
         assert tuple(part["epsilon"] for part in parts) == prices
         assert int(parts[2]["delta_units"]) == sum(int(part["delta_units"]) for part in parts[:2])
-    assert "  One person, zero-out: epsilon 4, delta " in cli("guarantee", path).out
+    assert "  One person, zero-out: epsilon 4, delta " in cli("guarantee", path, "--details").out
     without = cli("guarantee", config(), "--json").json
     assert ("lift" in without, without["person"]["zero_out"]["epsilon"]) == (False, 1.0)
 
@@ -93,8 +108,8 @@ def test_the_environment_overrides_a_value(cli, config, monkeypatch):
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     path = config(add="privacy: {units_per_person: 9, lifetime: {epsilon: 2.5, delta: 1.0e-6}}\n")
     said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); slots of a user: 9"
-    for command in (("guarantee",), ("config", "check")):
-        assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
+    for command, details in ((("guarantee",), ("--details",)), (("config", "check"), ())):
+        assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path, *details).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
     assert cli("guarantee", path, "--json").json["person"]["counted"]["units"] == 2
@@ -215,7 +230,7 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
     promised = cli("guarantee", folder, "--json").json["facts"]["ridge"]
     assert promised == pytest.approx(made["ridge"], abs=1e-6)
     assert cli("config", "check", folder, "--json").json["ridge"] == made["ridge"] > 10
-    assert f"Ridge of the models: {promised:.6g}, " in cli("guarantee", folder).out
+    assert f"Ridge of the models: {promised:.6g}, " in cli("guarantee", folder, "--details").out
     assert f"ridge {made['ridge']}" in cli("config", "check", folder).out
 
 
@@ -453,7 +468,7 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     assert found["marks"] == [NOT_PRIVATE]
     assert [one["topic"] for one in found["seen"] if one["leaves_unnoised"]] == ["releases", "models"]
     first = "A person is guaranteed nothing, since content leaves un-noised on releases, models."
-    assert cli("guarantee", club).out.startswith(f"{first}\n{NOT_PRIVATE}\n\nOne person")
+    assert cli("guarantee", club).out.startswith(f"{first}\n{NOT_PRIVATE}\n\nIn short")
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
     prepare(folder, read_config(club), inputs_of(SocialGraph.of_edges([("ann", "bob", 1.0)])))
     generate_keys(folder / "keys", ("edge", "counter"))
@@ -603,7 +618,7 @@ def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
         "Reward-level differential privacy, for all that this deployment releases: epsilon 1, "
     )
     assert "; 9 rewards of one person together: epsilon 9, delta " in told["sentence"]
-    assert "Assumed of one person: 9 rewards of one user" in cli("guarantee", path).out
+    assert "Assumed of one person: 9 rewards of one user" in cli("guarantee", path, "--details").out
 
 
 def _without_room(*arguments):

@@ -71,8 +71,8 @@ def test_the_guarantee_of_devices_is_a_page_of_its_own(cli, refused, config, edg
         "no lift",
     ):
         assert part in said, part
-    assert "What it gives" in cli("guarantee", edge).out
-    assert "Devices" in cli("guarantee", edge).out
+    assert "What it gives" in cli("guarantee", edge, "--details").out
+    assert "Devices" in cli("guarantee", edge, "--details").out
     assert all(name.startswith("devices_") for name in cli("guarantee", edge, "--edge", "--json").json["facts"])
     assert "kind edge" in refused("guarantee", config(), "--edge")
 

@@ -43,6 +43,7 @@ KEYS = {
     "private_as_stated",
     "reproducible",
     "odds",
+    "short",
     "person",
     "unit",
     "mechanism",
@@ -66,7 +67,7 @@ EVERY = [
 @pytest.mark.parametrize("guarantee", EVERY)
 def test_every_guarantee_has_every_field_in_json_and_text(guarantee):
     stated = json.loads(json.dumps(page_json(guarantee)))
-    assert KEYS <= set(stated) <= {*KEYS, "seen", "conditions"}
+    assert KEYS <= set(stated) <= {*KEYS, "seen", "readers", "conditions"}
     text = page(guarantee)
     for field in ("mechanism", "unit", "relation", "deployment", "zone", "norm", "computational"):
         assert getattr(guarantee, field) in text

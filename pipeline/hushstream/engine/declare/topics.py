@@ -41,10 +41,12 @@ def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, st
         topics: topics of the system; their declarations say who may read them.
         trusted: zones that the guarantee trusts with content.
     """
-    zones = {topic.name: topic.zone for topic in topics}
+    declared = {topic.name: topic for topic in topics}
 
     def content(topic: str, what: str, form: Form) -> Content:
-        return Content(topic, what, form, zones[topic], zones[topic] in trusted)
+        found = declared[topic]
+        days = None if found.retention_ms is None else found.retention_ms // DAY_MS
+        return Content(topic, what, form, found.zone, found.zone in trusted, days)
 
     return content
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hushstream.privacy.amounts import (
     DELTA_ONE,
+    count_text,
     delta_text,
     delta_units,
     delta_value,
@@ -19,8 +20,18 @@ from hushstream.privacy.amounts import (
     float_up,
 )
 from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
-from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
-from hushstream.privacy.promises.sentence import UNIT, Prices, Subject, picture, price_text, shown, told
+from hushstream.privacy.promises.promise import Claim, Content, Form, Guarantee, amounts, prices_json
+from hushstream.privacy.promises.sentence import (
+    UNIT,
+    Prices,
+    Subject,
+    even_odds,
+    percent,
+    picture,
+    price_text,
+    shown,
+    told,
+)
 
 PUBLIC = "public; nothing is guaranteed of it"
 
@@ -86,6 +97,8 @@ def groups_of(promise: Guarantee) -> tuple[Group, ...]:
     """The groups of a guarantee: about one person, about its units, and the conditions."""
     lift = promise.lift
     found = [
+        Group("short", "In short", tuple(_short(promise))),
+        Group("readers", "Who reads what, and how long it is kept", tuple(_readers(promise.contents))),
         _person(promise),
         Group("unit", "The unit", _unit(promise)),
         *([] if lift is None else [Group("lift", "The lift", (*_unit(lift), *_noise(lift)))]),
@@ -101,6 +114,18 @@ def page_head(promise: Guarantee) -> list[str]:
     """The head of the page: the sentence, marks and the picture."""
     odds = promise.odds()
     return [promise.sentence(), *promise.marks, *(picture(odds) if odds else [])]
+
+
+FIRST = ("short", "readers")
+"""The groups of the first screen."""
+
+
+def first_screen(promise: Guarantee, beside: Sequence[Group] = ()) -> str:
+    """What a reader needs first: the sentence, marks, and the groups `FIRST` and ``beside``."""
+    lines = [promise.sentence(), *promise.marks]
+    for group in (*(one for one in groups_of(promise) if one.key in FIRST), *beside):
+        lines += ["", *group.as_text()]
+    return "\n".join(lines) + "\n"
 
 
 def page_text(promise: Guarantee, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
@@ -124,6 +149,67 @@ def page_json(promise: Guarantee) -> dict[str, Any]:
         "odds": [one._asdict() for one in promise.odds()],
         **{group.key: group.as_json() for group in groups_of(promise)},
     }
+
+
+def _short(promise: Guarantee) -> Iterable[Line]:
+    """Who is protected, at which cost, over what time, by whom, and from what not."""
+    whole = promise.lifetime.counted and promise.in_all.weak is None
+    prices = promise.in_all if whole else promise.unit_prices
+    who = f"{promise.unit}, not all that one person gives"
+    if whole:
+        who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the lift'}"
+    yield Line("protected", "Protected", who, who)
+    yield Line("over", "Over", OVER, OVER)
+    yield Line(
+        "replace_one",
+        "Replace-one",
+        f"{price_text(prices.which)}: its content against any other",
+        amounts(prices.which),
+    )
+    if prices.zero_out is not None:
+        yield Line(
+            "zero_out", "Zero-out", f"{price_text(prices.zero_out)}: its content against none", amounts(prices.zero_out)
+        )
+    if not promise.unnoised:
+        yield Line("belief", "In words", _belief(prices), _belief(prices))
+    trusted = list(dict.fromkeys([promise.zone, *(one.zone for one in promise.contents if one.trusted)]))
+    said = f"whoever runs the {' or the '.join(trusted)} zone or holds its key; the {promise.zone} zone adds the noise"
+    yield Line("trusted", "Trusted", said, trusted)
+    public = dict.fromkeys(one.topic for one in promise.contents if one.form is Form.PUBLIC)
+    facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
+    held = f"; {', '.join(public)}, held to be public" if public else ""
+    open_text = f"that somebody took part, how often and when{held}; what holds for the population: {count_text(len(facts), 'limit')}"
+    yield Line("open", "Not protected", open_text, len(facts))
+    if conditions:
+        more = f"; {len(conditions) - 1} more" * (len(conditions) > 1)
+        yield Line("given", "It holds only if", f"{min(conditions, key=len)}{more}", len(conditions))
+
+
+OVER = "all that is ever published, whatever a reader knows besides"
+_FACTS = ("not_protected", "conditions")
+
+
+def _belief(prices: Prices) -> str:
+    text = f"who was 50 % sure of something about it may become {percent(even_odds(prices.which))} sure"
+    return text if prices.zero_out is None else f"{text} (zero-out: {percent(even_odds(prices.zero_out))})"
+
+
+def _readers(contents: Sequence[Content]) -> Iterable[Line]:
+    """For each kind of reader and form, the topics by the time for which they are kept."""
+    for zone, form in dict.fromkeys((one.zone, one.form) for one in contents):
+        kept: dict[int | None, dict[str, None]] = {}
+        for one in contents:
+            if (one.zone, one.form) == (zone, form):
+                kept.setdefault(one.kept_days, {})[one.topic] = None
+        text = "; ".join(f"{', '.join(topics)} ({_kept(days)})" for days, topics in kept.items())
+        who = "Everybody" if zone == "published" else f"Operators of the {zone} zone"
+        yield Line(
+            f"{zone}: {form}", who, f"{form}: {text}", {_kept(days): list(topics) for days, topics in kept.items()}
+        )
+
+
+def _kept(days: int | None) -> str:
+    return "while the deployment lasts" if days is None else count_text(days, "day")
 
 
 def _person(promise: Guarantee) -> Group:

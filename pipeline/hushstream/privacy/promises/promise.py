@@ -61,6 +61,7 @@ class Content:
         form: its form.
         zone: the zone whose operator may read it.
         trusted: whether the guarantee trusts that zone with content.
+        kept_days: days after which records are deleted; None: kept as long as the deployment.
     """
 
     topic: str
@@ -68,6 +69,7 @@ class Content:
     form: Form
     zone: str
     trusted: bool
+    kept_days: int | None = None
 
     @property
     def leaves_unnoised(self) -> bool:

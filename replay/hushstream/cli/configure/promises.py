@@ -23,10 +23,19 @@ from hushstream.cli.options import (
     config_file,
     open_with_keys,
     print_json,
+    print_text,
 )
 from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.page import Group, Line, conversion_lines, conversion_rows, page_json, page_text
+from hushstream.privacy.promises.page import (
+    Group,
+    Line,
+    conversion_lines,
+    conversion_rows,
+    first_screen,
+    page_json,
+    page_text,
+)
 from hushstream.privacy.promises.promise import Guarantee, plain
 from hushstream.privacy.promises.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
@@ -57,16 +66,17 @@ def guarantee(
     edge: Annotated[
         bool, typer.Option("--edge", help="Of devices alone: what leaves one, who sees it, what can go wrong.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also mechanism, conditions, all that is not protected, budget, rho.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Show what a configuration guarantees, to whom, over a lifetime.
 
-    Nothing is run. It shows the guarantee for one person and for one unit, who sees what, the conditions, and what
-    is not protected. Then come the budget, how much of the plan fits into it, and the price in every currency (rho
-    of zCDP, and epsilon at deltas from 1e-5 to 1e-9, for one unit and for all units of one user). With --bootstrap
-    it adds the losses that operators of the running deployment have accepted, and whether they change the
-    guarantee. With --edge it shows only what concerns users of devices: the guarantee for one of them, what leaves
-    a device, and what is not covered.
+    Nothing is run. It shows who is protected, epsilon and delta, who is trusted, who reads what, and how long it is
+    kept. With --bootstrap it adds the losses that operators of the running deployment have accepted, and whether they
+    change the guarantee. With --edge it shows only what concerns users of devices: the guarantee for one of them, what
+    leaves a device, and what is not covered.
     """
     path = config_file(config)
     values = read_config(path)
@@ -87,8 +97,13 @@ def guarantee(
         }
         print_json({**page_json(promise), **found})
         return
-    shown = (*_OF_A_DEVICE, DEVICES, _LOSSES) if edge else None
-    typer.echo(page_text(promise, _beside(promise, budgets, facts, losses), shown), nl=False)
+    beside = _beside(promise, budgets, facts, losses)
+    if edge or details:
+        shown = (*_OF_A_DEVICE, DEVICES, _LOSSES) if edge else None
+        print_text(page_text(promise, beside, shown))
+        return
+    print_text(first_screen(promise, [one for one in beside if one.key == _LOSSES]))
+    typer.echo(f"\nAll conditions and limits, the mechanism and the budget: hushstream guarantee {config} --details")
 
 
 def _losses(
