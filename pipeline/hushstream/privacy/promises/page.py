@@ -178,8 +178,8 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     public = dict.fromkeys(one.topic for one in promise.contents if one.form is Form.PUBLIC)
     facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
     held = f"; {', '.join(public)}, held to be public" if public else ""
-    open_text = f"that somebody took part, how often and when{held}; what holds for the population: {count_text(len(facts), 'limit')}"
-    yield Line("open", "Not protected", open_text, len(facts))
+    limits = f"what holds for the population: {count_text(len(facts), 'limit')}"
+    yield Line("open", "Not protected", f"that somebody took part, how often and when{held}; {limits}", len(facts))
     if conditions:
         more = f"; {len(conditions) - 1} more" * (len(conditions) > 1)
         yield Line("given", "It holds only if", f"{min(conditions, key=len)}{more}", len(conditions))
