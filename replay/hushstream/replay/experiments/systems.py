@@ -403,7 +403,8 @@ def figure_text(row: Row, name: str) -> str:
 
 def protected_text(row: Row) -> str:
     """What the paper's claim protects, and ours if that is less."""
-    return row["protects"] + f" (here: {row['protects_here']})" * (row["protects_here"] != row["protects"])
+    here = f" (here: {row['protects_here']})" if row["protects_here"] != row["protects"] else ""
+    return f"{row['protects']}{here}"
 
 
 SMALL = 1e-9
