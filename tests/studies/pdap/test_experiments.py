@@ -10,7 +10,7 @@ def test_every_private_row_says_what_it_promises():
     joining = run_sharing(Scale(quick=True))
     rows = [*run_table(Scale(quick=True)).rows, *joining.rows]
     beside = [row for row in joining.rows if row["form"] == "blocks"]
-    assert all(row["joined"] == row["accuracy"] and {"alone", "without_privacy"} <= row.keys() for row in beside)
+    assert all(row["joined"] == row["online"] and {"alone", "without_privacy"} <= row.keys() for row in beside)
     private = [row for row in rows if "epsilon_asked" in row]
     assert private
     for row in private:

@@ -440,14 +440,15 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
 
 
 def _beside(each: Part, task: Task, played: Mapping[Task, Sequence[Played]]) -> Row:
-    """The accuracy of vendors alone, on trial and of exact sharing, beside that of the sound form."""
-    row: Row = {"world": f"{each.part}, {task.contexts:,} contexts", "measure": "clicks, greedy, %"}
+    """Clicks at all visits, while learning too: of vendors alone, on trial, of exact sharing, and of the sound form."""
+    row: Row = {"world": f"{each.part}, {task.contexts:,} contexts", "measure": "clicks, %"}
     if task.form != "blocks":
         return row
     policies = {"joined": task, "mixture": replace(task, form="trial")}
     policies |= {name: one for one in each.tasks for name in _EXACT.get(one.form, ())}
-    accuracy = {name: [100 * run.greedy for run in played[one]] for name, one in policies.items() if one in played}
-    return row | beside_alone(False, **accuracy)
+    total = task.contexts
+    clicks = {name: [100 * run.online[total] for run in played[one]] for name, one in policies.items() if one in played}
+    return row | beside_alone(False, **clicks)
 
 
 _EXACT: Mapping[Form, tuple[str, ...]] = {"alone": ("alone",), "exact": ("without_privacy",)}
