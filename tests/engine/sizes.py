@@ -70,11 +70,11 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "broker": (("replay/hushstream/broker",), Part(2_278, 2_400, 16, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_968, 2_600, 25, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(11_184, 7_000, 75, 0)),
-    "studies": ((STUDIES,), Part(10_708, 6_000, 40, 32)),
+    "studies": ((STUDIES,), Part(10_709, 6_000, 40, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_600, 56_000, 462, 430)
+PRODUCT_SUM = Part(77_601, 56_000, 462, 430)
 TESTS = Part(73_355, 48_000, 407, 330)
 DEPLOY = Part(3_992, 3_000, 26, 0)
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 19, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_971, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_984, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
