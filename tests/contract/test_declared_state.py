@@ -49,18 +49,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
     ("engine.learner.model_parts.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
     ("engine.machine.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
-    (
-        "feedback.join.KeptAnswers",
-        "_blocks",
-        "_count",
-        "_first",
-        "_last",
-        "_last_block",
-        "_places",
-        "_slots_left",
-        "_tags",
-        "next_ms",
-    ): "in which of its blocks an answer lies: of all that it holds the order is kept",
+    ("feedback.join.Decisions", EVERY): "those that are needed no more are left out",
     ("learners.exploration.Highest", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
@@ -75,7 +64,6 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("engine.devices.sealing.Opener", "_private"): "the key's other form, which has no equality",
     ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
-    ("systems.p2b.edge.users.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
     ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
     ("systems.p2b.edge.users.Users", "_looked_for"): "what the store has of one user",
     ("systems.p2b.edge.codes.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
@@ -101,7 +89,7 @@ PASSED = {(f"hushstream.{owner}", name) for owner, *names in DERIVED for name in
 CONTENTS: Contents = {
     "hushstream.engine.state.packed.KnownIds": lambda ids: ids.dump(),
     "hushstream.engine.machine.MemoryUserStore": lambda store: store.all(),
-    "hushstream.feedback.join.KeptAnswers": list,
+    "hushstream.feedback.join.Decisions": lambda decisions: decisions.dump(),
     "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
     "hushstream.learners.sparse.OwnSteps": lambda own: own.rows.tobytes(),
     "hushstream.systems.colin.counter.CounterMachine": lambda machine: in_one_piece(machine.pending),
@@ -110,9 +98,6 @@ CONTENTS: Contents = {
     "hushstream.engine.devices.signing.Signer": lambda signer: {
         public: private.private_bytes_raw() for public, private in signer._held.items()
     },
-    "hushstream.systems.p2b.edge.users.Deadlines": lambda deadlines: sorted(
-        (due_ms, event) for due_ms, agent, event in [*deadlines._seen, *deadlines._ahead] if event in agent.open
-    ),
     "hushstream.systems.p2b.edge.policies.SharedModels": lambda models: (
         sorted(models._retained),
         sorted(models._users.items()),

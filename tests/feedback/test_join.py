@@ -1,16 +1,19 @@
-"""Decisions joined with feedback, answers that are kept, and the memory that both take."""
+"""Decisions joined with feedback, and the memory that they take."""
 
 from __future__ import annotations
 
 import random
+import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.feedback.join import Answered, KeptAnswers
-from hushstream.feedback.memory import BoundedMap, FeedbackRow, UserEarlyFeedback
+from hushstream.feedback import join
+from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
+from hushstream.feedback.memory import NOBODY, BoundedMap, FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.schemas import codec
 
 
@@ -262,63 +265,101 @@ def test_parking_loses_no_click_and_never_holds_too_many(capacity, steps):
         assert sorted(early.all()) == sorted(held)
 
 
-def _answer(rng: random.Random, now_ms: int) -> Answered:
-    return Answered(rng.randrange(70_000), rng.choice([10**9, 0, 333_333_333]), rng.randrange(2**31), now_ms + 100)
+WAIT_MS = 50
 
 
-def _forget(known: dict[str, Answered], now_ms: int) -> None:
-    for event_id in list(known):
-        if known[event_id].deadline_ms > now_ms:
-            break
-        del known[event_id]
+class Model:
+    """What `Decisions` mean, one object for each."""
+
+    def __init__(self, remembered: int) -> None:
+        self.remembered = remembered
+        self.made: list[dict[str, Any]] = []
+
+    def newest(self, event_id: str) -> tuple[int, dict[str, Any]]:
+        return [found for found in enumerate(self.made) if found[1]["event"] == event_id][-1]
+
+    def get(self, event_id: str, now_ms: int) -> PastDecision | None:
+        if all(one["event"] != event_id for one in self.made):
+            return None
+        number, one = self.newest(event_id)
+        live = one["state"] in ("waits", "rewarded") and one["decision"].deadline_ms > now_ms
+        if number < len(self.made) - self.remembered and not live:
+            return None
+        answer = one["decision"][:3]
+        return PastDecision(NOBODY if one["hidden"] else one["user"], *answer, one["state"] == "ended")
 
 
-@pytest.mark.parametrize("names", [30, 200, 900])
-def test_they_are_what_a_dictionary_would_hold_in_its_order(names):
-    """Kept, replaced, forgotten and asked for at random, with ids that begin alike, are empty, or are no ASCII."""
-    rng = random.Random(names)
-    kept, known = KeptAnswers(), dict[str, Answered]()
-    ids = ["", "é", "\ud800", *("e" * length for length in range(1, names // 2)), *map(str, range(names // 2))]
-    now_ms = most = forgotten = 0
-    for _ in range(6_000):
+@pytest.mark.parametrize("remembered", [0, 3, 200])
+def test_decisions_are_what_objects_would_be_whatever_becomes_of_them(remembered, monkeypatch):
+    """Made, shown, rewarded, ended, hidden, dropped with their user, written and read, at random."""
+    monkeypatch.setattr(join, "_DEAD_AT_LEAST", 20)
+    rng = random.Random(remembered)
+    held, model, now_ms, last = Decisions(remembered), Model(remembered), 0, dict.fromkeys("abc", NO_DECISION)
+    for _ in range(1_500):
         now_ms += rng.choice([0, 0, 1, 3])
-        event_id = rng.choice(ids)
-        if rng.random() < 0.6:
-            # Some deadlines lie before those of older answers, as after a shorter wait of the log's time.
-            answer = _answer(rng, now_ms - rng.choice([0, 0, 0, 60]))
-            kept.keep(event_id, answer)
-            known[event_id] = answer
-        elif rng.random() < 0.3:
-            before = len(known)
-            kept.forget(now_ms)
-            _forget(known, now_ms)
-            forgotten += before - len(known)
-        assert kept.get(event_id) == known.get(event_id)
-        assert (event_id in kept) == (event_id in known)
-        assert len(kept) == len(known)
-        most = max(most, len(known))
-        if known:
-            assert kept.next_ms == next(iter(known.values())).deadline_ms
-    assert list(kept) == list(known.items())
-    assert forgotten > 20
-    assert most >= min(20, names)
+        ended = [number for number, one in enumerate(model.made) if _is_due(one, now_ms)]
+        assert list(held.passed(now_ms)) == ended
+        for number in ended:
+            held.close(number)
+            model.made[number]["state"] = "ended"
+        event_id, user = f"e{rng.randrange(700)}", rng.choice("abc")
+        if held.get(event_id) is None:
+            answer = (rng.randrange(9), rng.choice([10**9, 333_333_333]), rng.randrange(3))
+            made = OpenDecision(*answer, len(model.made), now_ms + WAIT_MS, NOT_SHOWN, last[user], rng.randbytes(5))
+            last[user] = held.add(event_id, user, made, now_ms)
+            model.made.append({"event": event_id, "user": user, "decision": made, "state": "waits", "hidden": False})
+        number, one = model.newest(rng.choice(model.made[-40:])["event"])
+        waits = one["state"] == "waits"
+        assert held.waiting(one["event"], one["user"]) == (number if waits else NO_DECISION)
+        assert held.waiting(one["event"], "d") == NO_DECISION
+        if waits and rng.random() < 0.5:
+            held.reward(number)
+            one["state"] = "rewarded"
+        elif waits and rng.random() < 0.5:
+            first = one["decision"].shown_arm == NOT_SHOWN
+            assert (held.show(number, 4) is JoinOutcome.REPEATED_FEEDBACK) != first
+            one["decision"] = one["decision"]._replace(shown_arm=4)
+        if rng.random() < 0.02:
+            held.drop(last[user])
+            last[user] = NO_DECISION
+            for other in model.made:
+                if other["user"] == user and other["state"] in ("waits", "rewarded") and _lasts(other, now_ms):
+                    other["state"] = "dropped"
+        if rng.random() < 0.01:
+            held.hide(lambda past: past.arm == 8)
+            for other in model.made:
+                other["hidden"] |= other["decision"].arm == 8
+        if rng.random() < 0.01:
+            copy = Decisions(remembered)
+            copy.load(held.dump())
+            assert copy.dump() == held.dump()
+            held = copy
+        for asked in (event_id, one["event"]):
+            assert held.get(asked) == model.get(asked, now_ms)
+        for name, newest in last.items():
+            waiting = [place for place, it in enumerate(model.made) if it["user"] == name and it["state"] == "waits"]
+            assert [*held.of(newest)] == waiting[::-1]
+            assert all(held[place] == model.made[place]["decision"] for place in waiting)
+    assert len(model.made) > 500
+    assert len(held) < 100 + 2 * remembered
 
 
-def test_what_is_forgotten_takes_no_room():
-    """A window of 50 goes by over 20,000 answers: block and table stay as large as for some of those."""
-    kept = KeptAnswers()
-    for number in range(20_000):
-        kept.forget(number)
-        kept.keep(f"event-{number}", Answered(1, 10**9, 1, number + 50))
-        assert len(kept) == min(number + 1, 50)
-    assert sum(map(len, kept._blocks)) < 50 * 40 + 2 * 4200
-    assert len(kept._places) <= 512
+def _is_due(one: dict[str, Any], now_ms: int) -> bool:
+    return one["state"] == "waits" and not _lasts(one, now_ms)
 
 
-def test_one_takes_about_twenty_bytes():
-    """Text of 14 bytes, 22 of fields and length, all compressed to 7, and 8 to 16 of the table."""
-    kept = KeptAnswers()
-    for number in range(3_000):
-        kept.keep(f"event-{number:08d}", Answered(number % 7, 10**9, 1, 10**12 + 100 * number))
-    size = sum(block.__sizeof__() for block in kept._blocks) + 5 * len(kept._places)
-    assert size / 3_000 < 27
+def _lasts(one: dict[str, Any], now_ms: int) -> bool:
+    return one["decision"].deadline_ms > now_ms
+
+
+def test_a_decision_takes_about_two_hundred_bytes_with_its_names():
+    """41 of numbers, 26 of a context, 16 for both names, 63 of an event, 32 of its number, 60 to 90 to find it."""
+    held = Decisions(0)
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            decision = OpenDecision(1, 10**9, 1, 0, 10**12, NOT_SHOWN, NO_DECISION, bytes(26))
+            held.add(f"event-{number:08d}", "ann", decision, number)
+        assert tracemalloc.get_traced_memory()[0] / 20_000 < 300
+    finally:
+        tracemalloc.stop()

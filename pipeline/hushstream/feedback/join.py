@@ -1,4 +1,4 @@
-"""The decisions of one user that wait for feedback, and the outcome of each.
+"""The decisions that wait for feedback, and the outcome of each.
 
 A decision is learned from once: when its reward comes, or as reward 0 when it was shown and nothing came
 within the wait. A decision that was never shown teaches nothing. When another arm was on screen than the one
@@ -12,15 +12,18 @@ depend on rewards.
 from __future__ import annotations
 
 import struct
-import zlib
 from array import array
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
+
+from hushstream.feedback.memory import NOBODY, PastDecision
 
 NOT_SHOWN = -1
 """Value of the arm on screen until feedback says which one was shown."""
+
+NO_DECISION = -1
+"""In place of the number of a decision that does not exist."""
 
 
 class JoinOutcome(StrEnum):
@@ -41,325 +44,283 @@ JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, Jo
 """All of them depend on clicks."""
 
 
-@dataclass(slots=True, eq=False)
-class OpenDecision:
-    """A decision that waits: the bytes of its context, what was answered, its number in the user's life, its deadline
-    and the arm on screen.
-    """
-
-    context: bytes
-    arm: int
-    propensity: int
-    model_version: int
-    index: int
-    deadline_ms: int
-    shown_arm: int = NOT_SHOWN
-
-
-class Answer(Protocol):
-    """The answer to an event, and until when a repeated request gets it; see `OpenDecision`."""
-
-    @property
-    def arm(self) -> int: ...
-    @property
-    def propensity(self) -> int: ...
-    @property
-    def model_version(self) -> int: ...
-    @property
-    def deadline_ms(self) -> int: ...
-
-
-class Answered(NamedTuple):
-    """The `Answer` of an event that is rewarded."""
-
-    arm: int
-    propensity: int
-    model_version: int
-    deadline_ms: int
-
-
-class OpenDecisions(dict[str, OpenDecision]):
-    """All waiting decisions of one user, by event id, oldest first, and the answers of rewarded ones."""
-
-    __slots__ = ("_answered",)
-
-    def __init__(self) -> None:
-        """Start with none."""
-        super().__init__()
-        self._answered: KeptAnswers | None = None  # Most users have no kept answer most of the time.
-
-    def has_answer(self, event_id: str) -> bool:
-        """Whether the answer of this event is kept because it was rewarded."""
-        return self._answered is not None and event_id in self._answered
-
-    def known(self, event_id: str, now_ms: int) -> Answer | None:
-        """The answer to an event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
-        found: Answer | None = self.get(event_id)
-        if found is None and self._answered is not None:
-            found = self._answered.get(event_id)
-        return None if found is None or found.deadline_ms <= now_ms else found
-
-    def answers(self) -> Iterator[tuple[str, Answered]]:
-        """Event ids and answers of rewarded events, in the order of their rewards."""
-        return iter(self._answered or ())
-
-    def keep_answer(self, event_id: str, answer: Answer) -> None:
-        """Keep the answer of a rewarded event."""
-        if self._answered is None:
-            self._answered = KeptAnswers()
-        self._answered.keep(event_id, answer)
-
-    def forget_answers(self, now_ms: int) -> None:
-        """Drop answers whose deadline has passed, up to the first whose has not.
-
-        Later answers were rewarded after that one, so no answer is kept longer than two waits.
-        """
-        if self._answered is not None and self._answered.next_ms <= now_ms:
-            self._answered.forget(now_ms)
-            if not len(self._answered):
-                self._answered = None
-
-    def shown(self, event_id: str, arm: int) -> JoinOutcome:
-        """Note which arm was on screen for a waiting event; only the first note counts."""
-        decision = self[event_id]
-        if decision.shown_arm != NOT_SHOWN:
-            return JoinOutcome.REPEATED_FEEDBACK
-        decision.shown_arm = arm
-        return JoinOutcome.SHOWN if arm == decision.arm else JoinOutcome.OTHER_ARM
-
-    def rewarded(self, event_id: str, arm: int) -> tuple[OpenDecision, int]:
-        """Resolve a waiting event; returns the arm for which its reward is learned.
-
-        A reward implies that its arm was on screen, unless *shown* said otherwise.
-        """
-        decision = self.close(event_id)
-        self.keep_answer(event_id, decision)
-        return decision, arm if decision.shown_arm == NOT_SHOWN else decision.shown_arm
-
-    def close(self, event_id: str) -> OpenDecision:
-        """Remove and return a waiting decision."""
-        decision = self.pop(event_id)
-        if not self:
-            self.clear()  # The room of decisions that waited goes, too: most users have none most of the time.
-        return decision
-
-
-# The answers of rewarded events, packed.
-
-_FIELDS = struct.Struct("<qIiIH")
-"""Head of an entry: deadline, propensity, version of the model, arm, and length of the event id, which follows."""
-_LENGTH = struct.Struct("<H")
-"""Length of an event id; ids have at most 128 bytes (`hushstream.schemas.rows.MAX_ID_BYTES`)."""
-_ID = _FIELDS.size
-_ID_LENGTH = _ID - _LENGTH.size
-_LEAST_PLACES = 8
-_BLOCK_BITS = 12
-_BLOCK = 1 << _BLOCK_BITS
-"""An entry begins in a block below this size, and may end above it."""
-_WITHIN = _BLOCK - 1
-_WINDOW_BITS, _MEMORY_LEVEL = -12, 5
-"""Of zlib, for blocks of this size: with its defaults it would take and clear a quarter of a megabyte for each."""
-_TAG_SHIFT = 32
-"""The lowest bits of a hash select its slot in the table."""
-
-
-class KeptAnswers:
-    """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
-
-    They are packed: 21 bytes each where a user has 1,250, and objects would take 250. A user may have thousands
-    of answers within one attribution window, and nearly all of them are only dropped at its end. So answers lie one
-    behind the other in blocks of bytes, in the order of their rewards. All blocks between the first and the last are
-    compressed: most answers share a version, and their deadlines and ids begin alike. A hash table holds the places of
-    answers.
-
-    Blocks are small, and are allocated and freed as a whole. A single buffer that grows would be moved at each growth,
-    and with many users each move would leave a gap in memory that no other buffer fits into: memory use doubled.
+class OpenDecision(NamedTuple):
+    """A decision that waits.
 
     Attributes:
-        next_ms: the deadline of the oldest one; without meaning if there is none.
+        arm, propensity, model_version: what was answered.
+        number: its number among the decisions of its user.
+        deadline_ms: log time at which its wait ends.
+        shown_arm: the arm on screen, or `NOT_SHOWN`.
+        before: the number of its user's decision before it, or `NO_DECISION`.
+        context: the bytes of its context.
     """
 
-    __slots__ = ("_blocks", "_count", "_first", "_last", "_last_block", "_places", "_slots_left", "_tags", "next_ms")
+    arm: int
+    propensity: int
+    model_version: int
+    number: int
+    deadline_ms: int
+    shown_arm: int
+    before: int
+    context: bytes
 
-    def __init__(self) -> None:
-        """Begin without answers."""
-        self._begin()
-        self.next_ms = 0
+
+_TYPES = "iIiqqiq"
+"""Types of the numbers of an `OpenDecision`, one letter each."""
+_HEAD = struct.Struct("<qqq")
+"""Number of the first decision, of the first whose deadline has not passed, and bytes of a context."""
+
+_WAITS, _ANSWERED, _ENDED, _DROPPED = range(4)
+"""What became of a decision: it waits, it was rewarded, its wait ended, or its user was deleted."""
+_HIDDEN = 4
+"""Added to these where nobody is told the answer again."""
+
+_DEAD_AT_LEAST = 1024
+"""So many decisions that are needed no more are removed together, or a quarter of all."""
+
+
+class Decisions:
+    """The decisions of all users of a partition, in the order in which they were made, as columns.
+
+    Log time never goes back and all waits are equally long, so this is also the order of deadlines. A decision is held
+    until its deadline, rewarded or not, and the newest ones are remembered also after it. It is named by its number
+    among all that were ever made. Those of one user are a chain, from the newest to the oldest.
+
+    Attributes:
+        end: the number of the next decision.
+    """
+
+    __slots__ = (
+        "_arms",
+        "_befores",
+        "_columns",
+        "_contexts",
+        "_deadlines",
+        "_events",
+        "_first",
+        "_numbers",
+        "_own_numbers",
+        "_passed",
+        "_propensities",
+        "_remembered",
+        "_shown",
+        "_states",
+        "_users",
+        "_versions",
+        "_width",
+        "end",
+    )  # fmt: skip
+
+    def __init__(self, remembered: int = 0) -> None:
+        """Begin without decisions; ``remembered`` ones are known also after their deadlines."""
+        self._remembered = remembered
+        self._set(0, 0, 0, [], [], bytearray(), bytearray(), [array(kind) for kind in _TYPES])
+
+    def _set(
+        self,
+        first: int,
+        passed: int,
+        width: int,
+        events: list[str],
+        users: list[str],
+        states: bytearray,
+        contexts: bytearray,
+        columns: list[array[int]],
+    ) -> None:
+        self._first, self._passed, self._width, self.end = first, passed, width, first + len(events)
+        self._events, self._users, self._states, self._contexts, self._columns = (
+            events,
+            users,
+            states,
+            contexts,
+            columns,
+        )
+        (self._arms, self._propensities, self._versions, self._own_numbers, self._deadlines, self._shown,
+         self._befores) = columns  # fmt: skip
+        self._numbers = {event_id: first + place for place, event_id in enumerate(events)}
 
     def __len__(self) -> int:
-        """Number of answers."""
-        return self._count
+        """How many decisions are held."""
+        return self.end - self._first
 
-    def __contains__(self, event_id: str) -> bool:
-        """Whether this event's answer is kept."""
-        return self._places[self._search(event_id)] > 0
+    def add(self, event_id: str, user: str, decision: OpenDecision, now_ms: int) -> int:
+        """Hold a decision that was made at a log time; returns its number."""
+        number = self.end
+        while self._passed < number and self._is_over(self._passed - self._first, now_ms):
+            self._passed += 1
+        dead = self._needed() - self._first
+        if dead >= _DEAD_AT_LEAST and 4 * dead >= number - self._first:
+            self._remove(dead)
+        self._numbers[event_id] = number
+        self._events.append(event_id)
+        self._users.append(user)
+        self._states.append(_WAITS)
+        arm, propensity, version, own_number, deadline_ms, shown_arm, before, context = decision
+        self._arms.append(arm)
+        self._propensities.append(propensity)
+        self._versions.append(version)
+        self._own_numbers.append(own_number)
+        self._deadlines.append(deadline_ms)
+        self._shown.append(shown_arm)
+        self._befores.append(before)
+        self._width = len(context)
+        self._contexts += context
+        self.end = number + 1
+        return number
 
-    def __iter__(self) -> Iterator[tuple[str, Answered]]:
-        """Event ids and answers, oldest first."""
-        start = self._first & _WITHIN
-        for block in map(_read, self._blocks):
-            while start < len(block):
-                end = _end(block, start)
-                yield _event_id(block, start, end), _answer(block, start)
-                start = end
-            start = 0
+    def _is_over(self, place: int, now_ms: int) -> bool:
+        return self._deadlines[place] <= now_ms and self._states[place] & ~_HIDDEN != _WAITS
 
-    def get(self, event_id: str) -> Answered | None:
-        """The answer of an event, or None."""
-        places = self._places
-        if not places[hash(event_id) & len(places) - 1]:
-            return None  # The usual case: most events are new.
-        place = places[self._search(event_id)]
-        return _answer(*self._at(place)) if place else None
+    def _needed(self) -> int:
+        """The number of the oldest decision that is needed."""
+        return min(self._passed, max(self._first, self.end - self._remembered))
 
-    def keep(self, event_id: str, answer: Answer) -> None:
-        """Keep an answer. It replaces an earlier one of this event and keeps its age."""
-        places, deadline_ms = self._places, answer.deadline_ms
-        hashed = hash(event_id)
-        slot = hashed & len(places) - 1
-        if places[slot]:
-            slot = self._search(event_id)
-        text = event_id.encode("utf-8", "surrogatepass")
-        fields = _FIELDS.pack(deadline_ms, answer.propensity, answer.model_version, answer.arm, len(text))
-        place = places[slot]
-        if place:
-            block, start = self._at(place)
-            block[start : start + _ID] = fields
-            # A compressed block was read as a copy: it stays open from now on.
-            self._blocks[self._number(place)] = block
-            if place == self._first:
-                self.next_ms = deadline_ms
-            return
-        block = self._last_block
-        start = len(block)
-        if start >= _BLOCK:
-            block, start = self._another_block(), 0
-        block += fields + text
-        places[slot] = self._last + start
-        self._tags[slot] = hashed >> _TAG_SHIFT & 0xFF
-        if not self._count:
-            self.next_ms = deadline_ms
-        self._count += 1
-        self._slots_left -= 1
-        if not self._slots_left:
-            self._tidy()
+    def _remove(self, dead: int) -> None:
+        """Remove the oldest ones."""
+        numbers = self._numbers
+        for number, event_id in enumerate(self._events[:dead], self._first):
+            if numbers[event_id] == number:
+                del numbers[event_id]
+        del self._events[:dead], self._users[:dead], self._states[:dead], self._contexts[: dead * self._width]
+        for column in self._columns:
+            del column[:dead]
+        self._first += dead
 
-    def forget(self, now_ms: int) -> None:
-        """Drop the oldest answers whose deadline has passed, up to the first one whose deadline has not."""
-        while self._count and self.next_ms <= now_ms:
-            self._count -= 1
-            if not self._count:
-                self._begin()
-                return
-            block, start = self._at(self._first)
-            end = _end(block, start)
-            if end < len(block):
-                self._first += end - start
-            else:
-                del self._blocks[0]
-                self._blocks[0] = _read(self._blocks[0])
-                self._first += _BLOCK - start
-            self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
+    # What is known of an event.
 
-    def _begin(self) -> None:
-        """Begin without answers, and with the smallest table."""
-        self._last_block = bytearray()
-        """New entries go here."""
-        self._blocks: list[bytes | bytearray] = [self._last_block]
-        """Open blocks and compressed ones (bytes)."""
-        self._count = 0
-        # A place is the number of a block (from 1 on), followed by the position in it at which an entry begins.
-        self._first = self._last = _BLOCK
-        """Place of the oldest entry, and place of the beginning of the last block."""
-        self._make_table(_LEAST_PLACES)
+    def get(self, event_id: str) -> PastDecision | None:
+        """The answer to an event before its deadline, or among the newest; None for another event."""
+        number = self._numbers.get(event_id)
+        if number is None:
+            return None
+        place = number - self._first
+        state = self._states[place]
+        if number < self.end - self._remembered and (number < self._passed or state & ~_HIDDEN > _ANSWERED):
+            return None
+        return self._past(place, NOBODY if state & _HIDDEN else self._users[place])
 
-    def _make_table(self, size: int) -> None:
-        # Open addressing: the table has places of entries (0 if there is none) and bits of their ids' hashes, so that a
-        # search hardly ever reads another entry. Dropped entries stay in the table until it is rebuilt, because an
-        # emptied slot would end the search for entries behind it.
-        self._places = array("I", bytes(4 * size))
-        self._tags = bytearray(size)
-        self._slots_left = 2 * size // 3
+    def _past(self, place: int, user: str) -> PastDecision:
+        ended = self._states[place] & ~_HIDDEN == _ENDED
+        return PastDecision(user, self._arms[place], self._propensities[place], self._versions[place], ended)
 
-    def _number(self, place: int) -> int:
-        """The position of an entry's block in `_blocks`."""
-        return (place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)
+    def waiting(self, event_id: str, user: str) -> int:
+        """The number of a user's decision that waits for feedback; `NO_DECISION` if there is none for the event."""
+        number = self._numbers.get(event_id)
+        if number is None:
+            return NO_DECISION
+        place = number - self._first
+        waits = self._states[place] & ~_HIDDEN == _WAITS and self._users[place] == user
+        return number if waits else NO_DECISION
 
-    def _at(self, place: int) -> tuple[bytearray, int]:
-        """The block of an entry, and the entry's beginning in it."""
-        return _read(self._blocks[self._number(place)]), place & _WITHIN
+    def known(self, event_id: str, user: str, now_ms: int) -> PastDecision | None:
+        """The answer to a user's event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
+        number = self._numbers.get(event_id)
+        if number is None:
+            return None
+        place = number - self._first
+        if self._states[place] & ~_HIDDEN > _ANSWERED or self._deadlines[place] <= now_ms or self._users[place] != user:
+            return None
+        return self._past(place, user)
 
-    def _another_block(self) -> bytearray:
-        """Add an empty block, and compress the one before it, unless answers are dropped from that one."""
-        if len(self._blocks) > 1:
-            self._blocks[-1] = _compressed(self._last_block)
-        self._last_block = block = bytearray()
-        self._blocks.append(block)
-        self._last += _BLOCK
-        return block
+    def hide(self, which: Callable[[PastDecision], bool]) -> None:
+        """Tell nobody the answers of some decisions any longer; users of those that do not wait are removed."""
+        for place, user in enumerate(self._users):
+            if which(self._past(place, user)):
+                self._states[place] |= _HIDDEN
+                if self._states[place] & ~_HIDDEN != _WAITS:
+                    self._users[place] = NOBODY
 
-    def _search(self, event_id: str) -> int:
-        """The slot of the table that has the entry of this event, or is free for it."""
-        places, tags, hashed = self._places, self._tags, hash(event_id)
-        last, tag = len(places) - 1, hashed >> _TAG_SHIFT & 0xFF
-        slot = hashed & last
-        while place := places[slot]:
-            if tags[slot] == tag and place >= self._first:
-                block, start = self._at(place)
-                if block.startswith(_key(event_id), start + _ID_LENGTH):
-                    break
-            slot = slot + 1 & last
-        return slot
+    # One decision, by its number.
 
-    def _tidy(self) -> None:
-        """Rebuild the table from the kept answers, and number blocks from the first remaining one."""
-        self._first = _BLOCK + (self._first & _WITHIN)
-        self._last = len(self._blocks) << _BLOCK_BITS
-        size = _LEAST_PLACES
-        while size < 5 * self._count:
-            size *= 2
-        self._make_table(size)
-        self._slots_left -= self._count
-        places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
-        for block in map(_read, self._blocks):
-            while start < len(block):
-                end = _end(block, start)
-                hashed = hash(_event_id(block, start, end))
-                slot = hashed & last
-                while places[slot]:
-                    slot = slot + 1 & last
-                places[slot] = base + start
-                tags[slot] = hashed >> _TAG_SHIFT & 0xFF
-                start = end
-            base, start = base + _BLOCK, 0
+    def __getitem__(self, number: int) -> OpenDecision:
+        """A decision as it is now."""
+        place, width = number - self._first, self._width
+        arm, propensity, version, own_number, deadline_ms, shown_arm, before = [
+            column[place] for column in self._columns
+        ]
+        context = bytes(self._contexts[place * width : (place + 1) * width])
+        return OpenDecision(arm, propensity, version, own_number, deadline_ms, shown_arm, before, context)
 
+    def deadline_ms(self, number: int) -> int:
+        """Log time at which a wait ends."""
+        return self._deadlines[number - self._first]
 
-def _compressed(block: bytearray) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
-    return packer.compress(block) + packer.flush()
+    def event(self, number: int) -> str:
+        """The event of a decision."""
+        return self._events[number - self._first]
 
+    def user(self, number: int) -> str:
+        """The user of a decision."""
+        return self._users[number - self._first]
 
-def _read(block: bytes | bytearray) -> bytearray:
-    """A block as it was before it was compressed."""
-    return block if isinstance(block, bytearray) else bytearray(zlib.decompress(block, _WINDOW_BITS))
+    def answer(self, number: int, arm: int, propensity: int) -> None:
+        """Replace an answer."""
+        place = number - self._first
+        self._arms[place], self._propensities[place] = arm, propensity
 
+    def show(self, number: int, arm: int) -> JoinOutcome:
+        """Note which arm was on screen for a waiting decision; only the first note counts."""
+        place = number - self._first
+        if self._shown[place] != NOT_SHOWN:
+            return JoinOutcome.REPEATED_FEEDBACK
+        self._shown[place] = arm
+        return JoinOutcome.SHOWN if arm == self._arms[place] else JoinOutcome.OTHER_ARM
 
-def _end(block: bytearray, start: int) -> int:
-    """Where an entry ends."""
-    length: int = _LENGTH.unpack_from(block, start + _ID_LENGTH)[0]
-    return start + _ID + length
+    def reward(self, number: int) -> None:
+        """Note that a waiting decision waits no more, because its reward has come."""
+        self._states[number - self._first] ^= _WAITS ^ _ANSWERED
 
+    def close(self, number: int) -> None:
+        """Note that the wait of a decision has ended."""
+        self._states[number - self._first] ^= _WAITS ^ _ENDED
 
-def _event_id(block: bytearray, start: int, end: int) -> str:
-    return block[start + _ID : end].decode("utf-8", "surrogatepass")
+    # Those whose wait is over, and those of a user.
 
+    def passed(self, now_ms: int) -> Iterator[int]:
+        """Take the numbers of those that wait although their deadline is at or before ``now_ms``."""
+        while self._passed < self.end and self._deadlines[self._passed - self._first] <= now_ms:
+            number = self._passed
+            self._passed += 1
+            if self._states[number - self._first] & ~_HIDDEN == _WAITS:
+                yield number
 
-def _answer(block: bytearray, start: int) -> Answered:
-    deadline_ms, propensity, model_version, arm, _ = _FIELDS.unpack_from(block, start)
-    return Answered(arm, propensity, model_version, deadline_ms)
+    def of(self, last: int) -> Iterator[int]:
+        """The numbers of a user's decisions that wait, from the newest (``last``) on."""
+        return (number for number in self._held(last) if self._states[number - self._first] & ~_HIDDEN == _WAITS)
 
+    def _held(self, last: int) -> Iterator[int]:
+        while last >= max(self._first, self._passed):
+            yield last
+            last = self._befores[last - self._first]
 
-def _key(event_id: str) -> bytes:
-    """An event id behind its length, so that none is the beginning of another."""
-    text = event_id.encode("utf-8", "surrogatepass")
-    return _LENGTH.pack(len(text)) + text
+    def drop(self, last: int) -> None:
+        """Forget what a user's decisions wait for and their answers, where these are not among the newest."""
+        for number in self._held(last):
+            self._states[number - self._first] |= _DROPPED
+
+    # On disk.
+
+    def dump(self) -> dict[str, Any]:
+        """All that is needed, as plain values."""
+        needed = self._needed()
+        dead, width = needed - self._first, self._width
+        columns = b"".join([column[dead:].tobytes() for column in self._columns])
+        head = _HEAD.pack(needed, self._passed, width)
+        packed = head + self._states[dead:] + self._contexts[dead * width :] + columns
+        return {"decided": self._events[dead:], "decided_for": self._users[dead:], "decisions": packed}
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        events, users, packed = values["decided"], values["decided_for"], values["decisions"]
+        first, passed, width = _HEAD.unpack_from(packed)
+        place, columns = _HEAD.size, [array(kind) for kind in _TYPES]
+        size = len(events)
+        states = bytearray(packed[place : place + size])
+        place += size
+        contexts = bytearray(packed[place : place + size * width])
+        place += size * width
+        for column in columns:
+            column.frombytes(packed[place : place + size * column.itemsize])
+            place += size * column.itemsize
+        self._set(first, passed, width, list(events), list(users), states, contexts, columns)

@@ -10,7 +10,7 @@ that its arm was shown is dropped.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
@@ -43,6 +43,10 @@ class BoundedMap(dict[str, Value]):
         self[key] = value
 
 
+NOBODY = ""
+"""Value in place of the name of an erased user; no account has this name."""
+
+
 class PastDecision(NamedTuple):
     """A decided event: its user, its answer, and whether its wait ended without a reward."""
 
@@ -51,6 +55,18 @@ class PastDecision(NamedTuple):
     propensity: int
     model_version: int
     expired: bool = False
+
+
+class PastDecisions(BoundedMap[PastDecision]):
+    """The newest decisions of a partition, by event."""
+
+    __slots__ = ()
+
+    def hide(self, which: Callable[[PastDecision], bool]) -> None:
+        """Tell nobody the answers of some decisions any longer."""
+        for event_id, past in self.items():
+            if which(past):
+                self[event_id] = past._replace(user=NOBODY)
 
 
 class FeedbackRow(NamedTuple):

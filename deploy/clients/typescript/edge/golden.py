@@ -318,7 +318,8 @@ def _life(
     agent = EdgeAgent(terms, Key(material), _TRACK)
     rows = [np.frombuffer(schema.encode(values).row, np.uint8) for values in contexts]
     calls = list(_calls(agent, policy, models, rows, random.Random(name)))
-    dumped = agent.dump()
+    dumped, ended = agent.dump(), max(call.get("now", 0) for call in calls)
+    decided = {call["event"] for call in calls if call["call"] == "decide"}
     return {
         "name": name,
         "key": material.hex(),
@@ -342,8 +343,8 @@ def _life(
         "allowance": list(agent.allowance()),
         "resolved": [[item["slot"], item["index"]] for item in dumped["resolved"]],
         "candidates": sorted([item["slot"], item["count"]] for item in dumped["candidates"]),
-        "open": sorted(item["event_id"] for item in dumped["open"]),
-        "answered": [item["event_id"] for item in dumped["answered"]],
+        "open": sorted(agent.open),
+        "answered": sorted(event for event in decided - agent.open.keys() if agent.known(event, ended)),
         "steps": base64.b64encode(dumped["state"][: 4 + 4 * agent.steps]).decode(),
     }
 

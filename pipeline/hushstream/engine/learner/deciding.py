@@ -53,7 +53,7 @@ from hushstream.engine.state.declared import (
 )
 from hushstream.engine.system import Core, DecidingValues, DeploymentValues
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision, ShownEarlyFeedback
+from hushstream.feedback.memory import FeedbackRow, PastDecision, PastDecisions, ShownEarlyFeedback
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
@@ -61,10 +61,6 @@ from hushstream.schemas.rows import HARM, Reason
 from hushstream.schemas.topics import of_party, partition_of
 
 BatchT = TypeVar("BatchT", bound=Batch)
-
-NOBODY = ""
-"""Value in place of the name of an erased user; no account has this name."""
-
 
 # Roles that answer.
 
@@ -221,6 +217,16 @@ class AnsweringRole(BatchMachine, Generic[BatchT]):
 # Learners.
 
 
+class Remembers(Protocol):
+    """A memory of the latest decisions."""
+
+    def get(self, event_id: str, /) -> PastDecision | None:
+        """The decision for an event; None if it is not remembered."""
+
+    def hide(self, which: Callable[[PastDecision], bool]) -> None:
+        """Tell nobody the answers of some decisions any longer."""
+
+
 class HoldsEarlyFeedback(Protocol):
     """A store of feedback whose context has not arrived."""
 
@@ -309,7 +315,7 @@ class DecisionRole(AnsweringRole[DecisionBatch]):
         key: Key,
         models: Sequence[ModelReader],
         early: HoldsEarlyFeedback,
-        remembered_events: int,
+        past: Remembers,
         decode: Callable[[InputSlice], DecodedContexts],
         terms: SpendingTerms | None = None,
         party: str = "",
@@ -322,7 +328,7 @@ class DecisionRole(AnsweringRole[DecisionBatch]):
             key: of the edge zone.
             models: readers of the tracks of published models, by track.
             early: where feedback waits for its context.
-            remembered_events: how many past events are remembered.
+            past: remembers past decisions.
             decode: makes columns of a slice of contexts.
             terms: prices and limit of its releases, if it makes any with noise.
             party: the party whose topics these are, if each party of the deployment has its own.
@@ -333,7 +339,7 @@ class DecisionRole(AnsweringRole[DecisionBatch]):
         inputs = (topics.requests, partition), (topics.feedback[0], partition)
         super().__init__(system, identity, "Decisions", inputs, models, of_party("edge", party), key, terms)
         self.arms = system.config.arms
-        self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
+        self.past = past
         self.early = early
         self.now_ms = 0
         self.last_click_ms = 0
@@ -466,9 +472,7 @@ class DecisionRole(AnsweringRole[DecisionBatch]):
             batch.refuse_at(reason, changed.part, read.offset)
         moved = {catalogue.rules.arms[one.row] for one in found if before[one.row] not in (0, one.entered)}
         if moved:
-            for event_id, past in list(self.past.items()):
-                if past.arm in moved:
-                    self.past.put(event_id, past._replace(user=NOBODY))
+            self.past.hide(lambda past: past.arm in moved)
         batch.counts[Outcome.ITEM_CHANGED] += len(found)
         return found
 
@@ -480,9 +484,7 @@ class DecisionRole(AnsweringRole[DecisionBatch]):
 
     def forget_events(self, user: str) -> None:
         """Remove a user's name from all remembered events; the events themselves stay known."""
-        for event_id, past in list(self.past.items()):
-            if past.user == user:
-                self.past.put(event_id, past._replace(user=NOBODY))
+        self.past.hide(lambda past: past.user == user)
         self.early.forget(user)
 
 
@@ -498,6 +500,7 @@ class AwaitingRole(DecisionRole, Generic[RowT]):
 
     open: OpenRows[RowT]
     early: ShownEarlyFeedback
+    past: PastDecisions
 
     @abstractmethod
     def past_of(self, row: RowT) -> PastDecision:

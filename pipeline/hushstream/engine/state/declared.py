@@ -224,7 +224,7 @@ def remembered(avro: Any, row: Callable[..., Any]) -> Single:
         return ({"event_id": event_id, **found._asdict()} for event_id, found in events.copy().items())
 
     def unpack(value: Iterable[dict[str, Any]], before: BoundedMap[Any]) -> BoundedMap[Any]:
-        events: BoundedMap[Any] = BoundedMap(before.capacity)
+        events = type(before)(before.capacity)
         for item in value:
             events.put(item.pop("event_id"), row(**item))
         return events

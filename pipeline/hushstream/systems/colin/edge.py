@@ -41,7 +41,7 @@ from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import Output
 from hushstream.engine.state.declared import FIXED, Several, State, integer, optional_part, own_part, record, rows
-from hushstream.feedback.memory import PastDecision, ShownEarlyFeedback
+from hushstream.feedback.memory import PastDecision, PastDecisions, ShownEarlyFeedback
 from hushstream.learners.exploration import Drawn, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
@@ -165,7 +165,14 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))
         decode = partial(decode_checked, rules=system.requests)
         super().__init__(
-            system, partition, key, models, early, feedback.remembered_events, decode, system.spending_terms
+            system,
+            partition,
+            key,
+            models,
+            early,
+            PastDecisions(feedback.remembered_events),
+            decode,
+            system.spending_terms,
         )
         self.shared: SharedParameters = cold_parameters(system)
         self.open: OpenRows[OpenRow] = OpenRows(settle_ms, self.arms)

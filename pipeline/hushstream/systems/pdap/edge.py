@@ -38,7 +38,7 @@ from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.state.declared import FIXED, State, own_part, record
-from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
+from hushstream.feedback.memory import FeedbackRow, PastDecision, PastDecisions, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.rows import REWARD
@@ -165,7 +165,9 @@ class PdapLearnerMachine(AwaitingRole[OpenRow]):
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
         models = [ModelReader(system, 0, TRACK, "TicketModel")]
         decode = partial(_decode, system, system.config.grid)
-        super().__init__(system, partition, key, models, early, feedback.remembered_events, decode, party=vendor)
+        super().__init__(
+            system, partition, key, models, early, PastDecisions(feedback.remembered_events), decode, party=vendor
+        )
         self.vendor, self.home = vendor, system.homes[vendor]
         self.open: OpenRows[OpenRow] = OpenRows(system.settle_ms, self.arms)
         self.serving = cold_serving(system, key)

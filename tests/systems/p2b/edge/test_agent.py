@@ -1,25 +1,19 @@
-"""`EdgeAgent` alone, as a device or an application holds it, with its deadlines."""
+"""`EdgeAgent` alone, as a device or an application holds it."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.engine.configuration import FeedbackConfig
-from hushstream.privacy.keys import seeded_key
+from hushstream.feedback.join import Decisions
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import HISTOGRAM_TOLERANCE, EdgeAgent, OlderState, is_normalised, normalised
 from hushstream.systems.p2b.edge.policies import SharedModels
-from hushstream.systems.p2b.edge.users import Deadlines, _waits
 from hushstream.systems.p2b.slots import pack, unpack
 
 CHECK = """
@@ -102,8 +96,9 @@ def test_a_restored_agent_goes_on_as_if_nothing_had_happened(make, rigs):
                 agent.rewarded(f"e{number}", choice.arm, 1.0)
             choices.append(choice)
         assert choices[0] == choices[1]
-        broken = EdgeAgent.load(broken.terms, broken.key, broken.dump())
+        broken = EdgeAgent.load(broken.terms, broken.key, broken.dump(), None, again(broken.decisions))
         assert broken.dump() == straight.dump()
+        assert broken.open == straight.open
 
 
 def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
@@ -127,9 +122,16 @@ def test_a_waiting_event_gets_the_same_answer_again_and_counts_once(make, rigs):
     agent = make()
     first = agent.decide("e1", rigs.point(0), 0)
     agent.decide("e2", rigs.point(1), 0)
-    again = agent.decide("e1", rigs.point(3), 5)
-    assert again == first._replace(repeated=True)
+    repeated = agent.decide("e1", rigs.point(3), 5)
+    assert repeated == first._replace(repeated=True)
     assert agent.decided == 2
+
+
+def again(decisions: Decisions) -> Decisions:
+    """Decisions that were written and read."""
+    found = Decisions()
+    found.load(decisions.dump())
+    return found
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -142,26 +144,15 @@ def test_a_rewarded_event_gets_the_same_answer_until_its_deadline_as_one_that_wa
         if rewarded:
             agent.rewarded("e", first.arm, 1.0)
         if restored:
-            agent = EdgeAgent.load(agent.terms, agent.key, agent.dump())
-        again = agent.decide("e", rigs.point(3), agent.terms.attribution_window_ms - 1)
-        assert again == first._replace(repeated=True)
+            agent = EdgeAgent.load(agent.terms, agent.key, agent.dump(), None, again(agent.decisions))
+        repeated = agent.decide("e", rigs.point(3), agent.terms.attribution_window_ms - 1)
+        assert repeated == first._replace(repeated=True)
         if not rewarded:
             agent.expire("e")
         anew = agent.decide("e", rigs.point(3), agent.terms.attribution_window_ms)
         assert (anew.repeated, anew.slot_due) == (False, True)
         known.append((first.arm, agent.allowance()))
     assert known[0] == known[1]
-
-
-def test_answers_of_rewarded_events_are_forgotten_after_their_deadlines(make, rigs):
-    agent = make()
-    wait = agent.terms.attribution_window_ms
-    for number in range(100):
-        choice = agent.decide(f"e{number}", rigs.point(number), number * wait // 10)
-        agent.rewarded(f"e{number}", choice.arm, 1.0)
-        assert len(agent.dump()["answered"]) <= 10
-    agent.decide("last", rigs.point(0), 100 * wait)
-    assert agent.dump()["answered"] == []
 
 
 def lived(agent, rigs, rounds, first=0):
@@ -204,7 +195,7 @@ def test_a_copy_of_a_later_period_may_have_used_less_of_it(make):
     agent.within_quota(0)
     spent = agent.allowance()
     agent.within_quota(agent.terms.quota_period_ms)
-    assert EdgeAgent.load(agent.terms, agent.key, agent.dump(), spent).used == 1
+    assert EdgeAgent.load(agent.terms, agent.key, agent.dump(), spent, agent.decisions).used == 1
 
 
 @pytest.mark.parametrize(
@@ -295,117 +286,6 @@ def test_one_row_is_a_histogram_where_an_array_of_it_is(row, beyond):
     far = np.abs(np.abs(contexts.sum(axis=1, dtype=np.float64) - 1.0) - HISTOGRAM_TOLERANCE) > 1e-12
     for context, good, told in zip(contexts.tolist(), normalised(contexts), far, strict=True):
         assert is_normalised(context) == good or not told
-
-
-WAIT_MS = 5_000
-CONTEXT = np.array([0.5, 0.5], np.float32)
-
-
-def _agent() -> EdgeAgent:
-    config = P2BConfig(
-        "deadlines",
-        3,
-        ContextConfig(2),
-        expected_slots=10,
-        encoder=EncoderConfig(codes=2),
-        feedback=FeedbackConfig(attribution_window_seconds=WAIT_MS / 1000),
-    )
-    system = P2BSystem.of(config, np.array([[65536, 0], [0, 65536]], np.int64))
-    return EdgeAgent(system.edge_terms(), seeded_key(0, "edge"), "private")
-
-
-def _decide(deadlines: Deadlines, agent: EdgeAgent, event_id: str, log_time_ms: int) -> None:
-    agent.decide(event_id, CONTEXT, log_time_ms)
-    deadlines.add(log_time_ms + WAIT_MS, agent, event_id)
-
-
-def _passed(deadlines: Deadlines, now_ms: int) -> list[str]:
-    return [event_id for _, event_id in deadlines.passed(now_ms)]
-
-
-def test_what_waits_ends_at_its_deadline_and_not_before():
-    deadlines, agent = Deadlines(), _agent()
-    _decide(deadlines, agent, "first", 0)
-    _decide(deadlines, agent, "second", 10)
-    assert _passed(deadlines, WAIT_MS - 1) == []
-    assert _passed(deadlines, WAIT_MS) == ["first"]
-    assert _passed(deadlines, WAIT_MS + 10) == ["second"]
-
-
-def test_what_was_rewarded_in_time_does_not_end():
-    deadlines, agent = Deadlines(), _agent()
-    _decide(deadlines, agent, "rewarded", 0)
-    _decide(deadlines, agent, "waiting", 0)
-    agent.rewarded("rewarded", 1, 1.0)
-    assert _passed(deadlines, WAIT_MS) == ["waiting"]
-
-
-def test_an_event_decided_a_second_time_has_its_second_deadline():
-    deadlines, agent = Deadlines(), _agent()
-    _decide(deadlines, agent, "again", 0)
-    agent.rewarded("again", 1, 1.0)
-    _decide(deadlines, agent, "again", WAIT_MS)
-    assert _passed(deadlines, WAIT_MS) == []
-    assert _passed(deadlines, 2 * WAIT_MS) == ["again"]
-
-
-def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded():
-    deadlines, agent = Deadlines(), _agent()
-    _decide(deadlines, agent, "waiting", 0)
-    most = 0
-    for number in range(20_000):
-        _decide(deadlines, agent, f"event-{number}", number // 10)
-        agent.rewarded(f"event-{number}", number % 3, 0.0)
-        most = max(most, len(deadlines))
-    assert most <= 4096 + 256
-    assert _passed(deadlines, WAIT_MS) == ["waiting"]
-
-
-def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_for_all(monkeypatch):
-    looked = 0
-
-    def waits(*entry: Any) -> bool:
-        nonlocal looked
-        looked += 1
-        return _waits(*entry)
-
-    monkeypatch.setattr("hushstream.systems.p2b.edge.users._waits", waits)
-    deadlines, agent = Deadlines(), _agent()
-    wait, most, longest = 3000, 0, 0
-    for number in range(8 * wait):
-        before = looked
-        _decide(deadlines, agent, f"event-{number}", 0)
-        longest = max(longest, looked - before)
-        if number >= wait:
-            agent.rewarded(f"event-{number - wait}", 1, 0.0)
-        most = max(most, len(deadlines))
-    assert most <= 3 * wait + 512
-    assert longest == 512
-    assert _passed(deadlines, WAIT_MS) == [f"event-{number}" for number in range(7 * wait, 8 * wait)]
-
-
-def test_whatever_is_rewarded_meanwhile_the_rest_ends_in_order():
-    deadlines, agent = Deadlines(), _agent()
-    rng = random.Random(5)
-    waiting: dict[str, int] = {}
-    ended: list[str] = []
-    for number in range(15_000):
-        now = number // 2
-        _decide(deadlines, agent, f"event-{number}", now)
-        waiting[f"event-{number}"] = now + WAIT_MS
-        if rng.random() < 0.6:
-            rewarded = f"event-{number - rng.randrange(min(number + 1, 6000))}"
-            if waiting.pop(rewarded, None) is not None:
-                agent.rewarded(rewarded, 1, 0.0)
-    for now in range(0, 8000, 700):
-        expected = [event_id for event_id, deadline in waiting.items() if deadline <= WAIT_MS + now]
-        found = _passed(deadlines, WAIT_MS + now)
-        assert found == expected
-        ended += found
-        for event_id in found:
-            del waiting[event_id]
-    assert len(ended) > 4096
-    assert not waiting
 
 
 def test_a_version_stays_while_a_user_stands_on_it_and_no_longer():

@@ -411,7 +411,7 @@ def test_a_restored_user_goes_on_as_if_nothing_had_happened(make, rigs, stopped)
     expected = [visit(whole, rigs, second) for second in range(150)]
     found = [visit(agent, rigs, second) for second in range(stopped)]
     fields = unpack_agent(pack_agent(agent.dump()))
-    agent = EdgeAgent.load(agent.terms, agent.key, fields)
+    agent = EdgeAgent.load(agent.terms, agent.key, fields, None, agent.decisions)
     found += [visit(agent, rigs, second) for second in range(stopped, 150)]
     assert [one and one.content for one in found] == [one and one.content for one in expected]
     assert agent.dump() == whole.dump()

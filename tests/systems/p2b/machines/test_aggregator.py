@@ -425,7 +425,7 @@ def test_what_was_found_for_a_state_that_is_given_up_is_void(rigs: Any) -> None:
     rig = rigs.LearnerRig()
     rig.interact("ann", 6)
     agent = rig.machine.agents.get("ann")
-    loaded = EdgeAgent.load(agent.terms, agent.key, agent.dump())
+    loaded = EdgeAgent.load(agent.terms, agent.key, agent.dump(), None, agent.decisions)
     columns: Any = SimpleNamespace(
         users=["ann"] * 4, tracks=["private"] * 4, eligible=[b""] * 4, contexts=np.stack([rigs.point(0)] * 4)
     )

@@ -257,7 +257,7 @@ def test_a_user_packed_and_restored_remembers_what_they_were_shown(tmp_path: Pat
         fields = unpack_agent(packed)
         assert packed[:1] == tag, "only who was shown a capped item has the larger form"
         assert fields is not None
-        restored = EdgeAgent.load(agent.terms, agent.key, fields)
+        restored = EdgeAgent.load(agent.terms, agent.user, fields, None, agent.decisions)
         assert restored.shows == agent.shows
         assert bool(restored.shows) == (user == "ann")
         restored.delete_state()

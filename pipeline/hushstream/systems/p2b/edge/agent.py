@@ -62,7 +62,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
-from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
+from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
 from hushstream.learners.exploration import WHOLE, Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
@@ -408,8 +408,6 @@ def _word(key: Key, purpose: str, number: int) -> int:
 
 
 _UNSPENT = Allowance()
-_ANSWER = ("arm", "propensity", "model_version", "index", "deadline_ms", "shown_arm")
-"""What a waiting decision has besides its context, in order."""
 
 
 class EdgeAgent:
@@ -424,9 +422,10 @@ class EdgeAgent:
         "_waits",
         "base_version",
         "decided",
+        "decisions",
         "due",
         "first",
-        "open",
+        "last",
         "period",
         "renews_ms",
         "seen_ms",
@@ -437,9 +436,17 @@ class EdgeAgent:
         "terms",
         "track",
         "used",
+        "user",
     )
 
-    def __init__(self, terms: EdgeTerms, key: Key | str, track: str, spent: Allowance | None = None) -> None:
+    def __init__(
+        self,
+        terms: EdgeTerms,
+        key: Key | str,
+        track: str,
+        spent: Allowance | None = None,
+        decisions: Decisions | None = None,
+    ) -> None:
         """Begin the life of a new user, or continue that of a user whose state was deleted.
 
         Args:
@@ -447,9 +454,14 @@ class EdgeAgent:
             key: the user's key, or the user whom `EdgeTerms.user_key` gives one.
             track: the track of the shared model that the user starts from ("cold" for none).
             spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
+            decisions: those of all users of a partition; None for a user alone.
         """
         self.terms = terms
         self._key = key
+        self.user = key if isinstance(key, str) else ""
+        self.decisions = Decisions() if decisions is None else decisions
+        self.last = NO_DECISION
+        """The number of the user's newest decision."""
         self.track = track
         self.state: LearnerState | None = None
         self.steps = 0
@@ -458,7 +470,6 @@ class EdgeAgent:
         self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms = spent or _UNSPENT
         self.seen_ms = 0
         """Log time of the last context."""
-        self.open = OpenDecisions()
         self.shows = NOTHING_SHOWN
         self._waits = terms.choice.nothing
         """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
@@ -478,6 +489,12 @@ class EdgeAgent:
             self._key = self.terms.user_key(self._key)
         return self._key
 
+    @property
+    def open(self) -> dict[str, OpenDecision]:
+        """The decisions that wait, by event, oldest first."""
+        decisions = self.decisions
+        return {decisions.event(number): decisions[number] for number in reversed([*decisions.of(self.last)])}
+
     def allowance(self) -> Allowance:
         """What must be kept when this state is deleted."""
         return Allowance(self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms)
@@ -487,7 +504,8 @@ class EdgeAgent:
         if self.state is not None:
             self.terms.policy.end(self.track, self.base_version)
             self.state = None
-        self.open, self.shows = OpenDecisions(), NOTHING_SHOWN
+        self.decisions.drop(self.last)
+        self.last, self.shows = NO_DECISION, NOTHING_SHOWN
         self._waits = self.terms.choice.nothing
 
     def within_quota(self, log_time_ms: int) -> bool:
@@ -507,7 +525,8 @@ class EdgeAgent:
         if catalogue is None or not catalogue.narrows:
             return allowed
         among = catalogue.offered if allowed is None else allowed
-        return narrowed(catalogue, among, self.shows, self.open.values(), now_ms)
+        waiting = map(self.decisions.__getitem__, self.decisions.of(self.last)) if catalogue.caps else ()
+        return narrowed(catalogue, among, self.shows, waiting, now_ms)
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
         """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
@@ -541,11 +560,8 @@ class EdgeAgent:
 
     def known(self, event_id: str, log_time_ms: int) -> Choice | None:
         """The answer that an event got before; None for a new event, or after the event's deadline."""
-        known = self.open.known(event_id, log_time_ms)
-        if known is None:
-            return None
-        self.open.forget_answers(log_time_ms)
-        return Choice(known.arm, known.propensity, known.model_version, False, True)
+        known = self.decisions.known(event_id, self.user, log_time_ms)
+        return None if known is None else Choice(known.arm, known.propensity, known.model_version, False, True)
 
     def decide_new(
         self,
@@ -559,7 +575,6 @@ class EdgeAgent:
 
         ``best`` is the only arm with the highest score of those on offer, where it is known already (`Together`).
         """
-        self.open.forget_answers(log_time_ms)
         terms, policy = self.terms, self.terms.policy
         if self.state is None:
             shared = policy.shared(self.track)
@@ -576,7 +591,9 @@ class EdgeAgent:
         self.seen_ms, index = log_time_ms, self.decided
         slot_due = self._count_decision(log_time_ms)
         deadline_ms = log_time_ms + terms.attribution_window_ms
-        self.open[event_id] = OpenDecision(policy.kept(context), arm, propensity, version, index, deadline_ms)
+        kept = policy.kept(context)
+        decision = OpenDecision(arm, propensity, version, index, deadline_ms, NOT_SHOWN, self.last, kept)
+        self.last = self.decisions.add(event_id, self.user, decision, log_time_ms)
         return Choice(arm, propensity, version, slot_due, False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
@@ -585,11 +602,15 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits, or there is no such arm.
         """
-        self._require_open(event_id)
+        number = self._waiting(event_id)
         self._require_arm(arm)
-        outcome = self.open.shown(event_id, arm)
+        return self.shown_checked(number, arm)
+
+    def shown_checked(self, number: int, arm: int) -> JoinOutcome:
+        """See `shown`, of a decision that waits, by its number; the arm is one."""
+        outcome = self.decisions.show(number, arm)
         if outcome is not JoinOutcome.REPEATED_FEEDBACK:
-            self._note_show(self.open[event_id], arm)
+            self._note_show(self.decisions[number], arm)
         return outcome
 
     def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
@@ -598,20 +619,27 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits, there is no such arm, or the reward is outside.
         """
-        self._require_open(event_id)
+        number = self._waiting(event_id)
         self._require_arm(arm)
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
-        outcome, lesson = self.rewarded_checked(event_id, arm, reward)
+        outcome, lesson = self.rewarded_checked(number, self.decisions[number], arm, reward)
         learn(self.terms.policy, (lesson,))
         return outcome
 
-    def rewarded_checked(self, event_id: str, arm: int, reward: float) -> tuple[JoinOutcome, Lesson]:
-        """See `rewarded`; the caller must have checked event, arm and reward, and learns the lesson."""
-        decision, on_screen = self.open.rewarded(event_id, arm)
-        if decision.shown_arm == NOT_SHOWN:
-            self._note_show(decision, on_screen)
+    def rewarded_checked(
+        self, number: int, decision: OpenDecision, arm: int, reward: float
+    ) -> tuple[JoinOutcome, Lesson]:
+        """See `rewarded`, of a decision that waits; the caller must have checked arm and reward, and learns the lesson.
+
+        A reward implies that its arm was on screen, unless *shown* said otherwise.
+        """
+        on_screen = decision.shown_arm
+        if on_screen == NOT_SHOWN:
+            on_screen = arm
+            self._note_show(decision, arm)
+        self.decisions.reward(number)
         outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
         return outcome, self._resolved(decision, on_screen, reward)
 
@@ -621,17 +649,17 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits.
         """
-        self._require_open(event_id)
-        outcome, lessons = self.expire_open(event_id)
-        learn(self.terms.policy, lessons)
-        return outcome
-
-    def expire_open(self, event_id: str) -> tuple[JoinOutcome, Sequence[Lesson]]:
-        """See `expire`, of an event that waits; the caller learns the lesson, if there is one."""
-        decision = self.open.close(event_id)
+        number = self._waiting(event_id)
+        decision = self.decisions[number]
+        self.decisions.close(number)
         if decision.shown_arm == NOT_SHOWN:
-            return JoinOutcome.NEVER_SHOWN, ()
-        return JoinOutcome.EXPIRED_AS_ZERO, (self._resolved(decision, decision.shown_arm, 0.0),)
+            return JoinOutcome.NEVER_SHOWN
+        learn(self.terms.policy, (self.expired(decision),))
+        return JoinOutcome.EXPIRED_AS_ZERO
+
+    def expired(self, decision: OpenDecision) -> Lesson:
+        """What a decision teaches that was shown and whose wait has ended without a reward."""
+        return self._resolved(decision, decision.shown_arm, 0.0)
 
     def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
@@ -640,28 +668,25 @@ class EdgeAgent:
         shared: LearnerState = self.terms.policy.shared(self.track).state
         return shared
 
-    def score_gap(self, event_id: str, eligible: NDArray[np.bool_] | None, arm: int, propensity: int) -> float:
-        """How much scores must differ from today's for ``arm`` and ``propensity`` to be the answer to a waiting event.
+    def score_gap(self, eligible: NDArray[np.bool_] | None, arm: int, propensity: int) -> float:
+        """How much scores must differ from today's for another arm and propensity to be the newest decision.
 
         A small gap shows that the answers differ by rounding alone.
         """
-        decision, exploration, policy = self.open[event_id], self.terms.exploration, self.terms.policy
+        decision, exploration, policy = self.decisions[self.last], self.terms.exploration, self.terms.policy
         context = np.frombuffer(decision.context, policy.context_type)[: policy.context_dimension]
         scores = policy.scores(self.current_state(), context)
         if exploration is None:
             return abs(float(scores[decision.arm]) - float(scores[arm]))
-        return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
+        return exploration.tie_gap(
+            scores, eligible, self._drawn(self.decisions.event(self.last)), Drawn(arm, propensity)
+        )
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int, propensity: int) -> float:
         """How far apart two arms score in the shared model; ``propensity`` is not compared."""
         policy = self.terms.policy
         scores = policy.scores(policy.shared(self.track).state, context)
         return abs(float(scores[arm]) - float(scores[other]))
-
-    def correct(self, event_id: str, arm: int, propensity: int) -> None:
-        """Replace a waiting event's answer by the journal's, where rounding broke a near tie the other way."""
-        decision = self.open[event_id]
-        decision.arm, decision.propensity = arm, propensity
 
     def take_slot(self, log_time_ms: int | None = None) -> Slot:
         """Return the oldest slot that is due and not yet taken; its content no longer changes after this.
@@ -687,7 +712,7 @@ class EdgeAgent:
         )
 
     def dump(self) -> dict[str, Any]:
-        """The user's whole state as plain values (contexts as float32 bytes), for a snapshot."""
+        """The user's whole state as plain values, for a snapshot; their decisions are in `decisions`."""
         return {
             "line": self.track,
             "learned": self.state is not None,
@@ -695,21 +720,19 @@ class EdgeAgent:
             "base_version": self.base_version,
             **self.allowance()._asdict(),
             "seen_ms": self.seen_ms,
-            "open": [
-                {
-                    "event_id": event_id,
-                    **{name: getattr(decision, name) for name in ("context", *_ANSWER)},
-                }
-                for event_id, decision in self.open.items()
-            ],
-            "answered": [{"event_id": event_id, **answer._asdict()} for event_id, answer in self.open.answers()],
+            "last": self.last,
             **self.terms.choice.dump(self._waits),
             **({"shows": dump_shows(self.shows)} if self.shows else {}),
         }
 
     @classmethod
     def load(
-        cls, terms: EdgeTerms, key: Key | str, dumped: Mapping[str, Any], spent: Allowance | None = None
+        cls,
+        terms: EdgeTerms,
+        key: Key | str,
+        dumped: Mapping[str, Any],
+        spent: Allowance | None = None,
+        decisions: Decisions | None = None,
     ) -> EdgeAgent:
         """Restore the agent that `dump` described.
 
@@ -723,23 +746,19 @@ class EdgeAgent:
             key: as in `__init__`, the same as when the state was dumped.
             dumped: from `dump`.
             spent: the newest `allowance` that is known of this user; None: an older copy is accepted.
+            decisions: as in `__init__`; without them, the user has none.
 
         Raises:
             OlderState: less is spent in ``dumped`` than in ``spent``. A new agent made with ``spent`` can continue,
                 without what the user had learned.
         """
-        agent = cls(terms, key, dumped["line"])
-        agent.base_version = dumped["base_version"]
+        agent = cls(terms, key, dumped["line"], None, decisions)
+        agent.last, agent.base_version = dumped["last"], dumped["base_version"]
         if dumped["learned"]:
             agent.state = terms.policy.load_own(agent.track, agent.base_version, dumped["state"])
         agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
         agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
         agent.first, agent.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
-        for item in dumped["open"]:
-            agent.open[item["event_id"]] = OpenDecision(item["context"], *(item[name] for name in _ANSWER))
-        for item in dumped["answered"]:
-            answer = (item["arm"], item["propensity"], item["model_version"])
-            agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
         agent._waits, agent.shows = terms.choice.load(dumped), load_shows(dumped.get("shows", ()))
         if spent is not None and not agent.allowance().covers(spent):
             raise OlderState(
@@ -764,9 +783,9 @@ class EdgeAgent:
         if self.state is None:
             self.base_version, self.state = self.terms.policy.begin(self.track)
         self.steps += 1
-        slot = self._slot_of(decision.index)
+        slot = self._slot_of(decision.number)
         if self.sent <= slot < self.terms.lifetime_slots:
-            one = Resolved(slot, decision.index, decision.deadline_ms, decision.context, arm, reward)
+            one = Resolved(slot, decision.number, decision.deadline_ms, decision.context, arm, reward)
             self._waits = self.terms.choice.resolved(self._waits, one)
         return Lesson(self.state, decision.context, arm, reward)
 
@@ -832,9 +851,11 @@ class EdgeAgent:
     def _pick(self, ties: int) -> int:
         return uniform(self.key, "tie", self.decided, ties)
 
-    def _require_open(self, event_id: str) -> None:
-        if event_id not in self.open:
+    def _waiting(self, event_id: str) -> int:
+        number = self.decisions.waiting(event_id, self.user)
+        if number == NO_DECISION:
             raise HushstreamError("feedback: expected an event that waits for it, got an unknown or resolved one")
+        return number
 
     def _require_arm(self, arm: int) -> None:
         arms = self.terms.policy.arms

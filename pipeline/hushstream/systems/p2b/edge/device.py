@@ -399,6 +399,7 @@ class Device(TakesModels[Statement]):
             **self._spent(),
             "key": self._key,
             "agent": self._agent.dump(),
+            "decisions": self._agent.decisions.dump(),
             "models": self._agent.terms.policy.dump_models(),
             "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
             "model": None if self._taken is None else self._taken.as_bytes(),
@@ -420,7 +421,8 @@ class Device(TakesModels[Statement]):
             device = cls(agreement, state["key"], draw)
             terms = device._agent.terms
             terms.policy.restore_models(state["models"])
-            device._agent = EdgeAgent.load(terms, Key(state["key"]), state["agent"])
+            device._agent.decisions.load(state["decisions"])
+            device._agent = EdgeAgent.load(terms, Key(state["key"]), state["agent"], None, device._agent.decisions)
             device._spent_before(state, device._agent.due)
             device._owed = [_Owed(*one) for one in state["owed"]]
             if state["model"] is not None:

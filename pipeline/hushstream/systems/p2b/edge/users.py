@@ -13,7 +13,6 @@ A snapshot is of one moment, and is packed in small parts while the machine goes
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from hushstream.engine.machine import NEVER_MS, MemoryUserStore, StoredUser, UserStore
 from hushstream.engine.state.declared import array, record
 from hushstream.engine.state.packed import Form
+from hushstream.feedback.join import Decisions
 from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
 from hushstream.systems.p2b.edge.policies import COLD
@@ -28,25 +28,6 @@ from hushstream.systems.p2b.edge.policies import COLD
 STATE, ALLOWANCE, FEATURE_STATE, CAPPED_STATE = b"\x01", b"\x02", b"\x03", b"\x04"
 """The first byte of a packed user."""
 
-_OPEN = record(
-    "Open",
-    event_id="string",
-    context="bytes",
-    arm="int",
-    propensity="long",
-    model_version="int",
-    index="long",
-    deadline_ms="long",
-    shown_arm="int",
-)
-_ANSWERED = record(
-    "Answered",
-    event_id="string",
-    arm="int",
-    propensity="long",
-    model_version="int",
-    deadline_ms="long",
-)
 _ALLOWED = dict.fromkeys(Allowance._fields, "long")
 _ANY = {
     "line": "string",
@@ -55,8 +36,7 @@ _ANY = {
     "base_version": "int",
     "seen_ms": "long",
     **_ALLOWED,
-    "open": array(_OPEN),
-    "answered": array(_ANSWERED),
+    "last": "long",
 }
 _AGENT = Form.of(
     "a user's state",
@@ -134,11 +114,10 @@ memory."""
 
 
 class _AsCut(NamedTuple):
-    """A user as they were at a cut: their packed state, if the store does not have it, and whether decisions wait."""
+    """A user as they were at a cut: their packed state, if the store does not have it."""
 
     seen_ms: int
     value: bytes | None
-    waits: bool
 
 
 class UsersCut:
@@ -148,7 +127,6 @@ class UsersCut:
     otherwise the snapshot would hold a later state.
 
     Attributes:
-        waiting: the users whose decisions wait for feedback.
         kept: names and packed states that the store had no room for; they go into the snapshot itself.
     """
 
@@ -160,7 +138,6 @@ class UsersCut:
         self._unwritten: list[tuple[str, EdgeAgent]] = []
         self._store_has_room = users.store.durable
         """Whether users who are met go to the store at once; after it had no room, only `write` asks it again."""
-        self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
 
     def meet(self, agent: EdgeAgent, user: str | None = None) -> None:
@@ -193,8 +170,6 @@ class UsersCut:
                 if found is None:
                     found = self._as_is(agent)
                     unmet.append(agent)
-                if found.waits:
-                    self.waiting.append(user)
                 if found.value is not None:
                     given.append((user, self._stored(user, found)))
             if not given or self._users.store.complete([stored for _, stored in given]):
@@ -209,7 +184,7 @@ class UsersCut:
 
     def _as_is(self, agent: EdgeAgent) -> _AsCut:
         value = pack_agent(agent.dump()) if self._users.is_new(agent) else None
-        return _AsCut(agent.seen_ms, value, len(agent.open) > 0)
+        return _AsCut(agent.seen_ms, value)
 
 
 class Users:
@@ -221,21 +196,28 @@ class Users:
     and no fold has to spill many users.
     """
 
-    def __init__(self, terms: EdgeTerms, key: Key, store: UserStore | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        terms: EdgeTerms,
+        key: Key,
+        decisions: Decisions,
+        store: UserStore | None = None,
+        limit: int | None = None,
+    ) -> None:
         """Begin with nobody in memory.
 
         Args:
             terms: of every agent.
             key: the edge key; the store's keys come from it.
+            decisions: those of all users.
             store: holds the spilled users.
-            limit: about how many users are in memory; None keeps all there. Users with decisions that wait for feedback
-                stay in memory, and may be more.
+            limit: about how many users are in memory; None keeps all there.
         """
         self._terms = terms
+        self._decisions = decisions
         self._key = key
         self.store: UserStore = MemoryUserStore() if store is None else store
         self._half = None if limit is None else max(1, limit // 2)
-        self._waiting = 0
         self._young: dict[str, EdgeAgent] = {}
         self._old: dict[str, EdgeAgent] = {}
         self._leaving: dict[str, EdgeAgent] = {}
@@ -283,7 +265,7 @@ class Users:
         """A new agent of a user, which continues from the allowance that an earlier agent of them has spent."""
         value = self._spilled(user)
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, user, track, spent)
+        agent = EdgeAgent(self._terms, user, track, spent, self._decisions)
         # The agent holds the allowance from now on. One that waits for the store would hide a state put there later.
         if self._owed:
             self._owed.pop(self.name(user), None)
@@ -309,7 +291,7 @@ class Users:
         """
         value = self._spilled(user)
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, user, COLD, spent)
+        agent = EdgeAgent(self._terms, user, COLD, spent, self._decisions)
         slot = agent.take_slot()
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         return slot
@@ -338,26 +320,17 @@ class Users:
         """Spill users if more are in memory than the limit allows; this changes no decision."""
         assert self._half is not None, "without a limit all users stay in memory"
         self._spill_leaving(max(0, len(self._young) - self._grown) + _PORTION_USERS)
-        if len(self._young) >= self._half + self._waiting and self._spill_leaving(len(self._leaving)):
-            self._leaving, self._old, self._young, self._waiting = self._old, self._young, {}, 0
+        if len(self._young) >= self._half and self._spill_leaving(len(self._leaving)):
+            self._leaving, self._old, self._young = self._old, self._young, {}
         self._grown = len(self._young)
 
     def _spill_leaving(self, count: int) -> bool:
-        """Spill ``count`` users of the leaving generation; those who wait for feedback stay warm.
-
-        Returns False if the store has no room.
-        """
+        """Spill ``count`` users of the leaving generation. Returns False if the store has no room."""
         users = dict(islice(self._leaving.items(), count))
-        if not users:
-            return True
-        waiting = {user: agent for user, agent in users.items() if len(agent.open)}
-        if not self._write({user: agent for user, agent in users.items() if user not in waiting}):
+        if users and not self._write(users):
             return False
         for user in users:
             del self._leaving[user]
-        self._young.update(waiting)
-        # Trying them again is worth it only after as many other users have come.
-        self._waiting += len(waiting)
         return True
 
     def cut(self) -> UsersCut:
@@ -425,6 +398,7 @@ class Users:
     def _expired(self, stored: StoredUser) -> StoredUser:
         fields = unpack_agent(stored.value)
         assert fields is not None, "what stays of a user never expires"
+        self._decisions.drop(fields["last"])
         if fields["learned"]:
             self._terms.policy.end(fields["line"], fields["base_version"])
         left = Allowance(*(fields[name] for name in Allowance._fields))
@@ -446,62 +420,8 @@ class Users:
     def _load(self, user: str) -> EdgeAgent | None:
         value = self._spilled(user)
         fields = None if value is None else unpack_agent(value)
-        return None if fields is None else EdgeAgent.load(self._terms, user, fields)
+        return None if fields is None else self.load(user, fields)
 
-
-_TIDY_AT_LEAST = 4096
-_TIDY_EVERY = 256
-
-
-class Deadlines:
-    """A queue of (deadline, agent, event id); deadlines are added in order, as log time never goes back.
-
-    Most decisions are rewarded long before their deadline. For every entry that is added, the next two entries are
-    looked at, round and round, and dropped if their decisions wait no more. So the queue's length follows the number of
-    waiting decisions (about three times as many, if all waits are equally long), and not the number of all decisions
-    within the wait. And no single decision pays for the whole queue.
-    """
-
-    __slots__ = ("_added", "_ahead", "_seen")
-
-    def __init__(self, waiting: Iterable[tuple[int, EdgeAgent, str]] = ()) -> None:
-        """Begin with the decisions that wait already, in the order of their deadlines."""
-        self._ahead = deque(waiting)
-        """Entries that were not looked at yet in this round; their deadlines are later than all in ``_seen``."""
-        self._seen: deque[tuple[int, EdgeAgent, str]] = deque()
-        self._added = 0
-
-    def __len__(self) -> int:
-        """Number of entries; some of their decisions may be resolved meanwhile."""
-        return len(self._seen) + len(self._ahead)
-
-    def add(self, deadline_ms: int, agent: EdgeAgent, event_id: str) -> None:
-        """Note the deadline of a decision that begins to wait."""
-        self._ahead.append((deadline_ms, agent, event_id))
-        self._added += 1
-        if self._added == _TIDY_EVERY:
-            self._added = 0
-            if len(self) >= _TIDY_AT_LEAST:
-                self._tidy(2 * _TIDY_EVERY)
-
-    def passed(self, now_ms: int) -> Iterator[tuple[EdgeAgent, str]]:
-        """Take the decisions that still wait although their deadline is at or before ``now_ms``."""
-        while (entries := self._seen or self._ahead) and entries[0][0] <= now_ms:
-            entry = entries.popleft()
-            if _waits(*entry):
-                yield entry[1], entry[2]
-
-    def _tidy(self, count: int) -> None:
-        """Look at the next ``count`` entries (there are at least as many), and begin a new round after the last one."""
-        for _ in range(count):
-            if not self._ahead:
-                self._ahead, self._seen = self._seen, self._ahead
-            entry = self._ahead.popleft()
-            if _waits(*entry):
-                self._seen.append(entry)
-
-
-def _waits(deadline_ms: int, agent: EdgeAgent, event_id: str) -> bool:
-    """Whether this very decision still waits: an event id that was forgotten may have been decided a second time."""
-    decision = agent.open.get(event_id)
-    return decision is not None and decision.deadline_ms == deadline_ms
+    def load(self, user: str, fields: Mapping[str, Any]) -> EdgeAgent:
+        """A user's agent from its packed values."""
+        return EdgeAgent.load(self._terms, user, fields, None, self._decisions)

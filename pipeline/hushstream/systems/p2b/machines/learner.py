@@ -43,9 +43,9 @@ from hushstream.engine.learner.model_parts import ModelReader, PartReader
 from hushstream.engine.machine import MemoryUserStore, StoredUser, UserStore
 from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import InputSlice, Output
-from hushstream.engine.state.declared import FIXED, READER, Several, Single, State, after, array, own_part, record
+from hushstream.engine.state.declared import FIXED, READER, Flat, Several, Single, State, after, array, own_part, record
 from hushstream.engine.state.packed import finished
-from hushstream.feedback.join import JoinOutcome, OpenDecision
+from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -56,7 +56,7 @@ from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
 from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
-from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut, unpack_agent
+from hushstream.systems.p2b.edge.users import Users, unpack_agent
 from hushstream.systems.p2b.lift import (
     Group,
     LiftCounter,
@@ -150,7 +150,7 @@ _SHARED = record("Shared", line="string", version="int", users="long", newest="b
 
 
 class _UsersField:
-    """The users: those in the store, those in memory, and those whose decisions wait."""
+    """The users: those in the store, and those in memory."""
 
     saved = True
 
@@ -175,7 +175,7 @@ class _UsersField:
             yield from cut.write()
         finally:
             users.end_cut(cut)
-        return {"warm": _warm(cut), "resting": resting}
+        return {"warm": ({"user": user, "value": value} for user, value in cut.kept), "resting": resting}
 
     def load(self, role: LearnerMachine, name: str, values: Mapping[str, Any]) -> None:
         """See `Field.load`."""
@@ -185,24 +185,10 @@ class _UsersField:
         if store.durable:
             users.owe(spilled)
         for item in values["warm"]:
-            if not item["value"]:
-                users.get(item["user"])
-                continue
             fields = unpack_agent(item["value"])
             if fields is None:
                 raise HushstreamError("snapshot: expected a user's state, got what stays of one")
-            users.adopt(item["user"], EdgeAgent.load(role.terms, item["user"], fields))
-
-
-def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
-    """The warm users of a snapshot: those that the store had no room for, with their states.
-
-    Of the others, those whose decisions wait are in it by name alone.
-    """
-    names = {user for user, _ in cut.kept}
-    yield from ({"user": user, "value": value} for user, value in cut.kept)
-    # They must be in memory after a restart, because their deadlines are.
-    yield from ({"user": user, "value": b""} for user in cut.waiting if user not in names)
+            users.adopt(item["user"], users.load(item["user"], fields))
 
 
 def _pack_due(due: Iterable[tuple[int, str]]) -> Iterator[dict[str, Any]]:
@@ -249,10 +235,11 @@ _OF_CODES = State(
         lambda role: {"shared": role.terms.policy.dump_models()},
         lambda role, values: role.terms.policy.restore_models(values["shared"]),
     ),
+    past=Flat({"decided": array("string"), "decided_for": array("string"), "decisions": "bytes"}),
     agents=_UsersField(),
     due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
-    deadlines=after("_find_deadlines"),
-    **MEMORIES,
+    _together=after("_forget_together"),
+    early=MEMORIES["early"],
     lift=_counter("lift", lambda role: role.open_lift()),
     guardrail=_counter("guardrail", lambda role: role.open_guardrail()),
     spending=CHARGES_IF_ANY,
@@ -278,13 +265,13 @@ class LearnerMachine(DecisionRole):
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
-        "_together": "empty between batches",
     }
 
     spills_users = True
     policy = "linucb"
     system: P2BSystem
     early: UserEarlyFeedback
+    past: Decisions
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
@@ -299,7 +286,7 @@ class LearnerMachine(DecisionRole):
                 for track in range(system.track_count)
             ],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
-            config.feedback.remembered_events,
+            Decisions(config.feedback.remembered_events),
             partial(decode_checked, rules=system.requests),
             None if counted is None else system.lift_terms,
         )
@@ -308,7 +295,7 @@ class LearnerMachine(DecisionRole):
         """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
         self.terms = system.edge_terms(key)
         self.agents = self.make_users(None)
-        self._find_deadlines()
+        self._together = Together(self.terms.policy, system.tracks_for_users)
         self.period_ms = round(config.slot.period_seconds * 1000)
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
@@ -350,7 +337,7 @@ class LearnerMachine(DecisionRole):
 
     def make_users(self, store: UserStore | None) -> Users:
         """Users over a store, none of them in memory."""
-        return Users(self.terms, self.key, store, self._resident)
+        return Users(self.terms, self.key, self.past, store, self._resident)
 
     def start(self, genesis: bytes) -> None:
         before = self.system.before
@@ -396,15 +383,9 @@ class LearnerMachine(DecisionRole):
     def snapshot_portions(self) -> Generator[None, None, bytes]:
         return self.state.portions(self)
 
-    def _find_deadlines(self) -> None:
-        """Make the queue of deadlines from the decisions that wait; nothing else is left of a batch."""
+    def _forget_together(self) -> None:
+        """Forget what a batch left behind."""
         self._together = Together(self.terms.policy, self.system.tracks_for_users)
-        waiting = [
-            (decision.deadline_ms, agent, event_id)
-            for _, agent in self.agents.warm()
-            for event_id, decision in agent.open.items()
-        ]
-        self.deadlines = Deadlines(sorted(waiting, key=lambda item: item[0]))
 
     # The policy.
 
@@ -444,15 +425,12 @@ class LearnerMachine(DecisionRole):
             if click.kind == HARM:
                 self._harmed(click, part, batch)
                 continue
-            agent = self.agents.get(click.user)
-            decision = None if agent is None else agent.open.get(click.event_id)
-            if agent is not None and decision is not None:
-                self._apply(agent, decision, click, part, batch)
+            number = self.past.waiting(click.event_id, click.user)
+            if number != NO_DECISION:
+                self._apply(number, click, part, batch)
                 continue
             past = self.past.get(click.event_id)
-            if past is None and agent is not None and agent.open.has_answer(click.event_id):
-                batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-            elif past is None:
+            if past is None:
                 self._hold_early(click, part, batch)
             elif past.user != click.user:
                 batch.refuse_at(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -479,21 +457,29 @@ class LearnerMachine(DecisionRole):
         for evicted in gave_way:
             batch.refuse_at(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
-    def _apply(
-        self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: DecisionBatch
-    ) -> None:
+    def _apply(self, number: int, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Join a piece of feedback to its decision."""
         if click.arm >= self.arms:
             batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
-        elif click.time_ms > decision.deadline_ms:
+            return
+        if click.time_ms > self.past.deadline_ms(number):
             batch.too_late(click)
-        elif click.kind == REWARD:
-            outcome, lesson = agent.rewarded_checked(click.event_id, click.arm, click.reward)
-            batch.counts[outcome] += 1
-            self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
+            return
+        agent = self._agent(click.user)
+        if click.kind == REWARD:
+            decision = self.past[number]
+            outcome, lesson = agent.rewarded_checked(number, decision, click.arm, click.reward)
+            self._count_lift(agent, number, decision, outcome is JoinOutcome.REWARDED, click.reward)
             self._together.add(agent, lesson)
         else:
-            batch.counts[agent.shown(click.event_id, click.arm)] += 1
+            outcome = agent.shown_checked(number, click.arm)
+        batch.counts[outcome] += 1
+
+    def _agent(self, user: str) -> EdgeAgent:
+        """The agent of a user whose decision waits."""
+        agent = self.agents.get(user)
+        assert agent is not None, "with a state, what waits is dropped"
+        return agent
 
     # Contexts.
 
@@ -536,10 +522,6 @@ class LearnerMachine(DecisionRole):
             agent = self._begin(user, columns.tracks[row])
         baseline = columns.baselines[row]
         own_choice = baseline >= 0 and (mask is None or bool(mask[baseline]))
-        known = agent.known(event_id, now_ms)
-        if known is not None:
-            batch.repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
-            return
         mask = agent.may_choose(mask, now_ms)
         if not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
@@ -550,18 +532,16 @@ class LearnerMachine(DecisionRole):
         held_out = self.lift is not None and self._measured(self.lift, agent, event_id, own_choice)
         if held_out:
             past = past._replace(arm=baseline, propensity=CERTAIN)
-            agent.correct(event_id, past.arm, past.propensity)
+            self.past.answer(agent.last, past.arm, past.propensity)
         if batch.replayed is not None:
             recomputed, past = (
                 past,
-                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, event_id, mask)),
+                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, mask)),
             )
             if past is not recomputed:
-                agent.correct(event_id, past.arm, past.propensity)
-        self.deadlines.add(agent.open[event_id].deadline_ms, agent, event_id)
+                self.past.answer(agent.last, past.arm, past.propensity)
         if choice.slot_due:
             self.due.append((now_ms, user))
-        self.past.put(event_id, past)
         if early := self.early.claim(event_id):
             self.learn(Clicks(early), batch.earlier, batch)
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
@@ -585,7 +565,7 @@ class LearnerMachine(DecisionRole):
         track = COLD if group is Group.OWN else TRACKS[0]
         if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
             user = lift_user(agent.key)
-            if lift.decided(user, agent.open[event_id].index) and self.guardrail is not None:
+            if lift.decided(user, agent.decided - 1) and self.guardrail is not None:
                 self.guardrail.hold(user, event_id, self.now_ms)
         return own_choice and group is Group.BASELINE
 
@@ -627,8 +607,8 @@ class LearnerMachine(DecisionRole):
         if now_ms <= before_ms:
             return
         self.now_ms = now_ms
-        for agent, event_id in self.deadlines.passed(now_ms):
-            self._expire(agent, event_id, batch)
+        for number in self.past.passed(now_ms):
+            self._expire(number, batch)
         due, settled = self.due, []
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
@@ -639,18 +619,17 @@ class LearnerMachine(DecisionRole):
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
             batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
 
-    def _expire(self, agent: EdgeAgent, event_id: str, batch: DecisionBatch) -> None:
-        self.agents.touch(agent)
-        decision = agent.open[event_id]
-        outcome, lessons = agent.expire_open(event_id)
-        for lesson in lessons:
-            self._together.add(agent, lesson)
-        batch.counts[outcome] += 1
-        past = self.past.get(event_id)
-        if past is not None:
-            self.past[event_id] = past._replace(expired=True)
-        seen = outcome is JoinOutcome.EXPIRED_AS_ZERO
-        self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+    def _expire(self, number: int, batch: DecisionBatch) -> None:
+        """Close a decision whose wait is over."""
+        self.past.close(number)
+        decision = self.past[number]
+        seen = decision.shown_arm != NOT_SHOWN
+        batch.counts[JoinOutcome.EXPIRED_AS_ZERO if seen else JoinOutcome.NEVER_SHOWN] += 1
+        if seen or self.lift is not None:
+            agent = self._agent(self.past.user(number))
+            if seen:
+                self._together.add(agent, agent.expired(decision))
+            self._count_lift(agent, number, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
@@ -678,7 +657,7 @@ class LearnerMachine(DecisionRole):
     # The lift, and erasures.
 
     def _count_lift(
-        self, agent: EdgeAgent, event_id: str, decision: OpenDecision, agreed: bool | None, reward: float
+        self, agent: EdgeAgent, number: int, decision: OpenDecision, agreed: bool | None, reward: float
     ) -> None:
         """Count a decision whose outcome is known, of groups only if what was decided was shown.
 
@@ -686,15 +665,15 @@ class LearnerMachine(DecisionRole):
         """
         if self.lift is None:
             return
-        user, index = lift_user(agent.key), decision.index
+        user, index = lift_user(agent.key), decision.number
         if self.system.config.measurement.of == "answers" and agreed is not None:
             self.lift.count(user, index, 2 * decision.arm + (not agreed), decision.deadline_ms, reward)
         elif agreed:
             group = self.group_of(agent)
             if self.lift.count(user, index, group, decision.deadline_ms, reward) and self.guardrail is not None:
-                self.guardrail.shown(user, event_id, group)
+                self.guardrail.shown(user, self.past.event(number), group)
         elif self.lift.drop(user, index) and self.guardrail is not None:
-            self.guardrail.let_go(user, event_id)
+            self.guardrail.let_go(user, self.past.event(number))
 
     def _release_lift(self, batch: DecisionBatch) -> None:
         """Release the lift's running counts once more, if there is a lift and the budget allows it."""
