@@ -1,7 +1,7 @@
 """The language of configurations: it maps the keys of a ``deployment.yaml`` to attributes of a configuration's class.
 
-A key means the same in every system. `SHARED` lists the keys that several systems have. Each system has one table of
-the attributes whose key is not their place in the class (`Language`). The reader and the reference
+A key means the same in every system. `SHARED` lists the keys that several systems have. An attribute whose key is not
+its place in the class names it (`hushstream.engine.values.Is`). The reader and the reference
 follow from these tables. Digests are over the values as their classes nest
 them (`hushstream.engine.configuration.canonical_form`), so no key changes a digest.
 """
@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 from hushstream.engine.configuration import Declared
-from hushstream.engine.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError, annotated
 
 Path: TypeAlias = tuple[str, ...]
 """A key with the sections above it. An item of a list is given by its number, or by `EACH` for all items."""
@@ -214,15 +214,16 @@ class Language:
 
         Args:
             made: a dataclass.
-            moved: keys by attribute, for attributes whose key is not their path in the class; a section stands for all
-                attributes in it. None for an attribute with one possible value, which has no key.
+            moved: keys by attribute, for attributes of shared classes whose key is another one in this system. None
+                for an attribute with one possible value, which has no key.
 
         Raises:
             ConfigurationError: it moves something that is no attribute.
         """
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
         rows = list(_rows(made, ()))
-        placed = [(row, _moved(row.attribute, moves)) for row in rows]
+        known = {**{row.attribute: row.key for row in rows if row.key}, **moves}
+        placed = [(row, _moved(row.attribute, known)) for row in rows]
         shown = [row._replace(key=key) for row, key in placed if key is not None and row.form != "section"]
         self.keys: tuple[Key, ...] = tuple(sorted(shown, key=lambda one: _rank(one.key)))
         self._by_key: dict[Path, list[Key]] = {}
@@ -341,18 +342,21 @@ class Language:
 
 
 def _rows(made: type, above: Path) -> Iterator[Key]:
-    """Every attribute of a class, without its key; a section comes before its attributes."""
-    types = get_type_hints(made)
+    """Every attribute of a class, with the key that it names; a section comes before its attributes."""
+    types = get_type_hints(made, include_extras=True)
     for one in fields(made):
-        hint = types[one.name]
+        hint, named = annotated(types[one.name], one.name)
         attribute = (*above, one.name)
+        key = () if named is None else _parted(named.key)
+        if EACH in above:
+            key = key and (*key[: above.index(EACH)], EACH, *key[above.index(EACH) :])
         if isinstance(hint, type) and is_dataclass(hint):
-            yield Key((), attribute, made, one, hint, "section")
+            yield Key(key, attribute, made, one, hint, "section")
             yield from _rows(hint, attribute)
             continue
         inside = next((part for part in get_args(hint) if isinstance(part, type) and is_dataclass(part)), None)
         several = get_origin(hint) is tuple and inside is not None
-        yield Key((), attribute, made, one, hint, "list" if several else "value" if inside is None else "optional")
+        yield Key(key, attribute, made, one, hint, "list" if several else "value" if inside is None else "optional")
         if inside is not None:
             each = (EACH,) if several else ()
             yield from _rows(inside, (*attribute, *each))

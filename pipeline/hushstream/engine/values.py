@@ -107,15 +107,16 @@ def flag(name: str, value: object) -> object:
 
 
 class Is:
-    """The check of a field, as metadata of its annotation: ``Annotated[int, Is("nodes", whole, 1, 4096)]``."""
+    """Key and check of a field, as metadata of its annotation: ``Annotated[int, Is("nodes", whole, 1, 4096)]``."""
 
     def __init__(self, key: str, check: Callable[..., object] | None = None, *limits: Any) -> None:
         """Say what a value must be.
 
         Args:
-            key: what messages name; a section with a dot at its end is followed by the field's name.
+            key: its place in a ``deployment.yaml``, which messages name; a section with a dot at its end is followed
+                by the field's name.
             check: called with key, value and ``limits``; returns the value to keep, or raises. By default the value
-                must be one of the words of the field's type, or true or false.
+                must be one of the words of the field's type, if it has any, or true or false.
             limits: further arguments of ``check``.
         """
         self.key, self.check, self.limits = key, check, limits
@@ -150,19 +151,30 @@ def _checks(made: type) -> Mapping[str, tuple[tuple[object, ...], Callable[..., 
     """By field: the words that its type allows, and the check of any other value."""
     hints, found = get_type_hints(made, include_extras=True), {}
     for one in fields(made):
-        hint, *rest = get_args(hints[one.name]) if hasattr(hints[one.name], "__metadata__") else (hints[one.name],)
-        asked = next((part for part in rest if isinstance(part, Is)), None)
-        if asked is not None:
-            key = f"{asked.key}{one.name}" if asked.key.endswith(".") else asked.key
-            words = _words(hint)
-            if asked.check is not None:
-                found[one.name] = words, partial(asked.check, key), asked.limits
-            else:
-                found[one.name] = ((), partial(flag, key), ()) if hint is bool else (words, partial(word, key), words)
+        hint, asked = annotated(hints[one.name], one.name)
+        if asked is None:
+            continue
+        words = _words(hint)
+        if asked.check is not None:
+            found[one.name] = words, partial(asked.check, asked.key), asked.limits
+        elif hint is bool:
+            found[one.name] = (), partial(flag, asked.key), ()
+        elif get_origin(hint) is Literal:
+            found[one.name] = words, partial(word, asked.key), words
     return found
 
 
+def annotated(hint: Any, name: str) -> tuple[Any, Is | None]:
+    """A field's type without metadata, and its `Is` with the whole key."""
+    kind, *rest = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    found = next((part for part in rest if isinstance(part, Is)), None)
+    if found is not None and found.key.endswith("."):
+        found = Is(f"{found.key}{name}", found.check, *found.limits)
+    return kind, found
+
+
 def _words(hint: Any) -> tuple[object, ...]:
+    """The words that a type allows beside other values; None is one."""
     if get_origin(hint) in (Union, UnionType):
         return tuple(one for part in get_args(hint) for one in _words(part))
     if hint is type(None):

@@ -488,7 +488,7 @@ class Kind:
         summary: one line.
         config: the class of its configurations.
         unit: the unit of privacy: one of these pays the configured epsilon.
-        keys: places of keys whose values the class has elsewhere (`hushstream.engine.language`).
+        keys: keys of attributes of shared classes that have other ones here; None for an attribute without a key.
         topics, roles: all that any deployment of it may have; topics of states need not be named.
         inputs: files that preparation may be given.
         prepare: makes the artefacts that are still missing, by file name.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -165,7 +164,7 @@ class BgtConfig(Checked):
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
-    budget: BudgetConfig | None = None
+    budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     kind: Annotated[Literal["hosted", "edge"], Is("kind")] = "hosted"
     settle_seconds: Annotated[float, Is(language.SETTLE_SECONDS, seconds, 0.001)] = SETTLE_SECONDS
@@ -212,18 +211,3 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
         pinned: the collector's first public key and the aggregator's, where devices make slots.
     """
     return config_digest(config, public_dataset, len(features).to_bytes(8, "little") + features + pinned)
-
-
-KEYS: Mapping[str, str | None] = {
-    "items": language.ITEMS,
-    "features": language.DIMENSION,
-    "release.noise": language.MECHANISM,
-    "release.epsilon": language.EPSILON,
-    "release.delta": language.DELTA,
-    "release.epochs": language.EPOCHS,
-    "partitions.learner": "partitions.rater",
-    "partitions.shuffler": "partitions.collector",
-    "settle_seconds": language.SETTLE_SECONDS,
-    "budget": language.LIFETIME,
-    "budget.lift": None,
-}

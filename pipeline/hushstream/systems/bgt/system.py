@@ -35,7 +35,7 @@ from hushstream.schemas import codec
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.artefacts import BgtSystem, require_publishable
-from hushstream.systems.bgt.configuration import KEYS, BgtConfig
+from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.guarantee import priced
 from hushstream.systems.bgt.records import ROUNDS, Round, first_round, signed_round, slot_bytes
@@ -274,7 +274,7 @@ KIND = Kind(
     summary="users' ratings stay with them; three noised rounds of fixed-size reports make one model of items",
     config=BgtConfig,
     unit="user",
-    keys=KEYS,
+    keys={"partitions.learner": "partitions.rater", "partitions.shuffler": "partitions.collector", "budget.lift": None},
     topics=TOPICS,
     roles=ROLES,
     artefacts=(files.FEATURES, SEALING, SIGNING, AGREEMENT),

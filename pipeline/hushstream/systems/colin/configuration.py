@@ -296,7 +296,7 @@ class CollaborativeConfig(Checked):
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
-    budget: BudgetConfig | None = None
+    budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     mode: Annotated[Mode, Is("mode")] = undigested_mode()
     system: Literal["colin"] = "colin"
@@ -338,20 +338,3 @@ def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_da
         public_dataset: whether it is a replay of a public dataset.
     """
     return config_digest(config, public_dataset, relation)
-
-
-KEYS: Mapping[str, str | None] = {
-    "arms": language.ITEMS,
-    "named_items": language.NAMED_ITEMS,
-    "settle_seconds": language.SETTLE_SECONDS,
-    "release.epsilon": language.EPSILON,
-    "release.delta": language.DELTA,
-    "release.rewards_per_user": language.UNITS_PER_PERSON,
-    "release.epochs": language.EPOCHS,
-    "release.reward_levels": language.REWARD_LEVELS,
-    "release.rows": language.WINDOW_UNITS,
-    "release.seconds": language.WINDOW_SECONDS,
-    "partitions.shuffler": "partitions.counter",
-    "budget": language.LIFETIME,
-    "budget.lift": None,
-}

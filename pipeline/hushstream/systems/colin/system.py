@@ -38,7 +38,7 @@ from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.colin import plan
-from hushstream.systems.colin.configuration import KEYS, CollaborativeConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.counter import CounterMachine
 from hushstream.systems.colin.deployment import (
     GRAPH,
@@ -233,7 +233,7 @@ KIND = Kind(
     summary="users of a public graph share one model of noised sums: LinUCB, CoLin and GOBLin",
     config=CollaborativeConfig,
     unit="reward",
-    keys=KEYS,
+    keys={"partitions.shuffler": "partitions.counter", "budget.lift": None},
     topics=TOPICS,
     roles=ROLES,
     artefacts=(RELATION,),

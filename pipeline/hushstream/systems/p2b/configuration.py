@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -80,9 +79,9 @@ class ContextConfig(Checked):
             contexts are histograms.
     """
 
-    dimension: int = 0
-    digits: int = 1
-    declared: Any = None
+    dimension: Annotated[int, Is("features.")] = 0
+    digits: Annotated[int, Is("features.")] = 1
+    declared: Annotated[Any, Is(language.FEATURES)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values, and check a declaration."""
@@ -195,7 +194,7 @@ class ReleaseConfig(Checked):
     """
 
     mode: Annotated[ReleaseMode, Is(language.MECHANISM)] = "slot-sums"
-    epsilon: float | None = None
+    epsilon: Annotated[float | None, Is(language.EPSILON)] = None
     sampling: Annotated[float, Is("release.", number, "a probability above 0 and at most 1", _is_chance)] = 1.0
     levels: Annotated[int, Is(language.REWARD_LEVELS, whole, 1, 256)] = 1
     threshold: Annotated[int | Literal["auto"], Is("release.", whole, 1, 10_000_000)] = "auto"
@@ -363,7 +362,7 @@ class P2BConfig(Checked):
 
     deployment: str
     arms: Annotated[int, Is(language.ITEMS, whole, 2, 65_536)]
-    context: ContextConfig
+    context: Annotated[ContextConfig, Is("features")]
     expected_slots: Annotated[int, Is("expected_slots", whole, 1, 10**12)]
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -373,16 +372,16 @@ class P2BConfig(Checked):
     measurement: MeasurementConfig = field(default_factory=MeasurementConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
-    budget: BudgetConfig | None = None
+    budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     mode: Annotated[Mode, Is("mode")] = undigested_mode()
     kind: Annotated[DeploymentKind, Is("kind")] = "hosted"
     system: Literal["p2b"] = "p2b"
-    expected_items: int | None = None
+    expected_items: Annotated[int | None, Is("items.expected")] = None
     click_rate: Annotated[float | None, Is("feedback.", between, 0, 1)] = None
     named_items: Annotated[bool, Is(language.NAMED_ITEMS)] = False
     items_from_requests: Annotated[bool, Is("items.from_requests")] = False
-    item_features: Any = None
+    item_features: Annotated[Any, Is("items.features")] = None
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     half_life: Annotated[float | None, Is("model.", between, 0.1, 1_000_000)] = None
     model_valid_seconds: Annotated[float | None, Is("model.valid_seconds", seconds, 1)] = None
@@ -509,28 +508,3 @@ def configuration_digest(
         public_dataset: whether the deployment replays a public dataset.
     """
     return config_digest(config, public_dataset, centroids + pinned)
-
-
-KEYS: Mapping[str, str | None] = {
-    "arms": language.ITEMS,
-    "context": "features",
-    "context.declared": language.FEATURES,
-    "expected_items": "items.expected",
-    "click_rate": "feedback.click_rate",
-    "named_items": language.NAMED_ITEMS,
-    "item_features": "items.features",
-    "items_from_requests": "items.from_requests",
-    "half_life": f"{language.MODEL}.half_life",
-    "model_valid_seconds": f"{language.MODEL}.valid_seconds",
-    "release.mode": language.MECHANISM,
-    "release.epsilon": language.EPSILON,
-    "release.target_delta": language.DELTA,
-    "release.levels": language.REWARD_LEVELS,
-    "release.window_slots": language.WINDOW_UNITS,
-    "release.windows": language.HORIZON,
-    "slot.lifetime_slots": language.UNITS_PER_PERSON,
-    "slot.renew_every_seconds": "privacy.renew_every_seconds",
-    "slot.settle_seconds": language.SETTLE_SECONDS,
-    "budget": language.LIFETIME,
-    "budget.lift": f"{language.LIFETIME}.measurement",
-}

@@ -55,7 +55,7 @@ from hushstream.privacy.amounts import count_text, duration_text
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b import prepared as files
-from hushstream.systems.p2b.configuration import KEYS, P2BConfig
+from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import FeaturesForm, P2BSystem, reuse_after_ms
 from hushstream.systems.p2b.guarantee import (
     expected_windows,
@@ -576,7 +576,6 @@ KIND = Kind(
     summary="local learners, one fixed-size report of a user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
     unit="slot",
-    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     prepare=files.prepare,

@@ -245,18 +245,18 @@ class PdapConfig(Checked):
 
     deployment: str
     vendors: tuple[VendorConfig, ...]
-    dimension: int = 0
+    dimension: Annotated[int, Is(language.DIMENSION)] = 0
     cells: CellConfig = field(default_factory=CellConfig)
     release: BlockConfig = field(default_factory=BlockConfig)
-    estimate: EstimateConfig = field(default_factory=EstimateConfig)
+    estimate: Annotated[EstimateConfig, Is(language.MODEL)] = field(default_factory=EstimateConfig)
     clean_share: Annotated[float | None, Is("learner.", between, 0.001, 1)] = None
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
-    budget: BudgetConfig | None = None
+    budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     mode: Annotated[Mode, Is("mode")] = undigested_mode()
     system: Literal["pdap"] = "pdap"
-    declared: Any = None
+    declared: Annotated[Any, Is(language.FEATURES)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -376,22 +376,3 @@ class PdapConfig(Checked):
         """Outcomes that a block of each level must have: max(1, kappa / epsilon), rounded up."""
         kappa = exact(self.release.kappa)
         return tuple(max(1, math.ceil(kappa / exact(epsilon))) for epsilon in self.level_epsilons)
-
-
-KEYS: Mapping[str, str | None] = {
-    "vendors.*.arms": f"vendors.*.{language.ITEMS}",
-    "vendors.*.named": f"vendors.*.{language.NAMED_ITEMS}",
-    "dimension": language.DIMENSION,
-    "declared": language.FEATURES,
-    "release.epsilon": language.EPSILON,
-    "release.events_per_person": language.UNITS_PER_PERSON,
-    "release.reward_levels": language.REWARD_LEVELS,
-    "release.first_window": language.WINDOW_UNITS,
-    "release.seconds": language.WINDOW_SECONDS,
-    "release.horizon": "release.horizon_units",
-    "estimate": language.MODEL,
-    "clean_share": "learner.clean_share",
-    "partitions.shuffler": "partitions.counter",
-    "budget": language.LIFETIME,
-    "budget.lift": None,
-}

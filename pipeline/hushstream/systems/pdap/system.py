@@ -32,7 +32,7 @@ from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.pdap import plan
-from hushstream.systems.pdap.configuration import KEYS, PdapConfig
+from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter import BlockCounterMachine, overlaps
 from hushstream.systems.pdap.deployment import (
     ARM_CHANGED,
@@ -193,7 +193,7 @@ KIND = Kind(
     summary="vendors recommend one another's items; what they share is noised blocks of disjoint rewards",
     config=PdapConfig,
     unit="reward",
-    keys=KEYS,
+    keys={"partitions.shuffler": "partitions.counter", "budget.lift": None},
     topics=TOPICS,
     roles=ROLES,
     assemble=_assemble,

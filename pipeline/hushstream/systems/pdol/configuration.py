@@ -7,7 +7,6 @@ another enough to share a counter; by default every node is a domain of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -66,11 +65,11 @@ class RecordConfig(Checked):
             their cells and a constant one.
     """
 
-    dimension: int = 0
+    dimension: Annotated[int, Is(language.DIMENSION)] = 0
     records_per_user: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, LARGEST_LIFE)] = 1
     label_slots: Annotated[int, Is("feedback.", whole, 0, 4096)] = 64
     remembered_events: Annotated[int, Is(language.REMEMBERED_EVENTS, whole, 1, 10_000_000)] = 50_000
-    declared: Any = None
+    declared: Annotated[Any, Is(language.FEATURES)] = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -107,7 +106,7 @@ class SharingConfig(Checked):
     counter: Annotated[CounterName, Is(language.MECHANISM)] = "blt"
     epsilon: Annotated[float, Is(language.EPSILON, positive, 20, " (more protects nobody)")] = 1.0
     delta: Annotated[float, Is(language.DELTA, probability)] = 1e-6
-    slots_per_release: int | tuple[int, ...] = 128
+    slots_per_release: Annotated[int | tuple[int, ...], Is(language.WINDOW_UNITS)] = 128
     horizon: Annotated[int, Is(language.HORIZON, whole, 1, LARGEST_HORIZON)] = 32
     domains: Annotated[int | None, Is("release.", whole, 1, 4096)] = None
     epochs: Annotated[int, Is(language.EPOCHS, whole, 1, 1000)] = 1
@@ -203,7 +202,7 @@ class PdolConfig(Checked):
     model: ModelConfig = field(default_factory=ModelConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
-    budget: BudgetConfig | None = None
+    budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     system: Literal["pdol"] = "pdol"
 
@@ -262,22 +261,3 @@ def pdol_digest(config: PdolConfig, public_dataset: bool = False) -> bytes:
     """Digest of the configuration, and of whether a public dataset is replayed under it (16 bytes)."""
     canonical = canonical_form(config, public_dataset)
     return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()
-
-
-KEYS: Mapping[str, str | None] = {
-    "records.dimension": language.DIMENSION,
-    "records.declared": language.FEATURES,
-    "records.records_per_user": language.UNITS_PER_PERSON,
-    "records.label_slots": "feedback.label_slots",
-    "records.remembered_events": language.REMEMBERED_EVENTS,
-    "sharing.counter": language.MECHANISM,
-    "sharing.epsilon": language.EPSILON,
-    "sharing.delta": language.DELTA,
-    "sharing.epochs": language.EPOCHS,
-    "sharing.slots_per_release": language.WINDOW_UNITS,
-    "sharing.horizon": language.HORIZON,
-    "sharing.domains": "release.domains",
-    "gossip.epsilon": language.EPSILON,
-    "budget": language.LIFETIME,
-    "budget.lift": None,
-}

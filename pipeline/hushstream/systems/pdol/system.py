@@ -22,7 +22,7 @@ from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.aggregator import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS, AggregatorMachine
-from hushstream.systems.pdol.configuration import KEYS, PdolConfig
+from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.guarantee import EDGE_ZONE, SERVER_ZONE, TOPICS, PdolSystem, priced, topics_of
 from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
@@ -244,7 +244,7 @@ KIND = Kind(
     summary="holders of labelled records learn one linear model of noised sums, and show one another no record",
     config=PdolConfig,
     unit="record",
-    keys=KEYS,
+    keys={"budget.lift": None},
     topics=TOPICS,
     roles=ROLES,
     artefacts=(),

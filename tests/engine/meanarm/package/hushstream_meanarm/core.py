@@ -45,7 +45,7 @@ class MeanarmConfig(Checked):
     epsilon: Annotated[float, Is("privacy.", price, LARGEST_EPSILON)] = 1.0
     window_units: Annotated[int, Is("release.", whole, 1, 10**6)] = 100
     units_per_person: Annotated[int, Is("privacy.", whole, 1, 1000)] = 10
-    homes: Annotated[int, Is("homes", whole, 1, 64)] = 1
+    homes: Annotated[int, Is("partitions.learner", whole, 1, 64)] = 1
     privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 

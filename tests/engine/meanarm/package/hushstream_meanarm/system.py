@@ -8,7 +8,6 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Kind, Result, System, Words, names_user
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
-from hushstream.engine.language import EPSILON, LEARNERS, UNITS_PER_PERSON, WINDOW_UNITS
 from hushstream.schemas.topics import PartitionRule
 from hushstream_meanarm.aggregator import AggregatorMachine
 from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, priced
@@ -89,7 +88,6 @@ KIND = Kind(
     summary="the arm with the best noised mean reward",
     config=MeanarmConfig,
     unit="reward",
-    keys={"epsilon": EPSILON, "window_units": WINDOW_UNITS, "units_per_person": UNITS_PER_PERSON, "homes": LEARNERS},
     topics=TOPICS,
     roles=ROLES,
     assemble=_assemble,

@@ -37,7 +37,7 @@ class RrarmConfig(Checked):
     arms: Annotated[int, Is("arms", whole, 1, 4096)]
     epsilon: Annotated[float, Is("privacy.", price, LARGEST_EPSILON)] = 1.0
     units_per_person: Annotated[int, Is("privacy.", whole, 1, 1000)] = 10
-    homes: Annotated[int, Is("homes", whole, 1, 64)] = 1
+    homes: Annotated[int, Is("partitions.learner", whole, 1, 64)] = 1
     privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 

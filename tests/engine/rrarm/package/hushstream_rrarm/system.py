@@ -10,7 +10,6 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Kind, Result, System, Words, names_user
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.role import answering_role, keyed, spending_gauges
-from hushstream.engine.language import EPSILON, LEARNERS, UNITS_PER_PERSON
 from hushstream.schemas.topics import PartitionRule
 from hushstream_rrarm.core import EDGE, NAME, Rrarm, RrarmConfig, priced
 from hushstream_rrarm.learner import LearnerMachine
@@ -72,7 +71,6 @@ KIND = Kind(
     summary="the arm whose randomised responses are best",
     config=RrarmConfig,
     unit="reward",
-    keys={"epsilon": EPSILON, "units_per_person": UNITS_PER_PERSON, "homes": LEARNERS},
     topics=TOPICS,
     roles=ROLES,
     assemble=_assemble,
