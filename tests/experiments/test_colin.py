@@ -40,7 +40,8 @@ from hushstream.replay.studies.colin.play import (
 )
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
-from hushstream.systems.colin.relation import Relation, TextbookCollaborative
+from hushstream.systems.colin.relation import Relation
+from textbook import TextbookCollaborative
 
 pytestmark = pytest.mark.slow
 

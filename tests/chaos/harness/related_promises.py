@@ -15,7 +15,7 @@ import numpy as np
 from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.relation import TextbookCollaborative
+from textbook import TextbookCollaborative
 
 Written = Mapping[Any, Sequence[InputRecord]]
 

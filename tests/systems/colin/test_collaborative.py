@@ -27,12 +27,12 @@ from hushstream.systems.colin.relation import (
     Relation,
     RelationError,
     SocialGraph,
-    TextbookCollaborative,
     gaussian_norm,
     laplace_norm,
     raw_noise_width,
     reward_width,
 )
+from textbook import TextbookCollaborative
 
 ALGORITHMS = ["linucb", "colin", "goblin"]
 EXACT = 1e-12

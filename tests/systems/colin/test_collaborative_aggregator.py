@@ -5,7 +5,7 @@ import pytest
 
 from hushstream.engine.records import OffChain, ReplayMismatch
 from hushstream.schemas import codec
-from hushstream.systems.colin.relation import TextbookCollaborative
+from textbook import TextbookCollaborative
 
 
 def public(related, **changes):

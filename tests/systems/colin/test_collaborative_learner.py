@@ -17,8 +17,8 @@ from hushstream.schemas.batches import encode_context_batch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.estimator import OwnRewards
 from hushstream.systems.colin.configuration import GRID_BITS, plan_of
-from hushstream.systems.colin.relation import TextbookCollaborative
 from hushstream.systems.colin.system import LEARNER
+from textbook import TextbookCollaborative
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Declares the study of collaborative bandits, which `hushstream.replay.study` finds.
 
-Its benchmark measures choices and learning one event at a time, beside the textbook's form with few events, as that is
-slow. Rates are per second of the thread's CPU time, medians over rounds. BLAS may use only this thread.
+Its benchmark measures choices and learning one event at a time. Rates are per second of the thread's CPU time, medians over rounds. BLAS may use only this thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.replay.catalogue import make_world, simulated
 from hushstream.replay.datasets.builtin import Summary, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
-from hushstream.replay.experiments.rows import BenchRow, Row, at_least, figure
+from hushstream.replay.experiments.rows import BenchRow, Row, at_least
 from hushstream.replay.experiments.rows import Progress as Told
 from hushstream.replay.experiments.systems import Paper, foretold_worlds, sound_epsilon
 from hushstream.replay.studies.colin import audits
@@ -51,7 +49,7 @@ from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin, la
 from hushstream.replay.study import Progress, Sample, Study
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
 from hushstream.systems.colin.deployment import inputs_of
-from hushstream.systems.colin.relation import Relation, TextbookCollaborative
+from hushstream.systems.colin.relation import Relation
 
 
 def _summary(folder: Path) -> Summary:
@@ -160,11 +158,6 @@ BOUNDS = {10: 30_000, 50: 12_000, 100: 5_000}
 """The target in events per second, by number of users."""
 
 _EVENTS = {10: 6_400, 50: 2_560, 100: 1_280}
-_TEXTBOOK_EVENTS = {10: 10, 50: 1, 100: 1}
-"""Few events, as one event of 100 users solves two systems of 2,500 equations."""
-
-
-Learner = CollaborativeState | TextbookCollaborative
 
 
 def collaborative_rows(progress: Told, rounds: int = 5) -> list[BenchRow]:
@@ -178,26 +171,17 @@ def collaborative_rows(progress: Told, rounds: int = 5) -> list[BenchRow]:
     with threadpool_limits(limits=1):
         for users, bound in BOUNDS.items():
             progress(f"collaborative learners: {users} users")
-            rows += _rows_of(users, bound, rounds)
+            rates = [_rate(users, _EVENTS[users], number) for number in range(rounds)]
+            name = f"CoLin, choose and learn, N={users}, d={BENCH_DIMENSION}, {BENCH_ARMS} arms"
+            rows.append(at_least(name, rates, "events/CPU s", bound))
     return rows
 
 
-def _rows_of(users: int, bound: int, rounds: int) -> list[BenchRow]:
-    ours = [_rate(CollaborativeState, users, _EVENTS[users], number) for number in range(rounds)]
-    textbook = [_rate(TextbookCollaborative, users, _TEXTBOOK_EVENTS[users], 0)]
-    shape = f"N={users}, d={BENCH_DIMENSION}, {BENCH_ARMS} arms"
-    return [
-        at_least(f"CoLin, choose and learn, {shape}", ours, "events/CPU s", bound),
-        figure(f"CoLin by the textbook, one round, {shape}", textbook, "events/CPU s"),
-        figure(f"CoLin over the textbook, one round, {shape}", [ours[0] / textbook[0]], "x"),
-    ]
-
-
-def _rate(form: Callable[[Relation, int, float], Learner], users: int, events: int, seed: int) -> float:
+def _rate(users: int, events: int, seed: int) -> float:
     """Events per second of CPU time from a cold state, all users in turn."""
     draws = np.random.default_rng(seed)
     weights = draws.random((users, users))
-    learner = form(Relation("colin", weights / weights.sum(axis=0)), BENCH_DIMENSION, 1.0)
+    learner = CollaborativeState(Relation("colin", weights / weights.sum(axis=0)), BENCH_DIMENSION, 1.0)
     arms = draws.random((200, BENCH_ARMS, BENCH_DIMENSION))
     arms /= np.linalg.norm(arms, axis=2, keepdims=True)
     rewards = draws.random(events).tolist()

@@ -39,7 +39,6 @@ from hushstream.systems.p2b.slots import FeatureLayout, layout_of, pack_reports,
 DIMENSION = ARMS = 25
 BATCH = 256
 WINDOW = 50_000
-TEXTBOOK_EVENTS = 10_000
 USERS = 100_000
 FOLDED = 2_048
 
@@ -63,26 +62,10 @@ def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
 
 
 def learner_rows(rounds: int) -> list[BenchRow]:
-    """Measure LinUCB at d=25, K=25: one event at a time, and in the textbook's form."""
-    single, textbook = [], []
-    equal = 0
-    for number in range(rounds):
-        contexts, rewards = _events(20_000, number)
-        single.append(_per_event(contexts, rewards))
-        seconds, equal = _textbook(contexts[:TEXTBOOK_EVENTS], rewards[:TEXTBOOK_EVENTS])
-        textbook.append(TEXTBOOK_EVENTS / seconds)
+    """Measure LinUCB at d=25, K=25, one event at a time."""
+    single = [_per_event(*_events(20_000, number)) for number in range(rounds)]
     shape = f"d={DIMENSION}, K={ARMS}"
-    ratios = [fast / slow for fast, slow in zip(single, textbook, strict=True)]
-    return [
-        at_least(f"LinUCB, choose and learn one event at a time, {shape}", single, "events/CPU s", 100_000),
-        figure("LinUCB one at a time over the textbook form (numpy, an inverse a step)", ratios, "x"),
-        at_least(
-            f"LinUCB, actions equal to the textbook form of {TEXTBOOK_EVENTS:,} events",
-            [float(equal)],
-            "actions",
-            TEXTBOOK_EVENTS,
-        ),
-    ]
+    return [at_least(f"LinUCB, choose and learn one event at a time, {shape}", single, "events/CPU s", 100_000)]
 
 
 def agent_rows(rounds: int) -> list[BenchRow]:
@@ -193,29 +176,6 @@ def _per_event(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> f
         arm, _ = kernel.choose(state, context)
         kernel.learn(state, context, arm, row[arm])
     return len(contexts) / (time.thread_time() - begin)
-
-
-def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tuple[float, int]:
-    """Seconds of Li et al. 2010, Algorithm 1, in float64, and how many of our actions equal the textbook's.
-
-    Both sides learn the textbook's action, so that each action is compared after the same history.
-    """
-    kernel, state = LinUCB(ARMS, DIMENSION), LinUCBModel.cold(ARMS, DIMENSION).state()
-    gram = np.tile(np.eye(DIMENSION), (ARMS, 1, 1))
-    inverse, moment, theta = gram.copy(), np.zeros((ARMS, DIMENSION)), np.zeros((ARMS, DIMENSION))
-    equal, seconds = 0, 0.0
-    for row, context in enumerate(contexts):
-        begin = time.thread_time()
-        point = context.astype(np.float64)
-        arm = int((theta @ point + np.sqrt(np.matmul(inverse, point) @ point)).argmax())
-        gram[arm] += np.outer(point, point)
-        moment[arm] += rewards[row, arm] * point
-        inverse[arm] = np.linalg.inv(gram[arm])
-        theta[arm] = inverse[arm] @ moment[arm]
-        seconds += time.thread_time() - begin
-        equal += kernel.choose(state, context)[0] == arm
-        kernel.learn(state, context, arm, rewards[row, arm])
-    return seconds, equal
 
 
 def _folded(world: MixedTable, arms: int, together: int) -> float:
