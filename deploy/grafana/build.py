@@ -61,7 +61,7 @@ def as_json(board: Board) -> str:
         )
     )
     for number, (panel, place) in enumerate(zip(board.panels, _places(board), strict=True), start=1):
-        made = made.with_panel(_panel(panel).id(number).grid_pos(place))
+        made = made.with_panel(_panel(panel, board.class_of(panel)).id(number).grid_pos(place))
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
@@ -99,11 +99,11 @@ def _places(board: Board) -> list[GridPos]:
     return places
 
 
-def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
+def _panel(panel: Panel, metric_class: str) -> stat.Panel | timeseries.Panel:
     kind: stat.Panel | timeseries.Panel = stat.Panel() if panel.kind == "stat" else timeseries.Panel()
     made = (
-        kind.title(f"{panel.title} ({panel.metric_class})")
-        .description(f"{panel.about}{_fires(panel)} Class: {panel.metric_class}.")
+        kind.title(f"{panel.title} ({metric_class})")
+        .description(f"{panel.about}{_fires(panel)} Class: {metric_class}.")
         .datasource(_source())
         .unit(panel.unit)
         .thresholds(_thresholds(panel))

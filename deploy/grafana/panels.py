@@ -38,10 +38,10 @@ class Panel:
         above: whether the alert fires above the limit, or below it.
         words: names that are shown in place of values.
         signed: whether values may be below 0; if not, the axis begins at 0.
+        released: whether it shows what was released with noise.
     """
 
     title: str
-    metric_class: MetricClass
     unit: str
     about: str
     queries: tuple[Query, ...]
@@ -51,6 +51,7 @@ class Panel:
     above: bool = True
     words: Mapping[int, str] = field(default_factory=dict)
     signed: bool = False
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,20 @@ class Board:
     about: str
     panels: tuple[Panel, ...]
 
+    def class_of(self, panel: Panel) -> MetricClass:
+        """The class of a panel's metrics: that of the board's endpoint, unless they were released."""
+        if panel.released:
+            return "released"
+        return "zone-private" if self.endpoint == "zone" else "slot-public"
+
 
 def _mean_recovery(histogram: str) -> Query:
     return Query(f"sum by (role) ({histogram}_sum{{{HERE}}}) / sum by (role) ({histogram}_count{{{HERE}}})", "{{role}}")
 
 
-def _published(prefix: str, metric_class: MetricClass) -> Panel:
+def _published(prefix: str) -> Panel:
     return Panel(
         "How old is the newest published state?",
-        metric_class,
         "s",
         "Age of the oldest partition's newest published state: so much is replayed if a disk is lost; "
         "learners' on the zone's dashboard.",
@@ -80,10 +86,9 @@ def _published(prefix: str, metric_class: MetricClass) -> Panel:
     )
 
 
-def _free_disk(prefix: str, metric_class: MetricClass) -> Panel:
+def _free_disk(prefix: str) -> Panel:
     return Panel(
         "How much disk is free for state?",
-        metric_class,
         "percentunit",
         "Free share of the state folder's disk, for the worker with the least; learners' on the zone's dashboard.",
         (Query(f"min by (role) ({prefix}state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
@@ -96,14 +101,12 @@ def _free_disk(prefix: str, metric_class: MetricClass) -> Panel:
 
 _DECISIONS = Panel(
     "How many decisions are made?",
-    "slot-public",
     "reqps",
     "Contexts answered a second; clicks do not matter.",
     (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
 )
 _SLOTS = Panel(
     "How many reports come?",
-    "slot-public",
     "reqps",
     "Fixed-size reports (slots) a second: sent by learners, accepted by shufflers, counted by nodes. Both lines should "
     "agree after the wait of `feedback.settle_seconds`.",
@@ -111,7 +114,6 @@ _SLOTS = Panel(
 )
 _LAG = Panel(
     "How much input waits? (lag)",
-    "slot-public",
     "short",
     "Records of an input that wait; 0 or a short peak is well. Learners' are on the zone's dashboard.",
     (Query(f"hushstream:lag:sum{{{HERE}}}", "{{role}} {{topic}}"),),
@@ -120,14 +122,12 @@ _LAG = Panel(
 )
 _WINDOWS = Panel(
     "How many windows were released?",
-    "slot-public",
     "short",
     "Windows that were closed and released, by all running shufflers.",
     (Query(f'sum by (deployment) (hushstream_windows_sealed_total{{role="shuffler", {HERE}}})', "windows"),),
 )
 _VERSIONS = Panel(
     "Do workers use the newest model?",
-    "released",
     "short",
     "Newest version published, and the oldest that a learner, node or rater uses: well if both lines are one.",
     (
@@ -136,12 +136,12 @@ _VERSIONS = Panel(
         ),
         Query(f"min by (deployment) (hushstream_model_version{{{FOLLOWS}, {HERE}}})", "in use"),
     ),
+    released=True,
 )
 
 _AUDITED = (
     Panel(
         "Do published bytes follow from the logs?",
-        "slot-public",
         "short",
         "Records that auditors found not to follow from the logs, by the role that published them; none without "
         "`hushstream verify --follow`.",
@@ -155,7 +155,6 @@ _AUDITED = (
     ),
     Panel(
         "How far are auditors behind?",
-        "slot-public",
         "s",
         "Time since an auditor last had checked all present records.",
         (Query(f"max by (role) (hushstream_audit_age_seconds{{{HERE}}})", "{{role}}"),),
@@ -173,7 +172,6 @@ OVERVIEW = Board(
     (
         Panel(
             "How many workers answer?",
-            "slot-public",
             "short",
             "Processes that answer Prometheus, by role: workers, gateways, auditors.",
             (Query(f'sum by (role) (up{{job="hushstream", {HERE}}})', "{{role}}"),),
@@ -181,7 +179,6 @@ OVERVIEW = Board(
         ),
         Panel(
             "Are all partitions run?",
-            "slot-public",
             "percentunit",
             "Share of the role's partitions that a worker runs; nobody processes the others.",
             (Query(f"hushstream:partitions_held:ratio{{{HERE}}}", "{{role}}"),),
@@ -192,7 +189,6 @@ OVERVIEW = Board(
         ),
         Panel(
             "Is an alert firing?",
-            "slot-public",
             "short",
             "Alerts of this Prometheus that fire now; the runbook explains each.",
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
@@ -201,7 +197,6 @@ OVERVIEW = Board(
         ),
         Panel(
             "Has anything stopped?",
-            "slot-public",
             "short",
             "Partitions that were stopped, and workers that have ended; alerts and logs name the reason.",
             (
@@ -214,7 +209,6 @@ OVERVIEW = Board(
         ),
         Panel(
             "Does anybody else write to our topics?",
-            "slot-public",
             "short",
             "Records on journals, marks, states and models that belong to no chain; readers skip them.",
             (Query(f"sum by (deployment) (hushstream_foreign_records_total{{{HERE}}})", "{{deployment}}"),),
@@ -222,11 +216,10 @@ OVERVIEW = Board(
             limit=1.0,
             alert="ForeignRecords",
         ),
-        _published("hushstream_", "slot-public"),
+        _published("hushstream_"),
         *_AUDITED,
         Panel(
             "Which worker runs how many partitions?",
-            "slot-public",
             "short",
             "Home partitions that each worker runs.",
             (Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),),
@@ -234,7 +227,6 @@ OVERVIEW = Board(
         ),
         Panel(
             "Is every worker in its group?",
-            "slot-public",
             "short",
             "Whether all workers of a role are in their group, or joining it.",
             (Query(f"min by (role) (hushstream_group_member{{{HERE}}}) < bool 1", "{{role}}"),),
@@ -242,10 +234,9 @@ OVERVIEW = Board(
             limit=1.0,
             words={0: "in", 1: "one is missing"},
         ),
-        _free_disk("hushstream_", "slot-public"),
+        _free_disk("hushstream_"),
         Panel(
             "What do applications ask of gateways?",
-            "slot-public",
             "reqps",
             "Requests a second by call, counted as they arrive; a batch counts as one, and feedback does not count.",
             (Query(f"sum by (call) (rate(hushstream_gateway_requests_total{{{HERE}}}[5m]))", "{{call}}"),),
@@ -254,7 +245,6 @@ OVERVIEW = Board(
         _VERSIONS,
         Panel(
             "How old is the model in use?",
-            "released",
             "s",
             "Time since the newest model in use was published.",
             (
@@ -265,6 +255,7 @@ OVERVIEW = Board(
             ),
             limit=86_400,
             alert="ModelStale",
+            released=True,
         ),
         _LAG,
     ),
@@ -279,7 +270,6 @@ PRIVACY = Board(
     (
         Panel(
             "Was anybody charged more than planned?",
-            "released",
             "short",
             "As planned: no unit was charged more than its limit.",
             (
@@ -293,20 +283,20 @@ PRIVACY = Board(
             limit=1.0,
             alert="BudgetOverspent",
             words={0: "as planned", 1: "OVERSPENT"},
+            released=True,
         ),
         Panel(
             "Is a budget used up?",
-            "released",
             "short",
             "Scopes whose budget pays for no further release.",
             (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
             "stat",
             limit=1.0,
             alert="BudgetSpent",
+            released=True,
         ),
         Panel(
             "What was one unit charged at most?",
-            "released",
             "short",
             "The most that one unit (a report, a reward) was charged, and its limit, in epsilon (zero-out for p2b's "
             "reports). One charge fills a report's limit: that is no shortage.",
@@ -320,20 +310,20 @@ PRIVACY = Board(
                     "{{scope_class}}: limit",
                 ),
             ),
+            released=True,
         ),
         Panel(
             "Is a counter's one charge used up?",
-            "released",
             "percentunit",
             "If one charge pays for a fixed number of releases (windows through a counter): the share that was made.",
             (Query(f"hushstream:budget_releases:ratio{{{HERE}}}", "{{role}} {{partition}}"),),
             limit=0.8,
             alert="BudgetAt80Percent",
+            released=True,
         ),
         _WINDOWS,
         Panel(
             "Are windows full when they close?",
-            "slot-public",
             "percentunit",
             "Mean number of slots in the windows of the last day, as a share of the number that closes a window.",
             (Query(f"hushstream:window_fill:ratio1d{{{HERE}}}", "fill"),),
@@ -343,7 +333,6 @@ PRIVACY = Board(
         ),
         Panel(
             "How often is something released?",
-            "slot-public",
             "reqps",
             "Records released a second, by topic: window-sums or releases, and the ledger's entries beside them.",
             (Query(f'hushstream:releases:rate5m{{topic=~"window-sums|releases|ledger", {HERE}}}', "{{topic}}"),),
@@ -362,7 +351,6 @@ def _gain(group: str) -> Panel:
     uplift, half = f"hushstream:lift:uplift{{{of}}}", f"hushstream:lift:half_width{{{of}}}"
     return Panel(
         f"What is the gain over {_OVER[group]}?",
-        "released",
         "short",
         f"Mean reward a decision from the shared private model, less that of {_OVER[group]}, and its 95 % interval. "
         "It pays once the low line is above 0; while 0 lies between low and high it is too early to say. "
@@ -373,6 +361,7 @@ def _gain(group: str) -> Panel:
             Query(f"{uplift} - {half}", "low (95 %)"),
         ),
         signed=True,
+        released=True,
     )
 
 
@@ -387,15 +376,14 @@ BENEFIT = Board(
         _gain("baseline"),
         Panel(
             "What does each group earn a decision?",
-            "released",
             "percentunit",
             "Mean reward of a decision: model (the shared private model), own (own learning only), baseline (the "
             "application's own choice).",
             (Query(f"hushstream:lift_reward:ratio{{{HERE}}}", "{{group}}"),),
+            released=True,
         ),
         Panel(
             "What was one person charged for it?",
-            "released",
             "short",
             "Epsilon (zero-out) of a report, and of the A/B measurement: a person pays each once; add them up.",
             (
@@ -405,6 +393,7 @@ BENEFIT = Board(
                     "{{scope_class}}: epsilon",
                 ),
             ),
+            released=True,
         ),
     ),
 )
@@ -418,7 +407,6 @@ PERFORMANCE = Board(
         _LAG,
         Panel(
             "How long does a batch take?",
-            "slot-public",
             "s",
             "From taking a batch to the acknowledgement of its outputs; the learner's is on the zone's dashboard.",
             (
@@ -430,14 +418,12 @@ PERFORMANCE = Board(
         _SLOTS,
         Panel(
             "How much does each role publish?",
-            "slot-public",
             "reqps",
             "Acknowledged records, by role and topic.",
             (Query(f"hushstream:releases:rate5m{{{HERE}}}", "{{role}} {{topic}}"),),
         ),
         Panel(
             "How often is a journal written?",
-            "slot-public",
             "reqps",
             "Journal records a second; the learner's are on the zone's dashboard.",
             (
@@ -449,14 +435,12 @@ PERFORMANCE = Board(
         ),
         Panel(
             "How long does a recovery take?",
-            "slot-public",
             "s",
             "Mean time to bring a partition to the end of its journal; the learner's is on the zone's dashboard.",
             (_mean_recovery("hushstream_recovery_seconds"),),
         ),
         Panel(
             "Was a journal read again?",
-            "slot-public",
             "short",
             "Reloads in 15 minutes: a failed append, or another writer.",
             (Query(f"sum by (role) (increase(hushstream_journal_reloads_total{{{HERE}}}[15m]))", "{{role}}"),),
@@ -465,7 +449,6 @@ PERFORMANCE = Board(
         ),
         Panel(
             "What share do auditors check?",
-            "slot-public",
             "percentunit",
             "Share of the published records that auditors check (`--sample`).",
             (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
@@ -484,7 +467,6 @@ ZONE = Board(
     (
         Panel(
             "Which records are refused?",
-            "zone-private",
             "short",
             "Records refused in 15 minutes, by reason; `hushstream dead-letters list` shows them.",
             (
@@ -496,7 +478,6 @@ ZONE = Board(
         ),
         Panel(
             "Do rewards come back?",
-            "zone-private",
             "percentunit",
             "Rewards that came, of whatever height, as a share of the decisions of 5 minutes: without them nothing is "
             "learned. What the model earns is `hushstream lift`, which is released with noise.",
@@ -510,7 +491,6 @@ ZONE = Board(
         ),
         Panel(
             "How many decisions explore?",
-            "zone-private",
             "percentunit",
             "Share of the decisions of 5 minutes whose item had a stated chance below one half. All of them before a "
             "model tells items apart; then about what `exploration` asks for.",
@@ -518,14 +498,12 @@ ZONE = Board(
         ),
         Panel(
             "How much is not checked yet?",
-            "zone-private",
             "short",
             "Records of journals and outputs that an auditor has not checked yet.",
             (Query(f"sum by (role, topic) (hushstream_audit_lag_records{{{HERE}}})", "{{role}} {{topic}}"),),
         ),
         Panel(
             "What becomes of decisions?",
-            "zone-private",
             "reqps",
             "Events a second by outcome, of learners, nodes and raters: decided, rewarded, never shown, refused.",
             (
@@ -537,7 +515,6 @@ ZONE = Board(
         ),
         Panel(
             "How much input waits for learners? (lag)",
-            "zone-private",
             "short",
             "Records of learners' inputs that wait to be processed; 0 or a short peak is well.",
             (Query(f"sum by (role) (hushstream_edge_consumer_lag_records{{{HERE}}})", "{{role}}"),),
@@ -546,7 +523,6 @@ ZONE = Board(
         ),
         Panel(
             "How long does a learner take?",
-            "zone-private",
             "s",
             "From taking a batch to the acknowledgement of its outputs.",
             (
@@ -558,20 +534,18 @@ ZONE = Board(
         ),
         Panel(
             "How often is its journal written?",
-            "zone-private",
             "reqps",
             "Batches journaled a second.",
             (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
         ),
         Panel(
             "How long does its recovery take?",
-            "zone-private",
             "s",
             "Mean time to bring a partition to the end of its journal, since the workers began.",
             (_mean_recovery("hushstream_edge_recovery_seconds"),),
         ),
-        _published("hushstream_edge_", "zone-private"),
-        _free_disk("hushstream_edge_", "zone-private"),
+        _published("hushstream_edge_"),
+        _free_disk("hushstream_edge_"),
     ),
 )
 
@@ -583,7 +557,6 @@ GATEWAY = Board(
     (
         Panel(
             "What share has no learner given?",
-            "zone-private",
             "percentunit",
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
             (Query(f"hushstream:gateway_unlogged:ratio5m{{{HERE}}}", "{{deployment}}"),),
@@ -593,7 +566,6 @@ GATEWAY = Board(
         ),
         Panel(
             "How many requests are in progress?",
-            "zone-private",
             "short",
             "Requests of all callers; `in_flight` is the limit of a gateway.",
             (Query(f"sum by (deployment) (hushstream_edge_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
@@ -601,14 +573,12 @@ GATEWAY = Board(
         ),
         Panel(
             "How many requests come?",
-            "zone-private",
             "reqps",
             "Requests a second by call, with any result; a batch counts as one.",
             (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
         ),
         Panel(
             "How long do answers take?",
-            "zone-private",
             "s",
             "Time to read a request's body, and to answer it.",
             (
@@ -620,14 +590,12 @@ GATEWAY = Board(
         ),
         Panel(
             "Which requests end with a problem?",
-            "zone-private",
             "reqps",
             "Requests a second that a gateway ended with a problem, by its code.",
             (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
         ),
         Panel(
             "How many are turned away (429)?",
-            "zone-private",
             "reqps",
             "Requests a second that were refused for now: too many of one caller, or too many in progress.",
             (
@@ -639,14 +607,12 @@ GATEWAY = Board(
         ),
         Panel(
             "How often is the baseline given?",
-            "zone-private",
             "reqps",
             "Baselines a second that were answered at once, by call; each of a batch counts.",
             (Query(f"sum by (call) (rate(hushstream_edge_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         Panel(
             "How many answers are given?",
-            "zone-private",
             "reqps",
             "Answers a second by call; each of a batch counts.",
             (Query(f"sum by (call) (rate(hushstream_edge_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),

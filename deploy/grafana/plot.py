@@ -104,7 +104,7 @@ def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
     axis.set_facecolor(PANEL)
     axis.set_title(panel.title, fontsize=HEADING, color=TEXT, loc="left", weight="bold", pad=16)
     place = {"transform": axis.transAxes, "va": "bottom"}
-    axis.text(0, 1.02, panel.metric_class, fontsize=SMALL, color=FAINT, **place)
+    axis.text(0, 1.02, board.class_of(panel), fontsize=SMALL, color=FAINT, **place)
     for spine in axis.spines.values():
         spine.set_color(EDGE)
     if not found:

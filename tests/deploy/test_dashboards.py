@@ -70,11 +70,11 @@ def test_a_changed_panel_is_noticed(grafana, tmp_path, monkeypatch, capsys):
 def test_every_panel_names_the_class_of_its_metrics(grafana, classes_in, name):
     board = next(board for board in grafana.panels.BOARDS if board.uid == name)
     for shown, panel in zip(committed(name)["panels"], board.panels, strict=True):
-        assert shown["title"].endswith(f"({panel.metric_class})")
-        assert shown["description"].endswith(f"Class: {panel.metric_class}.")
+        assert shown["title"].endswith(f"({board.class_of(panel)})")
+        assert shown["description"].endswith(f"Class: {board.class_of(panel)}.")
         read = set().union(*(classes_in(target["expr"]) for target in shown["targets"]))
-        assert read <= ALLOWED[panel.metric_class], panel.title
-        assert panel.metric_class in read, panel.title
+        assert read <= ALLOWED[board.class_of(panel)], panel.title
+        assert board.class_of(panel) in read, panel.title
         assert ("zone-private" in read) == (board.endpoint == "zone"), panel.title
         assert [target["expr"] for target in shown["targets"]] == [query.expr for query in panel.queries]
 
