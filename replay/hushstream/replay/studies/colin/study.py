@@ -1,6 +1,7 @@
 """Declares the study of collaborative bandits, which `hushstream.replay.study` finds.
 
-Its benchmark measures choices and learning one event at a time. Rates are per second of the thread's CPU time, medians over rounds. BLAS may use only this thread.
+Its benchmark measures choices and learning one event at a time. Rates are per second of the thread's CPU time, medians
+over rounds. BLAS may use only this thread.
 """
 
 from __future__ import annotations
