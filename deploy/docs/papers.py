@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scipy.special import stdtrit
 
-from hushstream.replay.experiments.systems import OVERS, cost_text, figure_text, protected_text, true_text
+from hushstream.replay.experiments.figures import render
+from hushstream.replay.experiments.findings import Findings
+from hushstream.replay.experiments.systems import (
+    JOINING,
+    OVERS,
+    cost_text,
+    figure_text,
+    protected_text,
+    true_text,
+)
 
 HERE = Path(__file__).parent
 COLUMNS = ("paper", "claimed ε", "true ε, δ", "measure", "paper's, reimplemented", "ours", "cost of ours", "local only")
@@ -182,6 +192,18 @@ def _by_one_alone(row: dict[str, Any], name: str, comparisons: int) -> bool:
     return bool(half < abs(row[name]) <= half * wider)
 
 
+def figures(found: dict[str, Any]) -> dict[Path, bytes]:
+    """The figure of each system's page from the result of joining; p2b's page has another one."""
+    made = {}
+    for name in sorted({row["system"] for row in found["rows"]} - {"p2b"}):
+        rows = [{**row, "at": f"epsilon {row['epsilon_asked']:.3g}"} for row in found["rows"] if row["system"] == name]
+        measure = rows[0]["measure"].rpartition(": ")[2]
+        curve = replace(JOINING.curves[0], title="", across="", panels=("world", "at"), label=measure)
+        seeds = range(rows[0]["seeds"])
+        made[HERE / "systems" / f"{name}.png"] = render(curve, JOINING, Findings(rows, [], (), seeds, ()))
+    return made
+
+
 PAGES = {"papers": (HERE, page), "joining": (HERE / "reference", joining)}
 """By the experiment's name: where its result and its page lie, and what makes the page."""
 
@@ -200,6 +222,9 @@ def main(arguments: list[str]) -> int:
             at.write_text(made, encoding="utf-8")
         elif at.read_text(encoding="utf-8") != made:
             stale.append(f"{at}: not what {name}.json gives; run python deploy/docs/papers.py")
+    if arguments != ["--check"]:
+        for path, content in figures(json.loads((HERE / "reference" / "joining.json").read_bytes())).items():
+            path.write_bytes(content)
     print(*stale, sep="\n", end="\n" * bool(stale), file=sys.stderr)
     return 1 if stale else 0
 

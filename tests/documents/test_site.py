@@ -62,7 +62,6 @@ def test_every_system_has_its_settings_and_its_page() -> None:
         text = (docs / "systems" / f"{name}.md").read_text(encoding="utf-8")
         for part in (
             f"```{{about}} {name}",
-            "## What it is for",
             "```{guarantee}",
             "## When it pays",
             "## How to start it",

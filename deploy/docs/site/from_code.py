@@ -17,7 +17,7 @@
 ``{feature-kinds}``
     every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
-    the first line of what ``hushstream guarantee`` prints of a configuration.
+    what ``hushstream guarantee`` prints first of a configuration, in a box.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows
 from hushstream.gateway.problems import table as problem_table
+from hushstream.privacy.promises.page import groups_of
 from hushstream.replay.study import Study, studies
 from hushstream.schemas.topics import PUBLISHED
 from hushstream.systems.catalogue import kind_of
@@ -184,7 +185,13 @@ class Promised(FromCode):
         self.env.note_dependency(path)
         config = read_config(Path(path))
         promise = kind_of(config.system).guarantee(config, artefacts_of(Path(path).parent))
-        return f"> {_plain(promise.sentence())}"
+        (short,) = (group for group in groups_of(promise) if group.key == "short")
+        lines = [
+            _plain(promise.sentence()),
+            "",
+            *(f"* **{line.name}**: {_plain(line.sentence)}" for line in short.lines),
+        ]
+        return "\n".join(f"> {line}" for line in lines)
 
 
 class Commands(FromCode):

@@ -168,7 +168,7 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     )
     if prices.zero_out is not None:
         yield Line(
-            "zero_out", "Zero-out", f"{price_text(prices.zero_out)}: its content against none", amounts(prices.zero_out)
+            "zero_out", "Zero-out", f"{price_text(prices.zero_out)}: its content against an empty one", amounts(prices.zero_out)
         )
     if not promise.unnoised:
         yield Line("belief", "In words", _belief(prices), _belief(prices))
