@@ -167,9 +167,8 @@ def _short(promise: Guarantee) -> Iterable[Line]:
         amounts(prices.which),
     )
     if prices.zero_out is not None:
-        yield Line(
-            "zero_out", "Zero-out", f"{price_text(prices.zero_out)}: its content against an empty one", amounts(prices.zero_out)
-        )
+        text = f"{price_text(prices.zero_out)}: its content against an empty one"
+        yield Line("zero_out", "Zero-out", text, amounts(prices.zero_out))
     if not promise.unnoised:
         yield Line("belief", "In words", _belief(prices), _belief(prices))
     trusted = list(dict.fromkeys([promise.zone, *(one.zone for one in promise.contents if one.trusted)]))
