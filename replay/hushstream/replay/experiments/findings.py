@@ -25,7 +25,7 @@ from hushstream.replay.study import Progress, Registry
 from hushstream.schemas.errors import HushstreamError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Curve:
     """The picture of an experiment: which columns of its rows are drawn, and how.
 
@@ -172,6 +172,17 @@ class Experiment:
     run: Callable[[Scale, Progress | None], Findings]
     curves: tuple[Curve, ...]
     told: Callable[[Sequence[Row]], Told] | None = None
+
+    def __call__(self, scale: Scale, progress: Progress | None = None) -> Findings:
+        """Play it."""
+        return self.run(scale, progress)
+
+
+def experiment(
+    name: str, title: str, source: str, *curves: Curve
+) -> Callable[[Callable[[Scale, Progress | None], Findings]], Experiment]:
+    """Make the function that plays it an `Experiment`."""
+    return lambda run: Experiment(name, title, source, run, curves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

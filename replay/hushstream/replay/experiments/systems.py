@@ -91,9 +91,9 @@ JOINING = Experiment(
     run_joining,
     (
         Curve(
-            title="Joined beside alone and without privacy",
-            values=COMPARED,
-            across="epsilon_asked",
+            "Joined beside alone and without privacy",
+            COMPARED,
+            "epsilon_asked",
             panels=("system", "world", "measure"),
             log="x",
         ),
@@ -169,9 +169,9 @@ FORECAST = Experiment(
     partial(_gathered, "forecast"),
     (
         Curve(
-            title="Gain in drawn worlds over the plan's forecast and its range, by the plan's word",
-            values=("gain",),
-            across="forecast",
+            "Gain in drawn worlds over the plan's forecast and its range, by the plan's word",
+            ("gain",),
+            "forecast",
             by=("word",),
             panels=("system", "part"),
             label="gain that came out",
@@ -423,8 +423,8 @@ PAPERS = Experiment(
     run_papers,
     (
         Curve(
-            title="The papers' algorithms reimplemented, ours, and local only",
-            values=("reimplemented", "ours", "local_only"),
+            "The papers' algorithms reimplemented, ours, and local only",
+            ("reimplemented", "ours", "local_only"),
             panels=("system", "measure", "better"),
             label="mean over seeds",
         ),

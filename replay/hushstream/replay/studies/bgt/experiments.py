@@ -49,7 +49,7 @@ from hushstream.engine.declare.plan import Audience, Range
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
-from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Findings, Foretold, Scale, experiment
 from hushstream.replay.experiments.rows import (
     BenchRow,
     Row,
@@ -407,7 +407,6 @@ TABLE = "bgt-table"
 REPRODUCED = (
     "Reproduced: planner and random give equal results, and gain over 100 even rounds what 82 even rounds gain."
 )
-TABLE_TITLE = "The paper's schedules, its printed results, and the sound form"
 
 PRINTED: Mapping[tuple[str, Schedule, Law], tuple[float, float]] = {
     ("filmtrust", "fedsgd", "gaussian"): (0.2905, 0.8354),
@@ -429,6 +428,18 @@ PLAIN = ("constant", "alone", "all positive")
 WORLDS = ("filmtrust", "ml-100k")
 
 
+@experiment(
+    TABLE,
+    "The paper's schedules, its printed results, and the sound form",
+    f"{SOURCE}, Table II",
+    Curve(
+        "The paper's schedules on a matrix factorisation, and ours",
+        ("rmse",),
+        by=("form",),
+        panels=("world",),
+        label="RMSE (less is better)",
+    ),
+)
 def run_table(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play every schedule, then the baselines and the sound form."""
     worlds, seeds, rounds = (("tastes",), (0, 1), 40) if scale.quick else (WORLDS, SEEDS, ROUNDS)
@@ -613,20 +624,4 @@ def foretold(seed: int) -> Foretold:
     )
 
 
-EXPERIMENTS = (
-    Experiment(
-        TABLE,
-        TABLE_TITLE,
-        f"{SOURCE}, Table II",
-        run_table,
-        (
-            Curve(
-                title="The paper's schedules on a matrix factorisation, and ours",
-                values=("rmse",),
-                by=("form",),
-                panels=("world",),
-                label="RMSE (less is better)",
-            ),
-        ),
-    ),
-)
+EXPERIMENTS = (run_table,)

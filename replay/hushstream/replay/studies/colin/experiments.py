@@ -17,7 +17,7 @@ import numpy as np
 
 from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.promises.promise import Guarantee
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.findings import Curve, Findings, Foretold, Scale, experiment
 from hushstream.replay.experiments.rows import BenchRow, Row, beside_alone, privacy_columns
 from hushstream.replay.studies.colin.play import (
     CALIBRATIONS,
@@ -54,7 +54,6 @@ from hushstream.systems.colin.deployment import REWARD_RIDGE_PER_NOISE, SUMS_RID
 from hushstream.systems.colin.plan import plan
 
 NAME = "colin-table1"
-TITLE = "Cumulative regret by calibration, algorithm and epsilon"
 _SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collaborative Bandits)"
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
@@ -132,6 +131,21 @@ def plain_task(world: WorldSetting, algorithm: str) -> Task:
     return Task(world, policy, tuning=tuning_of(NONPRIVATE, policy))
 
 
+@experiment(
+    NAME,
+    "Cumulative regret by calibration, algorithm and epsilon",
+    f"{_SOURCE}, Table 1",
+    Curve(
+        "Regret by calibration against epsilon",
+        ("regret",),
+        "epsilon_asked",
+        by=("calibration",),
+        panels=("algorithm",),
+        where={"part": MAIN},
+        log="xy",
+        label="cumulative regret (less is better)",
+    ),
+)
 def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid."""
     findings = play_blocks(_blocks(scale.quick), (10,) if scale.quick else tuple(range(10, 15)), progress)
@@ -255,9 +269,7 @@ def _below(name: str, ratio: float) -> BenchRow:
 
 
 FIG1 = "colin-fig1"
-FIG1_TITLE = "Cumulative regret and error of the estimated parameters over time, and regret by users, epsilon 2"
 LASTFM = "colin-lastfm"
-LASTFM_TITLE = "Cumulative reward on Last.fm, epsilon 2"
 
 EPSILON = 2.0
 LASTFM_TIE_WEIGHT = 0.1
@@ -284,6 +296,39 @@ class Plot:
     facts: tuple[str, ...] = (TIES, *SETTINGS)
 
 
+@experiment(
+    FIG1,
+    "Cumulative regret and error of the estimated parameters over time, and regret by users, epsilon 2",
+    f"{_SOURCE}, Figure 1",
+    Curve(
+        "Regret over time by calibration",
+        ("regret",),
+        "events",
+        by=("algorithm",),
+        panels=("calibration",),
+        where={"part": "time"},
+        suffix="a",
+    ),
+    Curve(
+        "Error of the estimated parameters over time by calibration",
+        ("error",),
+        "events",
+        by=("algorithm",),
+        panels=("calibration",),
+        where={"part": "time"},
+        log="y",
+        suffix="b",
+    ),
+    Curve(
+        "Regret against the number of users by calibration",
+        ("regret",),
+        "users",
+        by=("algorithm",),
+        panels=("calibration",),
+        where={"part": "users"},
+        suffix="c",
+    ),
+)
 def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 1: part ``time`` has (a) and (b), part ``users`` has (c)."""
     events, fewer = (1_000, 1_000) if scale.quick else (30_000, 10_000)
@@ -316,6 +361,12 @@ def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
     return replace(found, rows=[*found.rows, *other.rows], targets=[*found.targets, *other.targets], worlds=worlds)
 
 
+@experiment(
+    LASTFM,
+    "Cumulative reward on Last.fm, epsilon 2",
+    f"{_SOURCE}, Figure 2",
+    Curve("Reward on Last.fm by calibration", ("reward",), "events", by=("algorithm",), panels=("calibration",)),
+)
 def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 2 on Last.fm.
 
@@ -513,74 +564,4 @@ def _configured(task: Task) -> CollaborativeConfig:
     )
 
 
-EXPERIMENTS = (
-    Experiment(
-        NAME,
-        TITLE,
-        f"{_SOURCE}, Table 1",
-        run,
-        (
-            Curve(
-                title="Regret by calibration against epsilon",
-                values=("regret",),
-                across="epsilon_asked",
-                by=("calibration",),
-                panels=("algorithm",),
-                where={"part": MAIN},
-                log="xy",
-                label="cumulative regret (less is better)",
-            ),
-        ),
-    ),
-    Experiment(
-        FIG1,
-        FIG1_TITLE,
-        f"{_SOURCE}, Figure 1",
-        fig1,
-        (
-            Curve(
-                title="Regret over time by calibration",
-                values=("regret",),
-                across="events",
-                by=("algorithm",),
-                panels=("calibration",),
-                where={"part": "time"},
-                suffix="a",
-            ),
-            Curve(
-                title="Error of the estimated parameters over time by calibration",
-                values=("error",),
-                across="events",
-                by=("algorithm",),
-                panels=("calibration",),
-                where={"part": "time"},
-                log="y",
-                suffix="b",
-            ),
-            Curve(
-                title="Regret against the number of users by calibration",
-                values=("regret",),
-                across="users",
-                by=("algorithm",),
-                panels=("calibration",),
-                where={"part": "users"},
-                suffix="c",
-            ),
-        ),
-    ),
-    Experiment(
-        LASTFM,
-        LASTFM_TITLE,
-        f"{_SOURCE}, Figure 2",
-        lastfm,
-        (
-            Curve(
-                title="Reward on Last.fm by calibration",
-                values=("reward",),
-                across="events",
-                by=("algorithm",),
-                panels=("calibration",),
-            ),
-        ),
-    ),
-)
+EXPERIMENTS = (run, fig1, lastfm)

@@ -19,7 +19,7 @@ from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
 from hushstream.replay.datasets.builtin import AbsentDatasetError, find_dataset
 from hushstream.replay.datasets.store import locate, remedy
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Scale
+from hushstream.replay.experiments.findings import Curve, Findings, Scale, experiment
 from hushstream.replay.experiments.rows import BenchRow, Row, columns, over_seeds
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.p2b.play import (
@@ -38,9 +38,9 @@ from hushstream.replay.study import Progress
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 PAPER = "P2B (Malekzadeh et al. 2020)"
+_CONDITIONS = ("condition", "line")
 
 FIG3 = "p2b-fig3"
-FIG3_TITLE = "Epsilon against the probability p that a slot is kept, with the exact delta of each threshold"
 THRESHOLDS = (10, 20, 50, 100)
 TARGET_DELTA = Fraction(1, 10**6)
 
@@ -48,6 +48,19 @@ _DELTAS_AT_HALF = {10: 7.6e-3, 20: 6.0e-4, 50: 9.2e-7, 100: 5.3e-11}
 _SMALLEST = {0.1: 36, 0.25: 41, 0.5: 50, 0.75: 73, 0.9: 148}
 
 
+@experiment(
+    FIG3,
+    "Epsilon against the probability p that a slot is kept, with the exact delta of each threshold",
+    f"{PAPER}, Figure 3 and Equation 3",
+    Curve("The privacy cost of a slot: epsilon against p", ("epsilon",), "p"),
+    Curve(
+        "The privacy cost of a slot: delta against p",
+        tuple(f"delta_threshold_{threshold}" for threshold in THRESHOLDS),
+        "p",
+        log="y",
+        suffix="-delta",
+    ),
+)
 def fig3(scale: Scale, progress: Progress | None = None) -> Findings:
     """Compute the curve at every hundredth (quick: every twentieth) of p."""
     steps = 20 if scale.quick else 100
@@ -92,10 +105,6 @@ def _fig3_targets(rows: list[Row]) -> list[BenchRow]:
 
 
 FIG4, FIG5, FIG6, FIG7 = "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-fig7"
-FIG4_TITLE = "Mean reward against the number of users, for 10, 20 and 50 arms"
-FIG5_TITLE = "Mean reward against the dimension of the context"
-FIG6_TITLE = "Accuracy on TMC2007 and MediaMill against the interactions of an agent"
-FIG7_TITLE = "Click-through on Criteo's log against the interactions of an agent"
 
 ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
 """The number of slots of an agent in Figure 6."""
@@ -156,6 +165,19 @@ def lines(codes: int) -> tuple[Line, ...]:
     return (Line(f"paper mode, k={codes}", codes, PAPER_RELEASE), Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2))
 
 
+@experiment(
+    FIG4,
+    "Mean reward against the number of users, for 10, 20 and 50 arms",
+    f"{PAPER}, Figure 4 (top, middle, bottom)",
+    Curve(
+        "Gain of a warm start against the size of the population",
+        ("reward",),
+        "users",
+        by=_CONDITIONS,
+        panels=("world", "arms"),
+        log="x",
+    ),
+)
 def fig4(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play reward against users: d=10, T=10, K=10, 20, 50 in the text's world; and K=10 in the code's."""
     seeds = range(2) if scale.quick else range(5)
@@ -169,6 +191,12 @@ def fig4(scale: Scale, progress: Progress | None = None) -> Findings:
     return _findings(played, seeds, _drop_targets(_fig4_targets(played, users[-1], codes), scale.quick))
 
 
+@experiment(
+    FIG5,
+    "Mean reward against the dimension of the context",
+    f"{PAPER}, Figure 5",
+    Curve("Reward falls as contexts grow", ("reward",), "dimension", by=_CONDITIONS),
+)
 def fig5(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
     seeds = range(2) if scale.quick else range(5)
@@ -179,6 +207,14 @@ def fig5(scale: Scale, progress: Progress | None = None) -> Findings:
     return _findings(played, seeds, _drop_targets(_fig5_targets(played), scale.quick))
 
 
+@experiment(
+    FIG6,
+    "Accuracy on TMC2007 and MediaMill against the interactions of an agent",
+    f"{PAPER}, Figure 6",
+    Curve(
+        "Accuracy with 20 features and 20 or 40 labels", ("reward",), "rounds", by=_CONDITIONS, panels=("world", "plan")
+    ),
+)
 def fig6(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
 
@@ -208,6 +244,12 @@ def fig6(scale: Scale, progress: Progress | None = None) -> Findings:
     return _findings(played, seeds, _drop_targets(targets, scale.quick), needs)
 
 
+@experiment(
+    FIG7,
+    "Click-through on Criteo's log against the interactions of an agent",
+    f"{PAPER}, Figure 7",
+    Curve("Click-through on Criteo's log, d = 10, K = 40", ("reward",), "rounds", by=_CONDITIONS),
+)
 def fig7(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
 
@@ -319,9 +361,16 @@ def _findings(
 
 
 EPSILONS = "p2b-epsilon"
-EPSILONS_TITLE = "What sharing brings 1,500 visitors of the shop, by epsilon"
 
 
+@experiment(
+    EPSILONS,
+    "What sharing brings 1,500 visitors of the shop, by epsilon",
+    "the demo's shop",
+    Curve(
+        "Gain over own learning by epsilon", ("gain",), "epsilon_asked", log="x", label="gain, mean reward a decision"
+    ),
+)
 def run_epsilons(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the shop at three epsilons; each seed decides the visitors, their choices and the noise."""
     seeds, users = (range(2), 100) if scale.quick else (range(10), 1_500)
@@ -359,89 +408,4 @@ MODES = {
 }
 
 
-_CONDITIONS = ("condition", "line")
-EXPERIMENTS = (
-    Experiment(
-        EPSILONS,
-        EPSILONS_TITLE,
-        "the demo's shop",
-        run_epsilons,
-        (
-            Curve(
-                title="Gain over own learning by epsilon",
-                values=("gain",),
-                across="epsilon_asked",
-                log="x",
-                label="gain, mean reward a decision",
-            ),
-        ),
-    ),
-    Experiment(
-        FIG3,
-        FIG3_TITLE,
-        f"{PAPER}, Figure 3 and Equation 3",
-        fig3,
-        (
-            Curve(title="The privacy cost of a slot: epsilon against p", values=("epsilon",), across="p"),
-            Curve(
-                title="The privacy cost of a slot: delta against p",
-                values=tuple(f"delta_threshold_{threshold}" for threshold in THRESHOLDS),
-                across="p",
-                log="y",
-                suffix="-delta",
-            ),
-        ),
-    ),
-    Experiment(
-        FIG4,
-        FIG4_TITLE,
-        f"{PAPER}, Figure 4 (top, middle, bottom)",
-        fig4,
-        (
-            Curve(
-                title="Gain of a warm start against the size of the population",
-                values=("reward",),
-                across="users",
-                by=_CONDITIONS,
-                panels=("world", "arms"),
-                log="x",
-            ),
-        ),
-    ),
-    Experiment(
-        FIG5,
-        FIG5_TITLE,
-        f"{PAPER}, Figure 5",
-        fig5,
-        (Curve(title="Reward falls as contexts grow", values=("reward",), across="dimension", by=_CONDITIONS),),
-    ),
-    Experiment(
-        FIG6,
-        FIG6_TITLE,
-        f"{PAPER}, Figure 6",
-        fig6,
-        (
-            Curve(
-                title="Accuracy with 20 features and 20 or 40 labels",
-                values=("reward",),
-                across="rounds",
-                by=_CONDITIONS,
-                panels=("world", "plan"),
-            ),
-        ),
-    ),
-    Experiment(
-        FIG7,
-        FIG7_TITLE,
-        f"{PAPER}, Figure 7",
-        fig7,
-        (
-            Curve(
-                title="Click-through on Criteo's log, d = 10, K = 40",
-                values=("reward",),
-                across="rounds",
-                by=_CONDITIONS,
-            ),
-        ),
-    ),
-)
+EXPERIMENTS = (run_epsilons, fig3, fig4, fig5, fig6, fig7)

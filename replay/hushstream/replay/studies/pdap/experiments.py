@@ -37,7 +37,7 @@ import numpy as np
 from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
-from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Findings, Foretold, Scale, experiment
 from hushstream.replay.experiments.rows import (
     BenchRow,
     Row,
@@ -316,7 +316,6 @@ def play_paper(task: PaperTask) -> dict[int, float]:
 
 
 TABLE = "pdap-table"
-TABLE_TITLE = "The paper's accuracies, its algorithms here, and the sound form"
 
 EPSILONS = (0.01, 0.1, 1.0)
 TESTS = (5_000, 10_000, 20_000, 50_000)
@@ -337,6 +336,20 @@ PLAIN: tuple[PaperForm, ...] = ("random", "DUP", "CAP", "neighbour-only", "DAP")
 PRIVATE: tuple[PaperForm, ...] = ("P-DAP", "GP-DAP")
 
 
+@experiment(
+    TABLE,
+    "The paper's accuracies, its algorithms here, and the sound form",
+    f"{SOURCE}, Tables II to IV",
+    Curve(
+        "Answers clicked: the paper's algorithms here, as printed, and ours (blocks, greedy)",
+        ("accuracy", "printed"),
+        "N",
+        by=("form",),
+        panels=("epsilon_asked",),
+        log="x",
+        label="answers clicked, %",
+    ),
+)
 def run_table(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the paper's algorithms, then the sound form."""
     seeds, training, tests = ((0,), 3_000, (500, 1_000)) if scale.quick else (SEEDS, 200_000, TESTS)
@@ -501,22 +514,4 @@ def foretold(seed: int) -> Foretold:
     )
 
 
-EXPERIMENTS = (
-    Experiment(
-        TABLE,
-        TABLE_TITLE,
-        f"{SOURCE}, Tables II to IV",
-        run_table,
-        (
-            Curve(
-                title="Answers clicked: the paper's algorithms here, as printed, and ours (blocks, greedy)",
-                values=("accuracy", "printed"),
-                across="N",
-                by=("form",),
-                panels=("epsilon_asked",),
-                log="x",
-                label="answers clicked, %",
-            ),
-        ),
-    ),
-)
+EXPERIMENTS = (run_table,)

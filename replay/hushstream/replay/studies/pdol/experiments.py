@@ -23,7 +23,7 @@ from hushstream.counting.calibration import NodeNoise
 from hushstream.engine.declare.plan import Audience, Range
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NONCE_BYTES
-from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Experiment, Findings, Foretold, Scale
+from hushstream.replay.experiments.findings import JOINING_SEEDS, Curve, Findings, Foretold, Scale, experiment
 from hushstream.replay.experiments.rows import (
     BenchRow,
     Row,
@@ -212,7 +212,6 @@ def play_gossip(stream: RecordStream, config: PdolConfig, seed: int, law: Law) -
 
 
 NAME = "pdol-figures"
-TITLE = "The paper's form: epsilon, graph, sparsity and nodes (Figures 2 to 5)"
 CLAIMS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 LASSOS = (0.0, 0.3, 1.0, 3.0, 6.0, 12.0)
 NODE_COUNTS = (4, 8, 16, 32, 64)
@@ -239,6 +238,56 @@ RUNS = (
 )
 
 
+@experiment(
+    NAME,
+    "The paper's form: epsilon, graph, sparsity and nodes (Figures 2 to 5)",
+    SOURCE,
+    Curve(
+        "The paper's form: correct predictions by claimed epsilon (chance: 0.5)",
+        ("accuracy",),
+        "epsilon_asked",
+        where={"part": "epsilon"},
+        log="x",
+        suffix="-epsilon",
+        label="share of correct predictions",
+    ),
+    Curve(
+        "The paper's form: hinge loss by claimed epsilon",
+        ("hinge",),
+        "epsilon_asked",
+        where={"part": "epsilon"},
+        log="xy",
+        suffix="-hinge",
+        label="mean hinge loss (less is better)",
+    ),
+    Curve(
+        "The paper's form on four graphs",
+        ("accuracy",),
+        by=("graph",),
+        where={"part": "topology"},
+        suffix="-topology",
+        label="share of correct predictions",
+    ),
+    Curve(
+        "The paper's form: sparsity against accuracy",
+        ("accuracy_last",),
+        "zeros",
+        by=("epsilon_asked",),
+        where={"part": "sparsity"},
+        suffix="-sparsity",
+        label="share of correct predictions, end",
+    ),
+    Curve(
+        "The paper's form against the number of nodes",
+        ("accuracy",),
+        "nodes",
+        by=("epsilon_asked",),
+        where={"part": "nodes"},
+        log="x",
+        suffix="-nodes",
+        label="share of correct predictions",
+    ),
+)
 def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figures 2 to 5; column ``part`` names the figure of a row."""
     seeds = range(1) if scale.quick else range(3)
@@ -473,58 +522,4 @@ def _gained(stream: RecordStream, chances: npt.NDArray[np.float64], config: Pdol
     return float(ours - alone)
 
 
-EXPERIMENTS = (
-    Experiment(
-        NAME,
-        TITLE,
-        SOURCE,
-        run,
-        (
-            Curve(
-                title="The paper's form: correct predictions by claimed epsilon (chance: 0.5)",
-                values=("accuracy",),
-                across="epsilon_asked",
-                where={"part": "epsilon"},
-                log="x",
-                suffix="-epsilon",
-                label="share of correct predictions",
-            ),
-            Curve(
-                title="The paper's form: hinge loss by claimed epsilon",
-                values=("hinge",),
-                across="epsilon_asked",
-                where={"part": "epsilon"},
-                log="xy",
-                suffix="-hinge",
-                label="mean hinge loss (less is better)",
-            ),
-            Curve(
-                title="The paper's form on four graphs",
-                values=("accuracy",),
-                by=("graph",),
-                where={"part": "topology"},
-                suffix="-topology",
-                label="share of correct predictions",
-            ),
-            Curve(
-                title="The paper's form: sparsity against accuracy",
-                values=("accuracy_last",),
-                across="zeros",
-                by=("epsilon_asked",),
-                where={"part": "sparsity"},
-                suffix="-sparsity",
-                label="share of correct predictions, end",
-            ),
-            Curve(
-                title="The paper's form against the number of nodes",
-                values=("accuracy",),
-                across="nodes",
-                by=("epsilon_asked",),
-                where={"part": "nodes"},
-                log="x",
-                suffix="-nodes",
-                label="share of correct predictions",
-            ),
-        ),
-    ),
-)
+EXPERIMENTS = (run,)
