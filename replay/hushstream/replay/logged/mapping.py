@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.values import ConfigurationError
@@ -22,208 +22,15 @@ DATA_MEANING = (
 _MEANINGS = {"data": DATA_MEANING, "context": "columns of numbers, or --deployment with features that it declares"}
 SWAPPED = "; are --mapping and --deployment swapped?"
 TIMESTAMP_UNITS = ("iso", "s", "ms")
-_REQUIRED = ("arm", "arms", "reward")
 _NO_FEATURE = ("user", "arm", "item", "reward", "label", "propensity")
 """Keys of columns that no learner may see: who somebody is, what was shown and what came of it."""
 _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableMapping:
-    """The columns of a table by their meaning; the values are names of columns in the file.
-
-    Attributes:
-        context: the columns of the context, in order; none where features are declared.
-        arm: the arm that was shown.
-        arms: K, or the names of the K arms in order (then the arm column holds names).
-        reward: a number in [0, 1].
-        user: the user; None: every row counts as another user.
-        timestamp: the time; None: rows get times a millisecond apart.
-        timestamp_unit: ``iso`` (ISO 8601, without zone: UTC), ``s`` or ``ms`` since 1970.
-        propensity: probability in (0, 1] with which that arm was shown; estimated where there is neither it nor
-            ``uniform``.
-        eligible: the arms that could be shown, joined by ``eligible_separator``, or in Parquet also a list.
-        eligible_separator: the separator in ``eligible``.
-        position: place on the screen, an integer.
-        delimiter: separator of the fields in a CSV file.
-        uniform: the log has no propensities, and every eligible arm was shown with the same probability.
-        bounds: (low, high) of a number, by column of the context; public, never computed from the rows.
-        categories: the values of a column of the context that holds names; public, in order.
-        data: ``public`` (exact figures on the log may be shown to everybody) or ``internal`` (only inside the owner's
-            organisation; every output is marked); None where it is not given.
-        features: declared features, each read from the column of its name; None where ``context`` names the columns.
-    """
-
-    context: tuple[str, ...] = ()
-    arm: str
-    arms: int | tuple[str, ...]
-    reward: str
-    user: str | None = None
-    timestamp: str | None = None
-    timestamp_unit: str = "iso"
-    propensity: str | None = None
-    eligible: str | None = None
-    eligible_separator: str = "|"
-    position: str | None = None
-    delimiter: str = ","
-    uniform: bool = False
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    data: str | None = None
-    features: FeatureSchema | None = None
-
-    @property
-    def arm_count(self) -> int:
-        """K."""
-        return self.arms if isinstance(self.arms, int) else len(self.arms)
-
-    @property
-    def meanings(self) -> dict[str, str | None]:
-        """The column of each key, where the mapping names one."""
-        return {key: getattr(self, key) for key in _COLUMN_KEYS}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that is needed, once."""
-        declared = () if self.features is None else self.features.layout.names or ()
-        return tuple(
-            dict.fromkeys([*self.context, *declared, *(one for one in self.meanings.values() if one is not None)])
-        )
 
 
 T = TypeVar("T")
 
 Reader = Callable[[str, str, Any], Any]
 """(source, key, value) -> the value, checked."""
-
-
-def read_mapping(
-    given: Mapping[Any, Any] | str | Path,
-    made: type[T],
-    needed: Iterable[str],
-    readers: Mapping[str, Reader],
-    features: FeatureSchema | None = None,
-) -> T:
-    """Read the mapping of a table of any system: keys are the fields of a class, most of them names of columns.
-
-    Args:
-        given: the keys and values, or the path of a mapping file.
-        made: the class of the mapping.
-        needed: keys that must be there.
-        readers: reads values by key; a key without a reader is a text.
-        features: those that the deployment declares, if any.
-
-    Raises:
-        LogError: the file cannot be read, has an unknown key, lacks a required one, a value has the wrong form, or a
-            feature is the column of a user, an item, a reward or a propensity.
-    """
-    source = source_of(given)
-    content = given if isinstance(given, Mapping) else read_keys(given)
-    require_keys(content, source, made, needed)
-    values = with_features(content, source, features)
-    read = {key: readers.get(key, text)(source, key, value) for key, value in values.items()}
-    schema = read.get("features")
-    seen = [*read.get("context", ()), *((schema.layout.names or ()) if schema is not None else ())]
-    for key in _NO_FEATURE:
-        if read.get(key) in {*seen, *read.get("bounds", ()), *read.get("categories", ())}:
-            raise LogError(
-                f"{source}: {key}: expected a column that is no feature, got {read[key]}: take it out of the features, "
-                "as no learner may see it"
-            )
-    return made(**read)
-
-
-def source_of(given: object) -> str:
-    """The name of a mapping in messages: its file's, or what it is."""
-    return "mapping" if isinstance(given, Mapping) else str(given)
-
-
-def read_keys(path: str | Path) -> dict[Any, Any]:
-    """Read the keys and values of a mapping file, unchecked.
-
-    Raises:
-        LogError: the file cannot be read, is no YAML, holds something other than keys with values, or is a deployment's
-            configuration.
-    """
-    try:
-        content: dict[Any, Any] = read_yaml(Path(path))
-    except ConfigurationError as error:
-        raise LogError(str(error)) from None
-    if "deployment" in content or "system" in content:
-        raise LogError(
-            f"{path}: expected a mapping of the log's columns, got what looks like the configuration of a deployment"
-            f"{SWAPPED}"
-        )
-    return content
-
-
-def looks_like_mapping(content: Mapping[Any, Any]) -> bool:
-    """Whether the keys of a file are those of a mapping rather than those of a deployment's configuration."""
-    return "deployment" not in content and content.keys() >= {"arm", "reward"}
-
-
-def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: Iterable[str]) -> None:
-    """Refuse a key that is no field of ``made``, and a missing key that is needed.
-
-    Raises:
-        LogError: there is an unknown key, or else a missing one.
-    """
-    known = [entry.name for entry in fields(made)]
-    unknown = sorted(str(key) for key in content if key not in known)
-    if unknown:
-        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [key for key in needed if key not in content]
-    if missing:
-        said = "".join(f" ({meaning})" for key, meaning in _MEANINGS.items() if key in missing)
-        raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
-
-
-def table_mapping(
-    given: Mapping[Any, Any] | str | Path, features: FeatureSchema | None = None, draft: bool = False
-) -> TableMapping:
-    """Read the mapping of a log; ``features`` are those that the deployment declares, if any, or is yet to (a draft).
-
-    Marks of a draft on values from rows are accepted here, as a mapping publishes nothing.
-
-    Raises:
-        LogError: as `read_mapping`; or combinations of values that are not valid.
-    """
-    content, source = given if isinstance(given, Mapping) else read_keys(given), source_of(given)
-    if "public" in content:
-        raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    needed = _REQUIRED if draft or features is not None or "features" in content else ("context", *_REQUIRED)
-    mapping = read_mapping(given, TableMapping, needed, _READERS, features)
-    _check_features(source, mapping)
-    if mapping.uniform and mapping.propensity is not None:
-        raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
-    if mapping.data not in (None, *DATA):
-        raise LogError(f"{source}: data: expected {DATA_MEANING}")
-    if mapping.timestamp_unit not in TIMESTAMP_UNITS:
-        raise LogError(f"{source}: timestamp_unit: expected one of {', '.join(TIMESTAMP_UNITS)}")
-    if len(mapping.delimiter) != 1:
-        raise LogError(f"{source}: delimiter: expected one character, got {len(mapping.delimiter)}")
-    return mapping
-
-
-def with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> dict[Any, Any]:
-    """Replace the features in a mapping by checked ones, its own or the deployment's; keep the other values.
-
-    Raises:
-        LogError: the declaration is invalid, or the mapping names columns of a context as well.
-    """
-    values = dict(content)
-    if features is None and "features" not in content:
-        return values
-    said = [key for key in ("context", "bounds", "categories") if key in content]
-    if said:
-        raise LogError(f"{source}: {said[0]}: expected none beside declared features, got some")
-    if features is not None and "features" in content:
-        raise LogError(f"{source}: features: expected none, as the deployment declares them, got some")
-    try:
-        values["features"] = declare(without_marks(content["features"])) if features is None else features
-    except FeatureError as error:
-        raise LogError(f"{source}: {error}") from None
-    return values
 
 
 def declared(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
@@ -255,23 +62,6 @@ def pair(source: str, key: str, value: object) -> tuple[float, float]:
     ):
         raise LogError(f"{source}: {key}: expected [low, high], two finite numbers with low below high")
     return (float(value[0]), float(value[1]))
-
-
-def _check_features(source: str, mapping: TableMapping) -> None:
-    """Require that all columns of the context are converted, or none is."""
-    for key in ("bounds", "categories"):
-        unknown = sorted(set(getattr(mapping, key)) - set(mapping.context))
-        if unknown:
-            raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
-    both = sorted(set(mapping.bounds) & set(mapping.categories))
-    if both:
-        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
-    bare = [name for name in mapping.context if name not in mapping.bounds and name not in mapping.categories]
-    if bare and len(bare) < len(mapping.context):
-        raise LogError(
-            f"{source}: expected bounds or categories for every column of the context or for none, "
-            f"got none for {', '.join(bare)}"
-        )
 
 
 def names(source: str, key: str, value: object) -> tuple[str, ...]:
@@ -331,11 +121,220 @@ def each(read: Reader, least: int = 0) -> Reader:
 BOUNDS, CATEGORIES = each(pair), each(names)
 
 _LARGEST_ARMS = 2**31
-_READERS: Mapping[str, Reader] = {
-    "context": names,
-    "arms": count_or_names(2, _LARGEST_ARMS),
-    "uniform": flag,
-    "bounds": BOUNDS,
-    "categories": CATEGORIES,
-    "features": declared,
-}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMapping:
+    """The columns of a table by their meaning; the values are names of columns in the file.
+
+    Attributes:
+        context: the columns of the context, in order; none where features are declared.
+        arm: the arm that was shown.
+        arms: K, or the names of the K arms in order (then the arm column holds names).
+        reward: a number in [0, 1].
+        user: the user; None: every row counts as another user.
+        timestamp: the time; None: rows get times a millisecond apart.
+        timestamp_unit: ``iso`` (ISO 8601, without zone: UTC), ``s`` or ``ms`` since 1970.
+        propensity: probability in (0, 1] with which that arm was shown; estimated where there is neither it nor
+            ``uniform``.
+        eligible: the arms that could be shown, joined by ``eligible_separator``, or in Parquet also a list.
+        eligible_separator: the separator in ``eligible``.
+        position: place on the screen, an integer.
+        delimiter: separator of the fields in a CSV file.
+        uniform: the log has no propensities, and every eligible arm was shown with the same probability.
+        bounds: (low, high) of a number, by column of the context; public, never computed from the rows.
+        categories: the values of a column of the context that holds names; public, in order.
+        data: ``public`` (exact figures on the log may be shown to everybody) or ``internal`` (only inside the owner's
+            organisation; every output is marked); None where it is not given.
+        features: declared features, each read from the column of its name; None where ``context`` names the columns.
+    """
+
+    context: Annotated[tuple[str, ...], names] = ()
+    arm: str
+    arms: Annotated[int | tuple[str, ...], count_or_names(2, _LARGEST_ARMS)]
+    reward: str
+    user: str | None = None
+    timestamp: str | None = None
+    timestamp_unit: str = "iso"
+    propensity: str | None = None
+    eligible: str | None = None
+    eligible_separator: str = "|"
+    position: str | None = None
+    delimiter: str = ","
+    uniform: bool = False
+    bounds: Annotated[Mapping[str, tuple[float, float]], BOUNDS] = field(default_factory=dict)
+    categories: Annotated[Mapping[str, tuple[str, ...]], CATEGORIES] = field(default_factory=dict)
+    data: str | None = None
+    features: Annotated[FeatureSchema | None, declared] = None
+
+    @property
+    def arm_count(self) -> int:
+        """K."""
+        return self.arms if isinstance(self.arms, int) else len(self.arms)
+
+    @property
+    def meanings(self) -> dict[str, str | None]:
+        """The column of each key, where the mapping names one."""
+        return {key: getattr(self, key) for key in _COLUMN_KEYS}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is needed, once."""
+        declared = () if self.features is None else self.features.layout.names or ()
+        return tuple(
+            dict.fromkeys([*self.context, *declared, *(one for one in self.meanings.values() if one is not None)])
+        )
+
+
+def read_mapping(
+    given: Mapping[Any, Any] | str | Path,
+    made: type[T],
+    features: FeatureSchema | None = None,
+    needed: Iterable[str] = (),
+) -> T:
+    """Read the mapping of a table of any system: keys are the fields of a class, most of them names of columns.
+
+    Args:
+        given: the keys and values, or the path of a mapping file.
+        made: the class of the mapping; fields without a default must be there, and one whose annotation has no reader
+            is a text, or true or false.
+        features: those that the deployment declares, if any.
+        needed: further keys that must be there.
+
+    Raises:
+        LogError: the file cannot be read, has an unknown key, lacks a required one, a value has the wrong form, or a
+            feature is the column of a user, an item, a reward or a propensity.
+    """
+    source = source_of(given)
+    content = given if isinstance(given, Mapping) else read_keys(given)
+    require_keys(content, source, made, needed)
+    values = with_features(content, source, features)
+    readers = {key: _reader(hint) for key, hint in get_type_hints(made, include_extras=True).items()}
+    read = {key: readers[key](source, key, value) for key, value in values.items()}
+    schema = read.get("features")
+    seen = [*read.get("context", ()), *((schema.layout.names or ()) if schema is not None else ())]
+    for key in _NO_FEATURE:
+        if read.get(key) in {*seen, *read.get("bounds", ()), *read.get("categories", ())}:
+            raise LogError(
+                f"{source}: {key}: expected a column that is no feature, got {read[key]}: take it out of the features, "
+                "as no learner may see it"
+            )
+    return made(**read)
+
+
+def _reader(hint: Any) -> Reader:
+    if hasattr(hint, "__metadata__"):
+        found: Reader = hint.__metadata__[0]
+        return found
+    return flag if hint is bool else text
+
+
+def source_of(given: object) -> str:
+    """The name of a mapping in messages: its file's, or what it is."""
+    return "mapping" if isinstance(given, Mapping) else str(given)
+
+
+def read_keys(path: str | Path) -> dict[Any, Any]:
+    """Read the keys and values of a mapping file, unchecked.
+
+    Raises:
+        LogError: the file cannot be read, is no YAML, holds something other than keys with values, or is a deployment's
+            configuration.
+    """
+    try:
+        content: dict[Any, Any] = read_yaml(Path(path))
+    except ConfigurationError as error:
+        raise LogError(str(error)) from None
+    if "deployment" in content or "system" in content:
+        raise LogError(
+            f"{path}: expected a mapping of the log's columns, got what looks like the configuration of a deployment"
+            f"{SWAPPED}"
+        )
+    return content
+
+
+def looks_like_mapping(content: Mapping[Any, Any]) -> bool:
+    """Whether the keys of a file are those of a mapping rather than those of a deployment's configuration."""
+    return "deployment" not in content and content.keys() >= {"arm", "reward"}
+
+
+def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: Iterable[str]) -> None:
+    """Refuse a key that is no field of ``made``, and a missing one that is needed or has no default.
+
+    Raises:
+        LogError: there is an unknown key, or else a missing one.
+    """
+    known = [entry.name for entry in fields(made)]
+    unknown = sorted(str(key) for key in content if key not in known)
+    if unknown:
+        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
+    bare = [one.name for one in fields(made) if one.default is MISSING and one.default_factory is MISSING]
+    missing = [key for key in (*needed, *bare) if key not in content]
+    if missing:
+        said = "".join(f" ({meaning})" for key, meaning in _MEANINGS.items() if key in missing)
+        raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
+
+
+def table_mapping(
+    given: Mapping[Any, Any] | str | Path, features: FeatureSchema | None = None, draft: bool = False
+) -> TableMapping:
+    """Read the mapping of a log; ``features`` are those that the deployment declares, if any, or is yet to (a draft).
+
+    Marks of a draft on values from rows are accepted here, as a mapping publishes nothing.
+
+    Raises:
+        LogError: as `read_mapping`; or combinations of values that are not valid.
+    """
+    content, source = given if isinstance(given, Mapping) else read_keys(given), source_of(given)
+    if "public" in content:
+        raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
+    needed = () if draft or features is not None or "features" in content else ("context",)
+    mapping = read_mapping(given, TableMapping, features, needed)
+    _check_features(source, mapping)
+    if mapping.uniform and mapping.propensity is not None:
+        raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
+    if mapping.data not in (None, *DATA):
+        raise LogError(f"{source}: data: expected {DATA_MEANING}")
+    if mapping.timestamp_unit not in TIMESTAMP_UNITS:
+        raise LogError(f"{source}: timestamp_unit: expected one of {', '.join(TIMESTAMP_UNITS)}")
+    if len(mapping.delimiter) != 1:
+        raise LogError(f"{source}: delimiter: expected one character, got {len(mapping.delimiter)}")
+    return mapping
+
+
+def with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> dict[Any, Any]:
+    """Replace the features in a mapping by checked ones, its own or the deployment's; keep the other values.
+
+    Raises:
+        LogError: the declaration is invalid, or the mapping names columns of a context as well.
+    """
+    values = dict(content)
+    if features is None and "features" not in content:
+        return values
+    said = [key for key in ("context", "bounds", "categories") if key in content]
+    if said:
+        raise LogError(f"{source}: {said[0]}: expected none beside declared features, got some")
+    if features is not None and "features" in content:
+        raise LogError(f"{source}: features: expected none, as the deployment declares them, got some")
+    try:
+        values["features"] = declare(without_marks(content["features"])) if features is None else features
+    except FeatureError as error:
+        raise LogError(f"{source}: {error}") from None
+    return values
+
+
+def _check_features(source: str, mapping: TableMapping) -> None:
+    """Require that all columns of the context are converted, or none is."""
+    for key in ("bounds", "categories"):
+        unknown = sorted(set(getattr(mapping, key)) - set(mapping.context))
+        if unknown:
+            raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
+    both = sorted(set(mapping.bounds) & set(mapping.categories))
+    if both:
+        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
+    bare = [name for name in mapping.context if name not in mapping.bounds and name not in mapping.categories]
+    if bare and len(bare) < len(mapping.context):
+        raise LogError(
+            f"{source}: expected bounds or categories for every column of the context or for none, "
+            f"got none for {', '.join(bare)}"
+        )

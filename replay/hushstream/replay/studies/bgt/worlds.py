@@ -26,14 +26,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import Reader, count_or_names, flag, number, read_mapping, source_of, whole
+from hushstream.replay.logged.mapping import count_or_names, number, read_mapping, source_of, whole
 from hushstream.replay.logged.table import Table, name_of, read_chunks
 from hushstream.replay.logged.values import category_numbers, integers, numbers, texts
 from hushstream.replay.worlds.draws import Draws
@@ -242,10 +242,10 @@ class RatingMapping:
     user: str
     item: str
     rating: str
-    lowest: float
-    highest: float
-    items: int | tuple[str, ...] | None = None
-    first_item: int = 1
+    lowest: Annotated[float, number]
+    highest: Annotated[float, number]
+    items: Annotated[int | tuple[str, ...] | None, count_or_names(2, LARGEST_ITEMS)] = None
+    first_item: Annotated[int, whole(0, 2**53)] = 1
     delimiter: str = ","
     public: bool = False
 
@@ -290,7 +290,7 @@ def rating_mapping(given: Mapping[str, Any] | str | Path) -> RatingMapping:
     Raises:
         LogError: as `hushstream.replay.logged.mapping.read_mapping`; or combinations of values that are not valid.
     """
-    mapping, source = read_mapping(given, RatingMapping, _NEEDED, _READERS), source_of(given)
+    mapping, source = read_mapping(given, RatingMapping), source_of(given)
     if mapping.lowest >= mapping.highest:
         raise LogError(
             f"{source}: highest: expected a number above lowest ({mapping.lowest:g}), got {mapping.highest:g}"
@@ -321,13 +321,3 @@ def _world(path: Path, mapping: RatingMapping, users: Any, items: Any, values: F
     unit = (values - mapping.lowest) / (mapping.highest - mapping.lowest)
     none = np.zeros((count, 0))
     return RatingWorld(path.name, user_numbers, item_numbers, unit, none, int(user_numbers.max()) + 1, mapping.public)
-
-
-_NEEDED = ("user", "item", "rating", "lowest", "highest")
-_READERS: Mapping[str, Reader] = {
-    "lowest": number,
-    "highest": number,
-    "items": count_or_names(2, LARGEST_ITEMS),
-    "first_item": whole(0, 2**53),
-    "public": flag,
-}

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ from hushstream.replay.logged.mapping import (
     DATA,
     DATA_MEANING,
     INTERNAL,
-    Reader,
     count_or_names,
     each,
     read_mapping,
@@ -168,20 +167,34 @@ class OwnVendors:
         return self.fit(arrivals.contexts, arms)
 
 
-_REQUIRED = ("features", "vendor", "items", "arm", "reward", "data")
 _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
+
+
+def _data(source: str, key: str, value: object) -> str:
+    if value not in DATA:
+        raise LogError(f"{source}: {key}: expected {DATA_MEANING}")
+    return str(value)
+
+
+def _features(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
+    if not all(one.level_names for one in value.features.values()) or len(value.features) > LARGEST_DIMENSION:
+        raise LogError(
+            f"{source}: {key}: expected at most {LARGEST_DIMENSION}, each a category, number, boolean, time_of_day or "
+            "day_of_week, as each context is in one cell"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorMapping:
     """The keys of a mapping file; see the module."""
 
-    features: FeatureSchema
+    features: Annotated[FeatureSchema, _features]
     vendor: str
-    items: Mapping[str, int | tuple[str, ...]]
+    items: Annotated[Mapping[str, int | tuple[str, ...]], each(count_or_names(1, LARGEST_ARMS), least=1)]
     arm: str
     reward: str
-    data: str
+    data: Annotated[str, _data]
     owner: str | None = None
     propensity: str | None = None
     user: str | None = None
@@ -223,32 +236,10 @@ def vendor_mapping(given: Mapping[str, Any] | str | Path) -> VendorMapping:
     Raises:
         LogError: as `hushstream.replay.logged.mapping.read_mapping`; or combinations of values that are not valid.
     """
-    mapping, source = read_mapping(given, VendorMapping, _REQUIRED, _READERS), source_of(given)
+    mapping, source = read_mapping(given, VendorMapping), source_of(given)
     if mapping.sizes.sum() > LARGEST_ARMS:
         raise LogError(f"{source}: items: expected at most {LARGEST_ARMS} in all, got {mapping.sizes.sum()}")
     return mapping
-
-
-def _data(source: str, key: str, value: object) -> str:
-    if value not in DATA:
-        raise LogError(f"{source}: {key}: expected {DATA_MEANING}")
-    return str(value)
-
-
-def _features(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
-    if not all(one.level_names for one in value.features.values()) or len(value.features) > LARGEST_DIMENSION:
-        raise LogError(
-            f"{source}: {key}: expected at most {LARGEST_DIMENSION}, each a category, number, boolean, time_of_day or "
-            "day_of_week, as each context is in one cell"
-        )
-    return value
-
-
-_READERS: Mapping[str, Reader] = {
-    "features": _features,
-    "items": each(count_or_names(1, LARGEST_ARMS), least=1),
-    "data": _data,
-}
 
 
 _Columns = tuple[Float32, Int64, Any, Int64, Float64, Float64 | None]

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,8 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import (
     BOUNDS,
     CATEGORIES,
-    Reader,
     count_or_names,
     declared,
-    flag,
     read_mapping,
     source_of,
     whole,
@@ -348,21 +346,28 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.flo
 """Row ends, indices, values."""
 
 
+def _positive(source: str, key: str, value: object) -> str:
+    # YAML does not read yes, 1 and 1.0 as texts. Whole numbers are accepted; other values need quotes.
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise LogError(f"{source}: {key}: expected a text (in quotes), got {type(value).__name__}")
+    return str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMapping:
     """The keys of a mapping file; see the module."""
 
-    positive: str
-    nodes: int | tuple[str, ...]
+    positive: Annotated[str, _positive]
+    nodes: Annotated[int | tuple[str, ...], count_or_names(1, _LARGEST_DIMENSION)]
     label: str | None = None
     node: str | None = None
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    dimension: int | None = None
+    bounds: Annotated[Mapping[str, tuple[float, float]], BOUNDS] = field(default_factory=dict)
+    categories: Annotated[Mapping[str, tuple[str, ...]], CATEGORIES] = field(default_factory=dict)
+    dimension: Annotated[int | None, whole(1, _LARGEST_DIMENSION)] = None
     zero_based: bool = False
     delimiter: str = ","
     public: bool = False
-    features: FeatureSchema | None = None
+    features: Annotated[FeatureSchema | None, declared] = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -427,7 +432,7 @@ def record_mapping(given: Mapping[str, Any] | str | Path) -> RecordMapping:
     Raises:
         LogError: as `hushstream.replay.logged.mapping.read_mapping`; or combinations of values that are not valid.
     """
-    mapping, source = read_mapping(given, RecordMapping, ("positive", "nodes"), _READERS), source_of(given)
+    mapping, source = read_mapping(given, RecordMapping), source_of(given)
     if mapping.node is not None and isinstance(mapping.nodes, int):
         raise LogError(f"{source}: nodes: expected the names of the nodes beside a column of them, got a number")
     if mapping.node is None and not isinstance(mapping.nodes, int):
@@ -436,25 +441,6 @@ def record_mapping(given: Mapping[str, Any] | str | Path) -> RecordMapping:
     if both:
         raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
     return mapping
-
-
-def _positive(source: str, key: str, value: object) -> str:
-    # YAML does not read yes, 1 and 1.0 as texts. Whole numbers are accepted; other values need quotes.
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise LogError(f"{source}: {key}: expected a text (in quotes), got {type(value).__name__}")
-    return str(value)
-
-
-_READERS: Mapping[str, Reader] = {
-    "positive": _positive,
-    "nodes": count_or_names(1, _LARGEST_DIMENSION),
-    "bounds": BOUNDS,
-    "categories": CATEGORIES,
-    "dimension": whole(1, _LARGEST_DIMENSION),
-    "zero_based": flag,
-    "public": flag,
-    "features": declared,
-}
 
 
 def _require_kind(path: Path, mapping: RecordMapping, svmlight: bool) -> None:
