@@ -51,7 +51,7 @@ def page(counted: Sequence[dict[str, Any]]) -> str:
     reached = {name: sum(one["times"] for one in counted if one["name"] == name) for name in names}
     told = (
         f"Of {len(names)} rows {sum(map(bool, reached.values()))} were run, {sum(reached.values()):,} times in all, "
-        f"with {sum(one['alarms'] for one in counted)} alarms. A row that was not run says so."
+        f"with {sum(one['alarms'] for one in counted)} alarms."
     )
     few = Calibration("", _RUNS, 0, FALSE_ALARM).upper
     head = _HEAD.format(stated=f"{FALSE_ALARM:.0e}".replace("e-0", "e-"), told=told, few=f"{few:.2g}", runs=_RUNS)

