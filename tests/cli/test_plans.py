@@ -324,7 +324,8 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
     assert "`hushstream evaluate` measures them on the log, and its verdict counts" in few.err
     assert "too few" not in few.err, "the evaluation of such a log may say Deploy"
     assert few.out.splitlines()[0].endswith(
-        "30 users in its life, 1 model for them, no control groups. Read it through; then:"
+        "30 users in its life (a year of 10 visits a month, 4 each), 1 model for them, no control "
+        "groups. Read it through; then:"
     )
     assert "hushstream up" not in few.out, "no step leads to a deployment that is not forecast to help"
     assert f"evaluate --log '{log}' --mapping" in few.out, "a printed command works as printed"

@@ -63,7 +63,8 @@ def test_every_command_explains_itself(path):
 def test_help_keeps_brackets_and_breaks_lines_where_the_terminal_does():
     lines = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["evaluate", "--help"]).output.splitlines()
     assert any("a histogram (bounds: {column: [low, high]} and" in line for line in lines)
-    assert any("a visit: init --from LOG drafts both. Keys of the mapping:" in line for line in lines)
+    assert any("propensity: chance" in line and "# or uniform: true" in line for line in lines)
+    assert any("How the log is replayed" in line for line in lines)
 
 
 def test_the_brokers_help_is_that_of_the_broker(cli):

@@ -223,8 +223,7 @@ def _notes(config: BgtConfig) -> Sequence[Note]:
     if config.release.noise == "exact":
         return ()
     found = plan.enough_users(config)
-    biases, factors = found.sentences
-    return Note(biases, "useless" if found.biases is None else "warning"), Note(factors)
+    return (Note(found.sentences[0], "useless" if found.biases is None else "warning"),)
 
 
 WORDS = Words(

@@ -184,8 +184,10 @@ def _notes(config: PdolConfig) -> Sequence[Note]:
     found = _expected(config)
     if found is None:
         return ()
-    verdict, *rest = found.sentences
-    return Note(verdict, "useless" if found.beats_alone is False else "warning"), *map(Note, rest)
+    verdict, premise, *_ = found.sentences
+    if found.beats_alone is False:
+        return (Note(verdict, "useless"),)
+    return () if found.beats_alone else (Note(f"{verdict} {premise}" if found.lead is None else verdict),)
 
 
 _TRUST = (

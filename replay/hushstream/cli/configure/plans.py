@@ -117,15 +117,16 @@ def init(
             raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
-    _say_next(config, log, where, shop)
+    _say_next(config, log, where, shop, visits)
 
 
-def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop) -> None:
+def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visits: int | None) -> None:
     from hushstream.replay.logged.drafts.deployment import audience_of, forecast
 
     settings = f"{count_text(shop.windows, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
-    typer.echo(f"{config}: {shop.users:,} users in its life, {settings}, {groups}. Read it through; then:")
+    year = "" if visits is None else f" (a year of {visits:,} visits a month, {shop.visits} each)"
+    typer.echo(f"{config}: {shop.users:,} users in its life{year}, {settings}, {groups}. Read it through; then:")
     if log is not None:
         files = ("--log", log, "--mapping", mapping, "--deployment", config)
         typer.echo(f"  hushstream evaluate {shlex.join(map(str, files))}")

@@ -32,6 +32,10 @@ def register(app: typer.Typer) -> None:
     app.command()(audit)
 
 
+_REPLAYED = "How the log is replayed"
+_PUBLISHED = "A published log in place of your own"
+
+
 def evaluate(
     log: Annotated[
         Any | None,
@@ -43,26 +47,52 @@ def evaluate(
     deployment: Annotated[
         Path | None, typer.Option(help="Evaluate this deployment.yaml, which may be a draft; declares features.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A published log instead of a file: obd.")] = None,
-    dataset_options: Annotated[
-        list[str] | None, typer.Option("--option", help="An option of the published log, for instance campaign=men.")
+    dataset: Annotated[
+        str | None, typer.Option(help="A published log instead of a file: obd.", rich_help_panel=_PUBLISHED)
     ] = None,
-    runner: Annotated[RunnerChoice, typer.Option(help="Run in this process, or as workers.")] = RunnerChoice.DIRECT,
+    dataset_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", help="An option of the published log, for instance campaign=men.", rich_help_panel=_PUBLISHED
+        ),
+    ] = None,
+    runner: Annotated[
+        RunnerChoice, typer.Option(help="Run in this process, or as workers.", rich_help_panel=_REPLAYED)
+    ] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
-    folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the keys, of random choices, and of who contributes.")] = 0,
-    contributors: Annotated[float, typer.Option(help="Share of the users who contribute a slot.")] = 0.7,
-    limit: Annotated[int | None, typer.Option(help="Largest number of rows.")] = None,
-    first: Annotated[int, typer.Option("--from", help="First row to play; those before were played already.")] = 0,
-    speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
-    in_flight: Annotated[int, typer.Option(help="Largest number of rows in flight.")] = 512,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the deployment's folder here.", rich_help_panel=_REPLAYED)
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(help="Seed of the keys, of random choices, and of who contributes.", rich_help_panel=_REPLAYED),
+    ] = 0,
+    contributors: Annotated[
+        float, typer.Option(help="Share of the users who contribute a report.", rich_help_panel=_REPLAYED)
+    ] = 0.7,
+    limit: Annotated[int | None, typer.Option(help="Largest number of rows.", rich_help_panel=_REPLAYED)] = None,
+    first: Annotated[
+        int,
+        typer.Option("--from", help="First row to play; those before were played already.", rich_help_panel=_REPLAYED),
+    ] = 0,
+    speed: Annotated[
+        float | None,
+        typer.Option(help="Multiple of logged time (default: as fast as possible).", rich_help_panel=_REPLAYED),
+    ] = None,
+    in_flight: Annotated[int, typer.Option(help="Largest number of rows in flight.", rich_help_panel=_REPLAYED)] = 512,
     conditions: Annotated[
         list[str] | None,
-        typer.Option("--condition", help="Only these conditions: cold, warm_nonprivate, warm_private."),
+        typer.Option(
+            "--condition", help="Only these conditions: cold, warm_nonprivate, warm_private.", rich_help_panel=_REPLAYED
+        ),
     ] = None,
     least_propensity: Annotated[
-        float | None, typer.Option(help="Lower bound of the logging policy's propensities (default: the log's least).")
+        float | None,
+        typer.Option(
+            help="Lower bound of the logging policy's propensities (default: the log's least).",
+            rich_help_panel=_REPLAYED,
+        ),
     ] = None,
     settings: Settings = None,
     data_dir: DataDir = None,
@@ -71,21 +101,31 @@ def evaluate(
 ) -> None:
     """Replay another policy's log: what would have been earned?
 
-    A log of your own is a CSV, Parquet or JSON file, or a query of DuckDB, with one decision a row, a mapping that says
-    what its columns mean, and a deployment that declares what is known of a visit: `init --from LOG` drafts both. Keys
-    of the mapping:
+    ```sh
+    hushstream init shop.yaml --from log.csv      # drafts shop.yaml and shop.map.yaml
+    hushstream evaluate --log log.csv --mapping shop.map.yaml --deployment shop.yaml --out report
+    ```
 
-    * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
-    * user, timestamp: columns; timestamp_unit: iso, s or ms
-    * without --deployment, features: as a deployment declares them, each a column; or context: columns of a histogram
-      (bounds: {column: [low, high]} and categories: {column: [names]} make one of numbers and names)
-    * arm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
-    * reward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
-    * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
+    The verdict comes first: whether to deploy the shared private model, by its differences to the logging policy, the
+    best single item and users' own learning. Then values by replay, IPS, SNIPS and DR, with intervals over users; none
+    is given below an effective sample size of 20.
 
-    Values: replay (learners on the rows where they agree with the log), IPS, SNIPS and DR, each with its interval over
-    users; none is given below an effective sample size of 20. A verdict comes first: whether to deploy the shared
-    private model, from its differences to the logging policy, the best single item and users' own learning.
+    A log has one decision a row: a CSV, Parquet or JSON file, or a query of DuckDB. The mapping says what its columns
+    mean:
+
+    ```yaml
+    data: internal                  # or public: exact figures may leave this machine
+    user: customer                  # a column, as all that follow
+    timestamp: at                   # timestamp_unit: iso, s or ms
+    arm: offer                      # what was shown; arms: [bag, hat], all names, or how many
+    reward: bought                  # from 0 to 1
+    propensity: chance              # or uniform: true; estimated where it is left out
+    features: {age: {kind: number, range: [18, 80]}}    # where no --deployment declares them
+    eligible: choices               # what could be shown; position: place on the screen
+    ```
+
+    In place of features, context names the columns of a histogram (bounds: {column: [low, high]} and categories:
+    {column: [names]} make one of numbers and names).
     """
     from hushstream.replay.checks import nested
     from hushstream.replay.study import studies
