@@ -104,6 +104,24 @@ def _ridge(log: LoggedDataset) -> tuple[Float64, Float64]:
     return means, weights
 
 
+def odds_model(log: LoggedDataset) -> Predict:
+    """Fit log-odds that add up, the private model's form, for each arm; an arm without rows gets the log's mean."""
+    everywhere, shown = float(log.rewards.mean()), [log.chosen == arm for arm in range(log.arms)]
+    fits = [_odds(log.contexts[rows], log.rewards[rows], everywhere) for rows in shown]
+    return lambda contexts: np.stack([one(contexts) for one in fits], axis=1)
+
+
+def _odds(contexts: npt.NDArray[np.float32], rewards: Float64, otherwise: float) -> Predict:
+    from sklearn.linear_model import LogisticRegression
+
+    if not 0.0 < rewards.sum() < len(rewards):
+        mean = float(rewards.mean()) if len(rewards) else otherwise
+        return lambda others: np.full(len(others), mean)
+    labels, weights = np.repeat([1, 0], len(rewards)), np.concatenate([rewards, 1.0 - rewards])
+    model = LogisticRegression(max_iter=_ITERATIONS).fit(np.tile(contexts, (2, 1)), labels, weights)
+    return lambda others: np.asarray(model.predict_proba(others)[:, 1])
+
+
 def nonlinear_reward_model(log: LoggedDataset, seed: int = 0) -> Predict:
     """Fit boosted trees to what `reward_model` misses; a tree may split by arm, in the order of the arms' rewards."""
     from sklearn.ensemble import HistGradientBoostingRegressor
@@ -126,7 +144,7 @@ def nonlinear_reward_model(log: LoggedDataset, seed: int = 0) -> Predict:
 
 
 def crosses_that_help(taught: LoggedDataset, evaluated: LoggedDataset) -> list[tuple[str, str]]:
-    """Pairs of declared features whose cross would predict what the additive model misses, the best first.
+    """Pairs of declared features whose cross would predict what log-odds that add up miss, the best first.
 
     For each pair, means of what is missed, by arm and cell of the cross, are taken from ``taught``. They have to lower
     the squared error on ``evaluated``, rows of other users, significantly: at 5 % for all pairs together.
@@ -135,7 +153,7 @@ def crosses_that_help(taught: LoggedDataset, evaluated: LoggedDataset) -> list[t
         taught: has declared features.
         evaluated: likewise.
     """
-    additive = reward_model(taught)
+    additive = odds_model(taught)
     missed = [one.rewards - additive(one.contexts)[np.arange(len(one)), one.chosen] for one in (taught, evaluated)]
     levels = [_levels(one) for one in (taught, evaluated)]
     pairs = list(combinations(levels[0], 2))

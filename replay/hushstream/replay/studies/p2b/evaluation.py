@@ -535,7 +535,8 @@ def _kept(found: Gains) -> str:
         return ""
     alone = finding(found.own) == "no significant difference" and found.kept is not None and found.kept.low > 0.0
     apart = ", by itself, not together with the intervals above" if alone else ""
-    said = without_privacy(found.rewards[exact], found.room, ADDITIVE, found.kept, apart)
+    its = "it would be" if exact == WARM_NONPRIVATE else "a model that users do not go on teaching would earn"
+    said = without_privacy(found.rewards[exact], found.room, ADDITIVE, found.kept, apart, its=its)
     return f"{said[:1].upper()}{said[1:]}."
 
 
@@ -588,8 +589,8 @@ Only decisions that do not agree with the log wait; others get their reward at o
 _DAY_MS, _LEAST_RATE = 86_400_000, 1e-3
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
 FORECAST_IS = (
-    "The forecast is a formula for all these users, with effects that are normal and add up. Where it differs from "
-    "what the log shows, the log is right."
+    "The forecast is a formula for all these users, with effects that are normal and add up. Where the two differ, the "
+    "log knows the effects better, and the forecast when models come."
 )
 SPREADS_ARE = "effects are measured on the log's exact rows (internal, not private)"
 _DIFFERS = (

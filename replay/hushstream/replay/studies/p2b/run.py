@@ -772,6 +772,7 @@ def without_privacy(
     kept: Comparison | None,
     apart: str = "",
     digits: int = 4,
+    its: str = "it would be",
 ) -> str:
     """What the model without privacy earns, how much more that is, and the share of its gain that is kept.
 
@@ -782,9 +783,10 @@ def without_privacy(
         kept: the share of the gain over own learning that is kept; None where that is not known.
         apart: what is to be said of the interval of that share.
         digits: digits after the decimal point.
+        its: subject and verb.
     """
     more = "" if room is None else f", {against(*room, digits)}"
-    said = f"without privacy it would be {reward:.{digits}f}{more} ({model})"
+    said = f"without privacy {its} {reward:.{digits}f}{more} ({model})"
     if kept is None:
         return said
     share, low, high = (f"{100 * one:.0f} %" for one in (kept.ratio, kept.low, kept.high))
