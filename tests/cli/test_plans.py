@@ -8,6 +8,7 @@ import re
 import pytest
 
 from hushstream.engine.declare.plan import DAYS
+from hushstream.replay.logged.drafts.deployment import WINDOWS, Shop
 from hushstream.systems.catalogue import kinds
 
 SHOP = """\
@@ -324,7 +325,7 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
     assert "`hushstream evaluate` measures them on the log, and its verdict counts" in few.err
     assert "too few" not in few.err, "the evaluation of such a log may say Deploy"
     assert few.out.splitlines()[0].endswith(
-        "30 users in its life (a year of 10 visits a month, 4 each), 1 model for them, no control "
+        "30 users in its life (a year of 10 visits a month, 4 each), 2 models for them, no control "
         "groups. Read it through; then:"
     )
     assert "hushstream up" not in few.out, "no step leads to a deployment that is not forecast to help"
@@ -366,3 +367,10 @@ def test_what_no_flag_states_is_asked_for_where_somebody_can_answer(cli, refused
     assert cli("init", path).code == 0
     assert "hour: {kind: time_of_day}" in path.read_text(encoding="utf-8")
     assert cli("config", "check", path).code == 0
+
+
+def test_each_draft_closes_a_window_though_a_quarter_of_its_users_send_no_slot():
+    """`Shop.visits` are those of three in four users; a size is rounded, so 1,500 users are drafted as 2,000."""
+    for users in range(2, 5_000):
+        drafts = [Shop(name="shop", items=2, features=(), users=users, visits=4, windows=one) for one in WINDOWS]
+        assert max(one.window for one in drafts) <= 3 * users / 4, users

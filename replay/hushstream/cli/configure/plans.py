@@ -72,6 +72,7 @@ def init(
     """
     from hushstream.replay.logged.drafts.deployment import (
         UNMEASURED,
+        WINDOWS,
         Shop,
         TooFew,
         feature_lines,
@@ -108,9 +109,9 @@ def init(
     except TooFew:
         if log is None:
             raise
-        # Only the log can tell: `evaluate` judges it by the draft, with the least noise that there can be.
+        # Only the log can tell: `evaluate` judges it by the draft, with the least noise of a draft.
         typer.echo(f"warning: {UNMEASURED}", err=True)
-        shop = replace(shop, windows=1, control=0, enough=False)
+        shop = replace(shop, windows=WINDOWS[-1], control=0, enough=False)
     written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
     for path in written:
         if path.exists():
@@ -123,7 +124,7 @@ def init(
 def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visits: int | None) -> None:
     from hushstream.replay.logged.drafts.deployment import audience_of, forecast
 
-    settings = f"{count_text(shop.windows, 'model')} for them"
+    settings = f"{count_text(shop.users // shop.window, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
     year = "" if visits is None else f" (a year of {visits:,} visits a month, {shop.visits} each)"
     typer.echo(f"{config}: {shop.users:,} users in its life{year}, {settings}, {groups}. Read it through; then:")

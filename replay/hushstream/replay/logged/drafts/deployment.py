@@ -37,8 +37,9 @@ that are expected."""
 
 _LEAST_ITEMS = 2
 _MOST_INTERACTIONS = 10
-_WINDOWS = (12, 4, 2, 1)
-"""Numbers of windows for the expected slots. More of them update the model more often, and each adds noise."""
+WINDOWS = (12, 4, 2)
+"""Numbers of windows for the expected slots. More of them update the model more often, and each adds noise. A window of
+all slots would never close if one user fewer came, and teach nobody if all did."""
 
 _CONTROLS = (0.1, 0.2)
 _EXPLORED = 0.05
@@ -86,9 +87,14 @@ class Shop:
     named: bool = True
     levels: int = 1
     marks: bool = False
-    windows: int = _WINDOWS[1]
+    windows: int = WINDOWS[1]
     control: float = _CONTROLS[0]
     enough: bool = True
+
+    @property
+    def window(self) -> int:
+        """The slots of a window."""
+        return max(1, _one_digit(self.users) // self.windows)
 
     def text(self, confirmed: bool = False) -> str:
         """The deployment.yaml, with comments; without marks where its owner has confirmed that all is public."""
@@ -111,7 +117,7 @@ class Shop:
         yield f"privacy: {{epsilon: {_EPSILON}}}   # what one user's slot costs; smaller is more private, and noisier"
         yield "release:"
         yield "  mechanism: slot-sums"
-        yield f"  window_units: {max(1, slots // self.windows)}   # a model comes after so many slots"
+        yield f"  window_units: {self.window}   # a model comes after so many slots"
         yield from self._mark("  ", "window_units")
         yield "feedback:"
         yield "  settle_seconds: 3600   # slots wait so long for late rewards"
@@ -156,7 +162,7 @@ def fitted(shop: Shop) -> Shop:
         TooFew: there are no such windows; the message says how many visits a month would do.
         HushstreamError: the command's own check refuses the draft.
     """
-    for windows in _WINDOWS:
+    for windows in WINDOWS:
         if _beats(one := replace(shop, windows=windows)):
             return next(
                 (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
@@ -185,16 +191,16 @@ def monthly(users: int, each: int) -> int:
 
 
 def _enough(shop: Shop) -> int | None:
-    """Number of users for which one window beats own learning, at most a quarter too many; None if there is none."""
+    """Number of users that beat own learning with the fewest windows, at most a quarter too many; None: no number."""
     low, times = shop.users, 2
-    while not _beats(replace(shop, users=shop.users * times, windows=1)):
+    while not _beats(replace(shop, users=shop.users * times, windows=WINDOWS[-1])):
         low, times = shop.users * times, times * 2
         if shop.users * times > _MOST_USERS:
             return None
     high = shop.users * times
     while high > 1.25 * low:
         middle = (low + high) // 2
-        low, high = (low, middle) if _beats(replace(shop, users=middle, windows=1)) else (middle, high)
+        low, high = (low, middle) if _beats(replace(shop, users=middle, windows=WINDOWS[-1])) else (middle, high)
     unit: int = 10 ** max(0, len(str(high)) - 2)
     return math.ceil(high / unit) * unit
 
