@@ -175,4 +175,4 @@ def test_where_no_epsilon_helps_that_is_said_up_to_the_largest_that_is_allowed(p
         )
     )
     assert max(TRIED) == LARGEST_EPSILON
-    assert played.payoff.otherwise == "keep apart, as one draw of noise pays at no epsilon up to 20 on these records"
+    assert played.payoff.otherwise == "keep apart, as no epsilon up to 20 was shown to pay on these records"

@@ -525,7 +525,7 @@ def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
     return Payoff(
         what="RMSE",
         value=ours,
-        baseline="each device alone",
+        baseline="each device alone, which is told the mean of all ratings",
         reference=others,
         gap=gap.around(ours - others),
         units="users",

@@ -227,7 +227,7 @@ def _result(
     right, apart, led = (said == stream.rows.labels for said in labels)
     shared, alone, central = map(accuracy, (right, apart, led))
     constant = Accuracy(stream.constant, stream.constant)
-    compared = {"shared": shared, "nodes alone": alone, "central, without privacy": central, "constant": constant}
+    compared = {"shared": shared, "nodes alone": alone, "central AdaGrad, without privacy": central, "constant": constant}
     return RunResult(
         **run_fields(options, stream.name, deployed, recording, len(stream)),
         title=f"pdol on {stream.name}: {_form(config)}",
@@ -252,8 +252,8 @@ def _room(lead: Gap) -> str:
     if lead.low is None or lead.high is None:
         return "One node: a central learner has no more records than it."
     ends = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}, 95 % CI over nodes"
-    said = f"A central learner without privacy predicts {100 * lead.value:+.1f} points more than nodes alone ({ends})"
-    return f"{said}: `plan --lead {lead.value:.3f}`." if lead.low > 0 else f"{said}: no lead that sharing could bring."
+    said = f"Central AdaGrad without privacy predicts {100 * lead.value:+.1f} points more than nodes alone ({ends})"
+    return f"{said}: `plan --lead {lead.value:.3f}`." if lead.low > 0 else f"{said}: no lead is shown."
 
 
 def _form(config: PdolConfig) -> str:
@@ -324,5 +324,5 @@ def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: in
             return (
                 f"keep apart, or try epsilon {epsilon:g}: the least at which one draw of noise paid; play other seeds"
             )
-    most = f", as one draw of noise pays at no epsilon up to {tried[-1]:g} on these records" if tried else ""
+    most = f", as no epsilon up to {tried[-1]:g} was shown to pay on these records" if tried else ""
     return f"keep apart{most}"
