@@ -57,7 +57,7 @@ _JOINING = """\
 Sharing a private model is better than learning alone in {joined} of {all} rows and worse in {lost};
 a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 
-* **Alone**: the best learner that users, vendors, nodes or devices have without us.
+* **Alone**: the best learner tried that users, vendors, nodes or devices have without us.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.
 * **Mixture**: both at once: colin's dark visits, pdap's trial, pdol's guarded nodes, bgt's mixing devices.
 * **Without privacy**: the same sharing of exact values; pdol: a central AdaGrad; bgt: exact biases of users and

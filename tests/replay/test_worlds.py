@@ -397,6 +397,13 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
     assert personal.environment == found.environment == environment()
 
 
+def test_users_alone_are_as_good_beside_a_run_whose_own_alpha_is_a_bad_one():
+    """With the run's alpha of 5 the baseline would explore in vain, so that sharing looked better than it is."""
+    world = {**RELATED, "rounds": 20}
+    runs = [run_with(options_of("colin", {"world": world, "config": {"learner": {"alpha": one}}})) for one in (0.1, 5.0)]
+    assert runs[0].payoff.reference == runs[1].payoff.reference
+
+
 @pytest.mark.parametrize(
     ("system", "options", "says"),
     [

@@ -999,7 +999,7 @@ def _result(
         },
         reached=f"{100 * share:.0f} % of the regret of a policy that picks at random",
         headline=ratio("regret over that of a random policy", found),
-        payoff=payoff(world, played.regret, learner.alpha, release.noise_at),
+        payoff=payoff(world, played.regret),
         rows=RunRows(
             "Regret: the best item's mean reward minus that of the shown item, over all interactions.",
             (Column("policy"), Column("cumulative_regret", ".1f"), Column("of_random", ".0%")),
@@ -1028,10 +1028,10 @@ def _curve(played: CollaborativePlayed, algorithm: str) -> RunCurve:
 
 
 ALPHA = 0.1
-"""Alpha of a learner without noise, as in the experiments; a run may set another one."""
+"""Alpha of users alone, as in the experiments; that of a run would be a baseline that the run itself weakens."""
 
 
-def regret_alone(world: CollaborativeWorld, rounds: int, alpha: float) -> Float64:
+def regret_alone(world: CollaborativeWorld, rounds: int) -> Float64:
     """Best mean reward minus that of each choice of users alone, each with an exact learner, (users, rounds).
 
     Here a user learns from each reward at once, while a deployment waits for the end of its phase.
@@ -1039,7 +1039,6 @@ def regret_alone(world: CollaborativeWorld, rounds: int, alpha: float) -> Float6
     Args:
         world: a world with known mean rewards.
         rounds: rounds of each user.
-        alpha: width of the bounds.
 
     Raises:
         HushstreamError: the world has no known mean rewards.
@@ -1050,7 +1049,7 @@ def regret_alone(world: CollaborativeWorld, rounds: int, alpha: float) -> Float6
     found = np.zeros((world.users, rounds))
     for turn in range(rounds):
         features = world.features(everyone, turn).astype(np.float64)
-        arms = np.array([one.choose(0, features[user], alpha) for user, one in enumerate(learners)])
+        arms = np.array([one.choose(0, features[user], ALPHA) for user, one in enumerate(learners)])
         rewards = np.clip(world.rewards(everyone, turn, arms), 0.0, 1.0)
         for user, one in enumerate(learners):
             one.learn(0, features[user, arms[user]], float(rewards[user]))
@@ -1068,17 +1067,15 @@ def _missed(world: CollaborativeWorld, turn: int, arms: NDArray[np.int64]) -> Fl
     return missed
 
 
-def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["lemma"], noise_at: NoiseAt) -> Payoff:
+def payoff(world: CollaborativeWorld, regret: Float64) -> Payoff:
     """The regret of a run compared with that of users alone; the sample is the users.
 
     Args:
         world: the world that was played.
         regret: (users, rounds), of the run.
-        noise_at: where its noise is added.
-        alpha: alpha of the run's learner; ``lemma`` is for noised sums, so for these exact ones it means `ALPHA`.
     """
     ours = regret.mean(axis=1)
-    others = regret_alone(world, regret.shape[1], ALPHA if alpha == "lemma" else alpha).mean(axis=1)
+    others = regret_alone(world, regret.shape[1]).mean(axis=1)
     return Payoff(
         what="mean regret a visit",
         value=float(ours.mean()),
@@ -1086,7 +1083,7 @@ def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["l
         reference=float(others.mean()),
         gap=paired_gap(ours, others),
         units="users",
-        otherwise="keep users apart, or use a larger epsilon" + " or noise at the learner" * (noise_at == "server"),
+        otherwise="keep users apart, or use a larger epsilon",
         less_is_better=True,
         digits=4,
     )

@@ -227,7 +227,7 @@ def _result(
     right, apart, led = (said == stream.rows.labels for said in labels)
     shared, alone, central = map(accuracy, (right, apart, led))
     constant = Accuracy(stream.constant, stream.constant)
-    compared = {"shared": shared, "nodes alone": alone, "central AdaGrad, without privacy": central, "constant": constant}
+    compared = {"shared": shared, "nodes alone": alone, "central AdaGrad, not private": central, "constant": constant}
     return RunResult(
         **run_fields(options, stream.name, deployed, recording, len(stream)),
         title=f"pdol on {stream.name}: {_form(config)}",
