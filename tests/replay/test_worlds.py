@@ -399,8 +399,9 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
 
 def test_users_alone_are_as_good_beside_a_run_whose_own_alpha_is_a_bad_one():
     """With the run's alpha of 5 the baseline would explore in vain, so that sharing looked better than it is."""
-    world = {**RELATED, "rounds": 20}
-    runs = [run_with(options_of("colin", {"world": world, "config": {"learner": {"alpha": one}}})) for one in (0.1, 5.0)]
+    options = {"world": {**RELATED, "rounds": 20}}
+    learners = [{"learner": {"alpha": one}} for one in (0.1, 5.0)]
+    runs = [run_with(options_of("colin", {**options, "config": one})) for one in learners]
     assert runs[0].payoff.reference == runs[1].payoff.reference
 
 
