@@ -48,13 +48,14 @@ def test_what_is_without_privacy_is_a_deployment_of_its_own_and_says_so(live):
 
 def test_the_first_lines_give_what_was_reached_its_price_and_whether_it_pays(live):
     _, result = live
-    first, second = result.answers
+    first, beside, second = result.answers
     private, cold, exact = (row["mean_reward"] for row in result.rows.plain)
-    assert f"mean reward from {cold:.3f} (own learning only) to {private:.3f}; without privacy it would be" in first
+    assert f"mean reward from {cold:.3f} (own learning only) to {private:.3f}, " in first
+    assert beside.startswith("Without privacy it would be")
     gap = abs(exact - private)
-    assert re.search(rf"would be {exact:.3f}, {gap:.3f} (more|less) \([+-][.\d]+ to [+-][.\d]+\) \(an additive", first)
-    assert "95 % intervals over this run's users)" in first, "it says what they cover"
-    assert result.headline.ratio == ("is kept" in first)
+    assert re.search(rf"would be {exact:.3f}, {gap:.3f} (more|less) \([+-][.\d]+ to [+-][.\d]+\) \(an additive", beside)
+    assert "95 % intervals over this run's users)" in beside, "it says what they cover"
+    assert result.headline.ratio == ("is kept" in beside)
     assert "about one person" in first or "user-level epsilon" in first
     assert "REPRODUCIBLE" not in first
     assert "seed" not in first

@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.ops.statement import Statement
 from hushstream.privacy.amounts import count_text, epsilon_text
-from hushstream.privacy.promises.page import groups_of
+from hushstream.privacy.promises.page import FIRST, groups_of
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee
 from hushstream.privacy.promises.sentence import Odds as Expected
 from hushstream.replay.report.frame import (
@@ -326,8 +326,12 @@ def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
 def guarantee_section(privacy: Guarantee) -> Section:
     """The section with all groups of the guarantee; the top of the page shows its sentence."""
     groups = groups_of(privacy)
-    facts = tuple((line.name, line.sentence) for group in groups if not group.listed for line in group.lines)
-    lists = (Bullets(one.title, tuple(line.sentence for line in one.lines)) for one in groups if one.listed)
+    facts = tuple((line.name, line.sentence) for group in groups if group.key in FIRST for line in group.lines)
+    lists = (
+        Bullets(one.title, tuple(line.sentence if one.listed else str(line) for line in one.lines))
+        for one in groups
+        if one.key not in FIRST
+    )
     return Section(
         "guarantee",
         "What is guaranteed",

@@ -249,10 +249,12 @@ class RunResult:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """The first lines of every report: the private result, and whether it pays."""
-        first = (reached(self.reached, self.privacy),) if self.reached else ()
+        """The first lines of every report: the private result, what is beside it, and whether it pays."""
+        result, _, beside = self.reached.partition("; ")
+        first = (reached(result, self.privacy),) if result else ()
+        more = (f"{beside[:1].upper()}{beside[1:]}.",) if beside else ()
         paid = () if self.payoff is None else (self.payoff.sentence,)
-        return (*first, *paid, *self.verdict[:1])
+        return (*first, *more, *paid, *self.verdict[:1])
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -350,7 +352,7 @@ def table(result: RunResult) -> RenderableType:
     ):
         facts.add_row(name.lower(), Text(text))
     return Group(
-        *(Text(line, style="bold") for line in result.answers),
+        *(Text(line, style="" if place else "bold") for place, line in enumerate(result.answers)),
         *(Text(f"* {line}") for line in result.verdict[1:]),
         Text(result.privacy.sentence()),
         *(Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.marks),
