@@ -86,6 +86,15 @@ def test_trailing_bytes_are_malformed(index):
         parse(longer)
 
 
+def test_what_librdkafka_leaves_behind_a_request_for_all_topics_is_taken_and_no_other_length():
+    head, body = b"\0\3\0\x0c\0\0\0\3\0\x07rdkafka", b"\0\0\0\0\0"
+    request = parse(struct.pack(">i", len(head) + 8) + head + body + b"\1\0\0")
+    assert (request.correlation_id, request.client_id, request.body.topics) == (3, "rdkafka", None)
+    for left in (b"\0", b"\0" * 2, b"\0" * 4):
+        with pytest.raises(MalformedRequest):
+            parse(struct.pack(">i", len(head + body + left)) + head + body + left)
+
+
 def test_a_null_where_none_is_allowed_is_malformed():
     frame = bytearray(framed(consumer.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 1))
     at = frame.index(b"\x00\x01g")

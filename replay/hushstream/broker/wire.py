@@ -14,14 +14,18 @@ from kafka.protocol import admin, consumer, metadata, producer
 from hushstream.broker.errors import ErrorCode, MalformedRequest
 
 PRODUCE = 0
+METADATA = 3
 API_VERSIONS = 18
-READS = frozenset({1, 2, 3, 9, 10, 15, 16, API_VERSIONS, 22, 29, 32})
+READS = frozenset({1, 2, METADATA, 9, 10, 15, 16, API_VERSIONS, 22, 29, 32})
 """What a broker serves that was closed: nothing that writes, and no groups (22 gives numbers to producers)."""
 
 # Requests other than produce carry only names and group metadata.
 MAX_CONTROL_REQUEST_BYTES = 4 << 20
 # A flexible version has integers of any length, whose cost grows with the square of that length.
 MAX_FLEXIBLE_REQUEST_BYTES = 64 << 10
+
+# librdkafka keeps four bytes for the number of topics, of which a null takes one; Apache Kafka ignores what is left.
+_LEFT_BY_LIBRDKAFKA = 3
 
 _FRAME_HEAD = struct.Struct(">ihh")
 _HEADER_REST = struct.Struct(">ih")
@@ -46,7 +50,7 @@ APIS: dict[int, Api] = {
     PRODUCE: _api(producer, "Produce", (3, 8)),
     1: _api(consumer, "Fetch", (4, 11)),
     2: _api(consumer, "ListOffsets", (1, 5)),
-    3: _api(metadata, "Metadata", (0, 12)),
+    METADATA: _api(metadata, "Metadata", (0, 12)),
     8: _api(consumer, "OffsetCommit", (2, 6)),
     9: _api(consumer, "OffsetFetch", (1, 5)),
     10: _api(metadata, "FindCoordinator", (0, 2)),
@@ -133,7 +137,8 @@ def parse_request(head: FrameHead, rest: bytes) -> Request:
         body, end = decode(memoryview(rest), position)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise MalformedRequest(f"API key {head.api_key} version {head.version}: {type(error).__name__}") from None
-    if end != len(rest):
+    all_topics = head.api_key == METADATA and flexible and body.topics is None
+    if end != len(rest) and not (all_topics and len(rest) - end == _LEFT_BY_LIBRDKAFKA):
         raise MalformedRequest(
             f"API key {head.api_key} version {head.version}: fields end at byte {end} of {len(rest)}"
         )

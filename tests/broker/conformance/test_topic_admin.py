@@ -43,6 +43,13 @@ def test_a_created_topic_is_listed_with_its_partitions(admin, make_topic):
     assert leaders <= {node["broker_id"] for node in admin.describe_cluster()["brokers"]}
 
 
+def test_librdkafka_lists_all_topics(bootstrap, make_topic):
+    rdkafka = pytest.importorskip("confluent_kafka.admin", reason="it has no wheels for this Python")
+    topic = make_topic(partitions=3)
+    found = rdkafka.AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
+    assert set(found[topic].partitions) == {0, 1, 2}
+
+
 def test_a_topic_that_exists_is_not_created_again(admin, make_topic):
     with pytest.raises(TopicAlreadyExistsError):
         admin.create_topics([NewTopic(make_topic(), 1, 1)])
