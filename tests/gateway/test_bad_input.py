@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from hushstream.gateway.http_server import Connection
 from hushstream.replay.runners.stream import free_port
 from patience import patience
 
@@ -269,6 +271,39 @@ async def test_who_does_not_read_the_answers_is_let_go(caller: Any) -> None:
         with pytest.raises(ConnectionError):
             await asyncio.wait_for(ask_on(), patience(60))
     assert (await caller.get("/healthz")).status == 200
+
+
+async def test_requests_sent_at_once_are_answered_in_their_order_however_many(caller: Any) -> None:
+    """Also behind those that are read ahead, and around bodies that come in chunks or are refused."""
+    chunked = body(event_id="chunked")
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    sent, expected = b"", []
+    for number in range(40):
+        asked = body(event_id=f"piped-{number}")
+        sent += HEAD + b"Content-Length: %d\r\n\r\n" % len(asked) + asked
+        sent += head + b"%x\r\n" % len(chunked) + chunked + b"\r\n0\r\n\r\n"
+        sent += b"GET /v1/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3\r\n\r\nabc"
+        expected += [f"piped-{number}", "chunked", None]
+    answers = (await _raw(caller, sent)).split(b"HTTP/1.1 ")[1:]
+    found = [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
+    assert [one.get("event_id") for one in found] == expected
+    assert {one["code"] for one in found if "code" in one} == {"not-found"}
+
+
+async def test_a_connection_that_was_closed_waits_for_no_collector(caller: Any) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for closing in (b"Connection: close\r\n", b""):
+            await _raw(caller, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + closing + b"\r\n")
+            await _raw(caller, HEAD + closing + b"Content-Length: 2\r\n\r\n{}")
+            await _raw(caller, HEAD + closing + b"Content-Length: 20\r\n\r\n{}")
+        await _raw(caller, b"no request\r\n\r\n")
+        await asyncio.sleep(0)
+        made = [one for one in gc.get_objects() if isinstance(one, Connection)]
+        assert all(one.transport is not None for one in made), "those of the session that calls are open"
+    finally:
+        gc.enable()
 
 
 async def test_who_goes_away_leaves_nothing_behind(caller: Any, gateways: Any) -> None:

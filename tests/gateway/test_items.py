@@ -65,8 +65,8 @@ def test_answers_and_feedback_name_items_by_id(tmp_path: Path) -> None:
     async def play(answers: DecisionAnswers, client: Client) -> None:
         found = await answers.decide(asked("a", baseline="boots"))
         assert (found.item, found.policy) == ("boots", "model")
-        await answers._log_feedback("shown", ShownTold(event_id="a"))
-        await answers._log_feedback("reward", RewardTold(event_id="a", item="boots", reward=1.0))
+        await answers.shown(ShownTold(event_id="a"))
+        await answers.reward(RewardTold(event_id="a", item="boots", reward=1.0))
         await client.items.add("socks")
         assert (await answers.decide(asked("b", items=["socks"]))).item == "socks"
         for wrong in (1, "sandals"):

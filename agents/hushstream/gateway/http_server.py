@@ -2,27 +2,33 @@
 
 *Limits.* Limits the requests in progress, and the rate of each caller. Nothing waits in a queue.
 
-The gateway's connections: HTTP errors become problem documents, and a client that does not read is disconnected.
+*Connections.* Of aiohttp only the parser: its own server takes twice the time of a request's. What is no HTTP becomes a
+problem document, and who sends nothing, or does not read, is let go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
-from aiohttp import HttpVersion11, web
-from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
+from aiohttp import HttpVersion11
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web import RequestPayloadError
 
-from hushstream.agents.process import collect_whole
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
 from hushstream.gateway.settings import GatewaySettings
@@ -30,105 +36,189 @@ from hushstream.gateway.settings import GatewaySettings
 _log = logging.getLogger(__name__)
 
 
-class Connection(web.RequestHandler):
-    """A connection of aiohttp that obeys the `Limits` of its server."""
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
+"""The headers of every answer."""
+JSON = "application/json"
+_PIPELINED = 16
+"""So many requests of a connection are read ahead of their answers."""
+_BUFFER = 1 << 16
+"""So many bytes of a body are read ahead of whoever reads it."""
+_LINGER_SECONDS = 1.0
+"""How long the rest of a refused body is read, as its sender may read the answer only then."""
 
-    __slots__ = ("_limits", "_unread")
 
-    def __init__(self, manager: Server, limits: Limits, **options: Any) -> None:
-        super().__init__(manager, **options)
-        self._limits = limits
-        self._unread: asyncio.TimerHandle | None = None
+class Request:
+    """A request: its head as aiohttp's parser gives it, and the stream of its body, which may still be coming."""
+
+    __slots__ = ("content", "head", "headers", "method", "path", "transport")
+
+    def __init__(self, head: Any, content: Any, transport: asyncio.Transport) -> None:
+        self.head, self.content, self.transport = head, content, transport
+        self.method, self.path, self.headers = head.method, head.url.path, head.headers
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer.
+
+    Attributes:
+        status: the HTTP status.
+        body: its content.
+        content_type: the type of the content; None if there is no content.
+        headers: further headers.
+        close: whether the connection is closed after it.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str | None = None
+    headers: dict[str, str] = field(default_factory=HEADERS.copy)
+    close: bool = False
+
+    def as_bytes(self, keep: bool, newer: bool = True, method: str = "") -> bytes:
+        """What is sent to a request of HTTP/1.1, or of an older version, whose connection is kept or not."""
+        lines = {**self.headers, "Date": formatdate(usegmt=True)}
+        if self.content_type is not None:
+            lines |= {"Content-Type": self.content_type, "Content-Length": str(len(self.body))}
+        if keep != newer:
+            lines["Connection"] = "keep-alive" if keep else "close"
+        first = f"HTTP/1.{newer:d} {self.status} {HTTPStatus(self.status).phrase}\r\n"
+        return _head(first, lines) + b"\r\n" + (b"" if method == "HEAD" else self.body)
+
+
+def _head(first: str, lines: Mapping[str, str]) -> bytes:
+    return "".join((first, *(f"{name}: {value}\r\n" for name, value in lines.items()))).encode()
+
+
+@lru_cache(maxsize=1)
+def _json_head(second: int) -> bytes:
+    """The head of a JSON answer to an HTTP/1.1 request that keeps its connection, without its length."""
+    return _head("HTTP/1.1 200 OK\r\n", {**HEADERS, "Content-Type": JSON, "Date": formatdate(second, usegmt=True)})
+
+
+class Connection(BaseProtocol):
+    """A connection: its requests are answered one after another, in their order.
+
+    Attributes:
+        due: when it is let go unless something happens, in seconds on the loop's clock.
+        serving: answers its requests; None while there is none.
+    """
+
+    __slots__ = ("_body", "_ended", "_full", "_server", "_waiting", "due", "serving")
+
+    def __init__(self, server: HttpServer[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        kept: dict[str, Any] = {"auto_decompress": False, "max_msg_queue_size": _PIPELINED}
+        super().__init__(loop, HttpRequestParser(self, loop, _BUFFER, payload_exception=RequestPayloadError, **kept))
+        self._server = server
+        self._waiting: deque[tuple[Any, Any]] = deque()
+        self._body: Any = EMPTY_PAYLOAD
+        self._full = self._ended = False
+        self.due = math.inf
+        self.serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        if self._limits.open >= self._limits.most:
-            # Close it before reading anything: each connection of a flood then takes only a file descriptor, for a
-            # moment.
-            self.force_close()
-        self._limits.open += 1
+        if self._server.admits(self):
+            self._serve_next()
+        else:
+            # Before anything is read: each connection of a flood then takes only a file descriptor, for a moment.
+            self.let_go()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """See `asyncio.Protocol`."""
-        self._limits.open -= 1
-        self._limits.closed += 1
-        self._read_again()
+        """See `asyncio.Protocol`: whoever has gone needs no answer."""
         super().connection_lost(exc)
+        self._server.open.discard(self)
+        # Whoever is referred to in a circle waits for the collector.
+        self._parser, self._body, self._ended = None, EMPTY_PAYLOAD, True
+        if self.serving is not None:
+            self.serving.cancel()
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`: the client does not read its answer."""
         super().pause_writing()
-        if self._unread is None:
-            self._unread = asyncio.get_running_loop().call_later(self._limits.unread_seconds, self._give_up)
+        self.due = self._loop.time() + self._server.settings.read_seconds
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""
-        self._read_again()
         super().resume_writing()
+        self._serve_next()
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Make a problem document. The parser's message may repeat the request, so it is neither sent nor logged."""
-        if isinstance(exc, ConnectionError):
-            raise exc  # the client has disconnected
-        if request.writer.output_size > 0:
-            raise ConnectionError("expected no answer yet, part of one was sent")
-        if status >= 500:
-            _log.error("a request failed: %s", type(exc).__name__)
-        problem = Problem("internal" if status >= 500 else "malformed-http")
-        response = web.Response(body=problem.body(), status=problem.kind.status, content_type=CONTENT_TYPE)
-        response.force_close()
-        return response
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self._ended or self._parser is None:
+            return
+        try:
+            found, self._ended, _ = self._parser.feed_data(data)
+        except HttpProcessingError:
+            # The parser's message may repeat the request, so it is neither sent nor logged.
+            found, self._ended = [(None, EMPTY_PAYLOAD)], True
+            if not self._body.is_eof():
+                self._body.set_exception(RequestPayloadError())
+        if not found:
+            return
+        self._waiting.extend(found)
+        self._body = found[-1][1]
+        if len(found) >= _PIPELINED and self.transport is not None:
+            self._full = True
+            self.transport.pause_reading()
+        self._serve_next()
 
-    def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Log only the type of the error: a message or a traceback may repeat the request."""
-        _log.error("a connection failed: %s", type(kw.get("exc_info")).__name__)
+    def let_go(self) -> None:
+        """Close, as soon as what was written is sent."""
+        self._ended = True
+        self._waiting.clear()
+        if self.transport is not None:
+            self.transport.close()
 
-    def _give_up(self) -> None:
-        self._unread = None
-        if isinstance(self.transport, asyncio.WriteTransport):
+    def expire(self) -> None:
+        """Close; at once if what was written is not read."""
+        if self.transport is not None and (self.writing_paused or self.transport.is_closing()):
             self.transport.abort()
+        self.let_go()
 
-    def _read_again(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _serve_next(self) -> None:
+        if self.serving is not None or self.writing_paused:
+            return
+        if self._waiting:
+            self.due = math.inf
+            self.serving = self._loop.create_task(self._serve())
+        else:
+            self.due = self._loop.time() + self._server.settings.idle_seconds
 
+    async def _serve(self) -> None:
+        try:
+            while self._waiting and not self.writing_paused:
+                head, content = self._waiting.popleft()
+                if self._full and not self._waiting:
+                    self.resume_reading()  # First of what the parser has kept, which may be the rest of this body.
+                    self._full = bool(self._waiting)
+                if not await self._answered(head, content):
+                    self.let_go()
+            if self._ended and not self._waiting:
+                self.let_go()
+        except Exception as error:  # noqa: BLE001 - a message or a traceback may repeat the request
+            _log.error("a connection failed: %s", type(error).__name__)
+            self.let_go()
+        finally:
+            self.serving = None
+            self._serve_next()
 
-class Limits:
-    """The limits of all connections of a server together.
-
-    Attributes:
-        most: how many connections may be open.
-        unread_seconds: how long an answer may stay unread.
-        open: how many connections are open.
-        closed: how many connections were closed since this was last set to 0.
-    """
-
-    def __init__(self, most: int, unread_seconds: float) -> None:
-        """Begin without open connections."""
-        self.most = most
-        self.unread_seconds = unread_seconds
-        self.open = self.closed = 0
-
-
-class Server(web.Server):
-    """Makes a `Connection` for each accepted connection."""
-
-    def __init__(self, handler: Any, limits: Limits, request_factory: Any, **options: Any) -> None:
-        """See `aiohttp.web.Server`; a request whose connection is closed is cancelled."""
-        super().__init__(handler, request_factory=request_factory, handler_cancellation=True)
-        self._limits = limits
-        self._options = options
-
-    def __call__(self) -> Connection:
-        return Connection(self, self._limits, loop=asyncio.get_running_loop(), **self._options)
+    async def _answered(self, head: Any, content: Any) -> bool:
+        """Answer one request, or what is none; returns whether the connection is kept."""
+        transport = self.transport
+        if transport is None:
+            return False
+        request = None if head is None else Request(head, content, transport)
+        written, keep = await self._server.answer(request)
+        transport.write(written)
+        if not content.is_eof():
+            with suppress(TimeoutError, RequestPayloadError):
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    while not content.is_eof():
+                        await content.readany()
+        return keep and bool(content.is_eof())
 
 
 REMEMBERED_CALLERS = 10_000
@@ -211,18 +301,8 @@ class Busy:
         self.now -= requests
 
 
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
-"""The headers of every answer."""
-JSON = "application/json"
-_CLOSED = 10_000
-"""After this many closed connections the garbage collector runs: a connection that was open for long leaves a cycle."""
-
-Look = Callable[[web.BaseRequest], web.Response]
+Look = Callable[[Request], Response]
 """Answers a GET."""
-
-
-class ClientDisconnected(ConnectionError):
-    """The caller closed the connection before the body was complete, so nobody is left to answer."""
 
 
 class Called(Protocol):
@@ -293,12 +373,12 @@ class HttpServer(ABC, Generic[C]):
             body_bytes: the largest body.
             cross_origin: what pages of other origins may do.
         """
-        self._settings, self._log, self._metrics = settings, log, metrics
+        self.settings, self._log, self._metrics = settings, log, metrics
         self._body_bytes, self._cross_origin = body_bytes, cross_origin
         self._busy = Busy(settings.in_flight)
-        self._connections = Limits(settings.connections, settings.read_seconds)
+        self.open: set[Connection] = set()
+        """The connections."""
         self._stopping = False
-        self._head = _Head()
         self._open: dict[str, Look] = {
             "/healthz": partial(fixed, b"alive", "text/plain"),
             "/readyz": self._ready,
@@ -307,125 +387,136 @@ class HttpServer(ABC, Generic[C]):
         """The paths that everybody may read with GET."""
 
     @abstractmethod
-    def _call_of(self, request: web.BaseRequest) -> C | None:
+    def _call_of(self, request: Request) -> C | None:
         """The call that a request is for; None if there is no such call."""
 
     @abstractmethod
-    async def _respond(self, request: web.BaseRequest, call: C | None) -> web.Response | bytes:
+    async def _respond(self, request: Request, call: C | None) -> Response | bytes:
         """Answer a request to a path that is not open to everybody; returns the response, or only its JSON.
 
         Raises:
             Problem: the request is refused.
         """
 
-    def server(self) -> Server:
-        """The factory of connections."""
-        return Server(
-            self._handle,
-            self._connections,
-            self._request,
-            keepalive_timeout=self._settings.idle_seconds,
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=1.0,
-        )
+    def connection(self) -> Connection:
+        """Make a connection, for asyncio's servers."""
+        return Connection(self)
+
+    def admits(self, connection: Connection) -> bool:
+        """Take a new connection, if there is room for it."""
+        if len(self.open) < self.settings.connections:
+            self.open.add(connection)
+        return connection in self.open
 
     def stop(self) -> None:
         """Refuse further requests; those in progress go on."""
         self._stopping = True
 
+    async def finish(self) -> None:
+        """Let the requests in progress end, then close all connections."""
+        for idle in [one for one in self.open if one.serving is None]:
+            idle.let_go()
+        serving = [one.serving for one in self.open if one.serving is not None]
+        if serving:
+            await asyncio.wait(serving, timeout=self.settings.stop_seconds)
+        for one in serving:
+            one.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        for connection in list(self.open):
+            connection.let_go()
+
     def measure(self) -> None:
-        """Update the gauges, and collect the memory of closed connections."""
+        """Update the gauges, and let connections go whose time is over."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
-        if self._connections.closed >= _CLOSED:
-            self._connections.closed = 0
-            collect_whole()
+        now = asyncio.get_running_loop().time()
+        for connection in [one for one in self.open if one.due <= now]:
+            connection.expire()
 
-    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-        loop = asyncio.get_running_loop()
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._body_bytes)
-
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: Request | None) -> tuple[bytes, bool]:
+        """The bytes of an answer, and whether the connection is kept; without a request, to what is none."""
+        if request is None:
+            problem = Problem("malformed-http")
+            return Response(problem.kind.status, problem.body(), CONTENT_TYPE).as_bytes(keep=False), False
         call = self._call_of(request)
         if call is not None and not call.is_feedback:
             self._metrics.arrived(call.name)
         try:
             response = await self._respond(request, call)
             code = OK
-        except ClientDisconnected:
-            raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
-            problem = any_problem_of(error)
-            code, response = problem.kind.code, self._refused(request, problem, call)
+            code, response = self._refused(request, any_problem_of(error), call)
         self._metrics.ended(NO_CALL if call is None else call.name, code)
+        keep, newer = not (request.head.should_close or self._stopping), request.head.version == HttpVersion11
         if isinstance(response, bytes):
-            if request.version == HttpVersion11 and request.keep_alive and not self._settings.cors_origins:
-                await request.writer.write(self._head.of(len(response)) + response)
-                return _WRITTEN
+            if keep and newer and not self.settings.cors_origins:
+                return b"%bContent-Length: %d\r\n\r\n%b" % (_json_head(int(time.time())), len(response), response), True
             response = fixed(response, JSON, request)
         self._allow_origin(request, response)
-        return response
+        keep = keep and not response.close
+        return response.as_bytes(keep, newer, request.method), keep
 
-    async def _read(self, request: web.BaseRequest) -> bytes:
+    async def _read(self, request: Request) -> bytes:
         """Read the body of a request.
 
         Raises:
             Problem: the body is too large, or comes too slowly.
-            ClientDisconnected: see there.
         """
-        if (request.content_length or 0) > self._body_bytes:
+        if int(request.headers.get("Content-Length", 0)) > self._body_bytes:
             raise Problem("body-too-large", close=True)
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        content = request.content
+        if content.is_eof():  # The whole body is here, so there is no need to wait.
+            body: bytes = content.read_nowait()
+        else:
+            body = await self._awaited_body(content)
+        if len(body) > self._body_bytes:
+            raise Problem("body-too-large", close=True)
+        return body
+
+    async def _awaited_body(self, content: Any) -> bytes:
+        """A body that is still coming, up to the first bytes beyond the limit."""
+        body = bytearray()
         try:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0
-            if request.content.is_eof():  # The whole body is here, so there is no need to wait.
-                body = request.content.read_nowait()
-                if len(body) > self._body_bytes:
-                    raise Problem("body-too-large", close=True)
-                return body
-            return await asyncio.wait_for(request.read(), self._settings.read_seconds)
+            async with asyncio.timeout(self.settings.read_seconds):
+                while not content.at_eof() and len(body) <= self._body_bytes:
+                    body += await content.readany()
         except TimeoutError:
             raise Problem("slow-request", close=True) from None
-        except ConnectionError as error:
-            raise ClientDisconnected from error
-        except HTTPRequestEntityTooLarge:
-            raise Problem("body-too-large", close=True) from None
-        except (web.RequestPayloadError, ValueError):
+        except RequestPayloadError:
             raise Problem("malformed-http", close=True) from None
+        return bytes(body)
 
-    def _refused(self, request: web.BaseRequest, problem: Problem, call: C | None) -> web.Response:
+    def _refused(self, request: Request, problem: Problem, call: C | None) -> tuple[str, Response]:
         kind = problem.kind
         status, body, content_type = self._problem_document(request, problem)
-        response = web.Response(body=body, status=status, headers=HEADERS, content_type=content_type)
+        response = Response(status, body, content_type, close=problem.close)
         if kind.retry_seconds is not None:
             response.headers["Retry-After"] = str(kind.retry_seconds)
         if kind.code == "unauthorized":
             response.headers["WWW-Authenticate"] = "Bearer"
         if kind.code == "method-not-allowed":
             response.headers["Allow"] = "GET" if call is None else call.method
-        if problem.close:
-            response.force_close()
-        return response
+        return kind.code, response
 
-    def _problem_document(self, request: web.BaseRequest, problem: Problem) -> tuple[int, bytes, str]:
+    def _problem_document(self, request: Request, problem: Problem) -> tuple[int, bytes, str]:
         """Status, body and content type of a problem."""
         return problem.kind.status, problem.body(), CONTENT_TYPE
 
     # Cross-origin requests.
 
-    def _preflight(self, request: web.BaseRequest, method: str) -> web.Response:
-        if request.headers.get("Origin") not in self._settings.cors_origins:
+    def _preflight(self, request: Request, method: str) -> Response:
+        if request.headers.get("Origin") not in self.settings.cors_origins:
             raise Problem("method-not-allowed")
         allowed = {
             "Access-Control-Allow-Methods": method,
             "Access-Control-Allow-Headers": self._cross_origin.sends,
             "Access-Control-Max-Age": str(self._cross_origin.seconds),
         }
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, **allowed})
+        return Response(HTTPStatus.NO_CONTENT, headers={**HEADERS, **allowed})
 
-    def _allow_origin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        origins = self._settings.cors_origins
+    def _allow_origin(self, request: Request, response: Response) -> None:
+        origins = self.settings.cors_origins
         if not origins:
             return
         response.headers["Vary"] = "Origin"
@@ -436,19 +527,19 @@ class HttpServer(ABC, Generic[C]):
 
     # Paths with GET.
 
-    def _ready(self, request: web.BaseRequest) -> web.Response:
+    def _ready(self, request: Request) -> Response:
         if self._stopping:
             raise Problem("stopping")
         if not self._log.answers:
             raise Problem("log-unavailable")
         return fixed(b"ready", "text/plain", request)
 
-    def _show_metrics(self, request: web.BaseRequest) -> web.Response:
+    def _show_metrics(self, request: Request) -> Response:
         self.measure()
         return fixed(self._metrics.text(), "text/plain", request)
 
 
-def require_method(request: web.BaseRequest, wanted: str) -> None:
+def require_method(request: Request, wanted: str) -> None:
     """Refuse another method of HTTP.
 
     Raises:
@@ -458,50 +549,15 @@ def require_method(request: web.BaseRequest, wanted: str) -> None:
         raise Problem("method-not-allowed")
 
 
-class _Head:
-    """The head of a JSON answer to an HTTP/1.1 request that keeps its connection; it is rebuilt once a second."""
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._until_length = b""
-
-    def of(self, length: int) -> bytes:
-        """The head for a body of this length in bytes."""
-        second = int(time.time())
-        if second != self._second:
-            lines = {**HEADERS, "Content-Type": JSON, "Date": formatdate(second, usegmt=True)}
-            head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-            self._second, self._until_length = second, f"HTTP/1.1 200 OK\r\n{head}Content-Length: ".encode()
-        return b"%b%d\r\n\r\n" % (self._until_length, length)
-
-
-class _Written(web.StreamResponse):
-    """An answer that is already written. Writing head and body at once saves an eighth of a request's time."""
-
-    @property
-    def keep_alive(self) -> bool:
-        return True
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Do nothing: everything is written."""
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
-
-
-_WRITTEN = _Written()
-
-
-def is_media(request: web.BaseRequest, content_type: str) -> bool:
+def is_media(request: Request, content_type: str) -> bool:
     """Whether a request declares that its body has a content type and is not compressed."""
     headers = request.headers
-    said = headers.get("Content-Type") == content_type or request.content_type == content_type
-    return said and headers.get("Content-Encoding", "identity") == "identity"
+    said = headers.get("Content-Type", "")
+    same = said == content_type or said.partition(";")[0].strip().lower() == content_type
+    return same and bool(headers.get("Content-Encoding", "identity") == "identity")
 
 
-def fixed(
-    body: bytes, content_type: str, request: web.BaseRequest, headers: Mapping[str, str] = HEADERS
-) -> web.Response:
+def fixed(body: bytes, content_type: str, request: Request, headers: Mapping[str, str] = HEADERS) -> Response:
     """Make an answer that depends on the request's method only."""
-    charset = "utf-8" if content_type.startswith("text/") else None
-    return web.Response(body=body, headers=headers, content_type=content_type, charset=charset)
+    charset = "; charset=utf-8" if content_type.startswith("text/") else ""
+    return Response(200, body, content_type + charset, dict(headers))

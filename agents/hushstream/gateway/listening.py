@@ -18,9 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
-
-from aiohttp import web
+from typing import Any, Self
 
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.process import collect_in_steps, use_uvloop
@@ -52,13 +50,6 @@ class Endpoints:
     zone_host: str = "127.0.0.1"
     zone_port: int | None = None
     access: MetricsAccess = EVERYBODY
-
-
-class Closable(Protocol):
-    """A log that a gateway holds."""
-
-    async def stop(self) -> None:
-        """Flush and close."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,10 +100,8 @@ class ListeningGateway(ABC):
 
     async def _listen(self, server: HttpServer[Any], metrics: GatewayMetrics, context: ssl.SSLContext | None) -> None:
         """Listen until the exit stack closes."""
-        runner = web.ServerRunner(server.server(), shutdown_timeout=self.settings.stop_seconds)
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        listening = await _bound(runner, self.settings, context)
+        self._stack.push_async_callback(server.finish)
+        listening = await _bound(server, self.settings, context)
         self._stack.callback(listening.close)
         self.port = int(listening.sockets[0].getsockname()[1])
         self._stack.callback(server.stop)
@@ -123,7 +112,7 @@ class ListeningGateway(ABC):
         self._stack.callback(measuring.cancel)
 
 
-async def close_log(log: Closable) -> None:
+async def close_log(log: Any) -> None:
     """Flush and close a log, but give up after `STOP_SECONDS`.
 
     If no broker answers, a producer would wait much longer than a supervisor that stops the gateway.
@@ -136,13 +125,12 @@ async def close_log(log: Closable) -> None:
         )
 
 
-async def _bound(runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> asyncio.Server:
+async def _bound(server: HttpServer[Any], settings: GatewaySettings, context: ssl.SSLContext | None) -> asyncio.Server:
     """Listen. A client that does not finish the TLS handshake in time is disconnected."""
-    assert runner.server is not None, "the runner was set up"
     seconds = None if context is None else settings.read_seconds
     try:
         return await asyncio.get_running_loop().create_server(
-            runner.server, settings.host, settings.port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=seconds
+            server.connection, settings.host, settings.port, ssl=context, backlog=BACKLOG, ssl_handshake_timeout=seconds
         )
     except OSError as error:
         raise HushstreamError(

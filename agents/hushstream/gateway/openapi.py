@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -72,30 +72,26 @@ def _asked(served: Served) -> set[type[BaseModel] | None]:
 
 
 def _one(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
-    return {
-        "operationId": call.name,
-        "summary": call.summary,
-        "description": call.about,
-        "requestBody": _body(_reference(asked.__name__)),
-        "responses": {
-            "200": _answered(call.summary, _reference(call.answered.__name__)),
-            **problems_of((*EVERY_CALL, *EVERY_BODY, *call.problems)),
-        },
-    }
+    answer = _answered(call.summary, _reference(call.answered.__name__))
+    return _posted(call.name, call.summary, call.about, _reference(asked.__name__), answer, call.problems)
 
 
 def _many(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
     outcome = {"anyOf": [_reference(call.answered.__name__), _reference("Problem")]}
-    return {
-        "operationId": f"{call.name}_batch",
-        "summary": f"{call.summary}: many requests at once",
-        "description": "Each request gets its own answer, or a problem with a code.",
-        "requestBody": _body(_list_under("requests", _reference(asked.__name__), 1)),
-        "responses": {
-            "200": _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1)),
-            **problems_of((*EVERY_CALL, *EVERY_BODY)),
-        },
-    }
+    summary, about = (
+        f"{call.summary}: many requests at once",
+        "Each request gets its own answer, or a problem with a code.",
+    )
+    answer = _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1))
+    return _posted(f"{call.name}_batch", summary, about, _list_under("requests", _reference(asked.__name__), 1), answer)
+
+
+def _posted(
+    name: str, summary: str, about: str, body: dict[str, Any], answer: Mapping[str, Any], problems: Sequence[str] = ()
+) -> dict[str, Any]:
+    responses = {"200": answer, **problems_of((*EVERY_CALL, *EVERY_BODY, *problems))}
+    said = {"operationId": name, "summary": summary, "description": about}
+    return {**said, "requestBody": _body(body), "responses": responses}
 
 
 def get_paths(names: Collection[str] | None = None) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
-from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hushstream.agents.security import Security
@@ -34,6 +33,8 @@ from hushstream.gateway.http_server import (
     HttpServer,
     Look,
     Rate,
+    Request,
+    Response,
     UserRates,
     fixed,
     is_media,
@@ -86,7 +87,7 @@ class _Posted:
     name: str
     is_feedback: bool
     body: type[BaseModel] | None
-    reply: Callable[[Any, str], Awaitable[web.Response | bytes]]
+    reply: Callable[[Any, str], Awaitable[Response | bytes]]
     retired: bool = False
     for_operators: bool = False
     method: str = "POST"
@@ -136,7 +137,7 @@ class GatewayServer(HttpServer[_Posted]):
         self._looks |= {"/v1/schema": partial(fixed, schema, JSON), "/metrics": self._show_metrics}
         self._posted: dict[str, _Posted] = {}
         for call in answers.calls:
-            answer, operated = answers.answer_of(call), call.for_operators
+            answer, operated = getattr(answers, call.name), call.for_operators
             one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
             method = "GET" if call.asked is None else "POST"
             self._posted[call.path] = _Posted(
@@ -146,19 +147,19 @@ class GatewayServer(HttpServer[_Posted]):
                 batch = _batch_of(call.asked, settings.batch_requests)
                 self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)
 
-    def _call_of(self, request: web.BaseRequest) -> _Posted | None:
+    def _call_of(self, request: Request) -> _Posted | None:
         if request.method == "GET" and request.path in self._looks:
             return None
         if self._retired is None or not is_retired(request.path):
             return self._posted.get(request.path)
-        route = self._retired.route(request.rel_url.raw_path)
+        route = self._retired.route(request.head.url.raw_path)
         if route is None:
             return None
         return _Posted(route.name, route.is_feedback, route.body, partial(self._reply_retired, route), retired=True)
 
-    async def _respond(self, request: web.BaseRequest, call: _Posted | None) -> web.Response | bytes:
+    async def _respond(self, request: Request, call: _Posted | None) -> Response | bytes:
         path = request.path
-        if not self._settings.knows_callers:
+        if not self.settings.knows_callers:
             _require_own_name(request)
         if path in self._open:
             require_method(request, "GET")
@@ -182,7 +183,7 @@ class GatewayServer(HttpServer[_Posted]):
             raise Problem("stopping", close=True)
         return await self._answer(request, call, caller)
 
-    async def _answer(self, request: web.BaseRequest, posted: _Posted, caller: str) -> web.Response | bytes:
+    async def _answer(self, request: Request, posted: _Posted, caller: str) -> Response | bytes:
         begun = time.monotonic()
         # Take one token before reading the body; the other tokens of a batch follow when its size is known.
         self._rate.take(caller, 1)
@@ -219,15 +220,15 @@ class GatewayServer(HttpServer[_Posted]):
             self._busy.end(more)
         return b'{"answers":[' + b",".join(outcomes) + b"]}"
 
-    async def _reply_retired(self, route: Route, asked: Any, caller: str) -> web.Response:
+    async def _reply_retired(self, route: Route, asked: Any, caller: str) -> Response:
         reply = await route.reply(asked)
         for logged in reply.logged:
             self._metrics.answered(route.name, logged)
         for feature in reply.unknown:
             self._metrics.unknown(feature)
         if reply.body is None:
-            return web.Response(status=reply.status, headers=HEADERS)
-        return web.Response(body=reply.body, status=reply.status, headers=HEADERS, content_type=JSON)
+            return Response(reply.status)
+        return Response(reply.status, reply.body, JSON)
 
     async def _outcome(self, call: Call, answer: Answer, asked: Any, caller: str) -> bytes:
         """The outcome of one request in a batch."""
@@ -242,13 +243,13 @@ class GatewayServer(HttpServer[_Posted]):
         for feature in getattr(answered, "unknown", ()):
             self._metrics.unknown(feature)
 
-    def _problem_document(self, request: web.BaseRequest, problem: Problem) -> tuple[int, bytes, str]:
+    def _problem_document(self, request: Request, problem: Problem) -> tuple[int, bytes, str]:
         if self._retired is not None and is_retired(request.path):
             return *refusal(problem), JSON
         return super()._problem_document(request, problem)
 
 
-def _shown(content: Callable[[], Any], request: web.BaseRequest) -> web.Response:
+def _shown(content: Callable[[], Any], request: Request) -> Response:
     return fixed(json.dumps(content()).encode(), JSON, request)
 
 
@@ -331,7 +332,7 @@ def _pointer(where: Sequence[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
 
 
-def _require_own_name(request: web.BaseRequest) -> None:
+def _require_own_name(request: Request) -> None:
     """Refuse a request for another host: by DNS rebinding, a web site's pages could pass as the gateway's own."""
     if not _is_own_name(request.headers.get("Host", "")):
         raise Problem("wrong-host", close=True)

@@ -97,20 +97,15 @@ Answer: TypeAlias = Callable[[Any], Awaitable[Answered]]
 class Answers(ABC):
     """Answers the calls of one conversation, by a client.
 
+    A call is answered by the method of its name: it takes the body and returns the answer, or raises `Problem` or an
+    error of the client.
+
     Attributes:
         calls: the calls of the conversation.
     """
 
     calls: tuple[Call, ...]
     _client: AbstractAsyncContextManager[Any]
-    _by_call: Mapping[Call, Answer]
-
-    def answer_of(self, call: Call) -> Answer:
-        """The function that answers a call: it takes the body and returns the answer.
-
-        The function raises `Problem`, or an error of the client.
-        """
-        return self._by_call[call]
 
     @abstractmethod
     def items(self) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,7 @@ from hushstream.features.kinds import Outcome
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.catalogue import CATALOGUE, CatalogueAnswered, CatalogueAsked, put, whole
 from hushstream.gateway.conversation.overview import OVERVIEW, Overview, OverviewAnswered
-from hushstream.gateway.conversation.remembered import Remembered, in_time, log_once, logged_event
+from hushstream.gateway.conversation.remembered import Event, Remembered, in_time, log_once, logged_event
 from hushstream.gateway.conversation.similar import SIMILAR, Similar, SimilarAnswered, SimilarAsked
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import Problem
@@ -36,19 +36,22 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 _log = logging.getLogger(__name__)
 
 
-class DecisionAsked(Asked):
-    """Which item to show a user."""
-
+class _Visit(Asked):
     event_id: EventId
     user: User
     context: Context
     items: Items | None = None
-    baseline: Annotated[
-        Item | None, Field(description="The item to show when no learner answers, and the one to compare with.")
-    ] = None
     track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
         None
     )
+
+
+class DecisionAsked(_Visit):
+    """Which item to show a user."""
+
+    baseline: Annotated[
+        Item | None, Field(description="The item to show when no learner answers, and the one to compare with.")
+    ] = None
 
 
 class DecisionAnswered(Answered):
@@ -85,23 +88,16 @@ MOST_POSITIONS = 32
 """The most positions of a slate. Each needs an answer of the learner, one after the other, so a slate takes as long."""
 
 
-class RankAsked(Asked):
+class RankAsked(_Visit):
     """Which items to show a user, in which order."""
 
-    event_id: EventId
-    user: User
-    context: Context
     positions: Annotated[
         int, Field(ge=1, le=MOST_POSITIONS, description="How many to rank; fewer come if there are fewer items.")
     ] = MOST_POSITIONS
-    items: Items | None = None
     baseline: Annotated[
         Items | None,
         Field(description="The items to show, in this order, from the first position that no learner answers."),
     ] = None
-    track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
-        None
-    )
 
     @model_validator(mode="after")
     def _events_of_positions(self) -> Self:
@@ -128,11 +124,14 @@ class RankAnswered(Answered):
     unknown: Annotated[tuple[str, ...], Field(description="As of `decide`.")] = ()
 
 
-class _OnEvent(Asked):
+class _Told(Asked):
     event_id: EventId
     user: Annotated[
-        User | None, Field(description="The user of the event; may be left out for events of this gateway.")
+        User | None, Field(description="The user of the event; may be left out for events that this gateway remembers.")
     ] = None
+
+
+class _OnEvent(_Told):
     item: Annotated[Item | None, Field(description="The item that was on screen; by default the decided one.")] = None
 
 
@@ -146,13 +145,9 @@ class RewardTold(_OnEvent):
     reward: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
 
 
-class HarmTold(Asked):
+class HarmTold(_Told):
     """How much of the measurement's harm an event did."""
 
-    event_id: EventId
-    user: Annotated[
-        User | None, Field(description="The user of the event; may be left out for events that this gateway remembers.")
-    ] = None
     harm: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
 
 
@@ -234,6 +229,9 @@ _ITEMS_SECONDS = 1.0
 
 TAKEN = Taken(logged=True)
 
+Send: TypeAlias = Callable[[str], Coroutine[None, None, None]]
+"""Sends feedback on an event of a user."""
+
 
 async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> None:
     await items.refresh_all()
@@ -259,16 +257,6 @@ class DecisionAnswers(Answers):
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._stated: Any = None if settings.baseline is None else self._translation.arm(settings.baseline)
-        self._by_call = {
-            DECIDE: self.decide,
-            RANK: self.rank,
-            SHOWN: self.shown,
-            REWARD: self.reward,
-            HARM: self.harm,
-            CATALOGUE: self.change,
-            OVERVIEW: self.overview,
-            SIMILAR: self.similar,
-        }
         self._overview, self._similar = Overview(log, system), Similar(log, system)
 
     def items(self) -> list[dict[str, Any]]:
@@ -284,7 +272,7 @@ class DecisionAnswers(Answers):
             return {"version": 0, "items": self.items(), "left_out": []}
         return whole(self._client.items)
 
-    async def change(self, asked: CatalogueAsked) -> CatalogueAnswered:
+    async def catalogue(self, asked: CatalogueAsked) -> CatalogueAnswered:
         """Answer `CATALOGUE`."""
         return await put(self._client.items, asked, self._seconds)
 
@@ -403,16 +391,10 @@ class DecisionAnswers(Answers):
         event = self._remembered.event(asked.event_id, asked.user, hash(request))
         if event.logged:
             return self._answered(event.answer, **notes)
-        try:
-            with self._remembered.awaiting_answer(asked.event_id, event):
-                found = await self._client.decide(
-                    asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
-                )
-        except RequestRefused as error:
-            raise self._refused(eligible, error) from None
-        if found.policy == "refused":
-            self._remembered.forget(asked.event_id, event)
-            raise self._refused(eligible, Problem("refused-by-learner"))
+        given, rest = (asked.event_id, asked.user, context), ends - time.monotonic()
+        with self._refusing(asked.event_id, event, eligible):
+            found = await self._client.decide(*given, eligible, baseline, rest, asked.track)
+            _require_answered(found)
         event.answer, event.logged = found, found.policy in LEARNED
         return self._answered(found, **notes)
 
@@ -430,17 +412,10 @@ class DecisionAnswers(Answers):
         first = self._remembered.event(asked.event_id, asked.user, request)
         if first.slate is not None:
             return self._ranked(asked.event_id, first.slate, **notes)
-        try:
-            with self._remembered.awaiting_answer(asked.event_id, first):
-                rest = ends - time.monotonic()
-                found = await self._client.rank(
-                    asked.event_id, asked.user, context, asked.positions, eligible, baseline, rest, asked.track
-                )
-        except RequestRefused as error:
-            raise self._refused(eligible, error) from None
-        if found[0].policy == "refused":
-            self._remembered.forget(asked.event_id, first)
-            raise self._refused(eligible, Problem("refused-by-learner"))
+        given, rest = (asked.event_id, asked.user, context, asked.positions), ends - time.monotonic()
+        with self._refusing(asked.event_id, first, eligible):
+            found = await self._client.rank(*given, eligible, baseline, rest, asked.track)
+            _require_answered(found[0])
         for position, decided in enumerate(found, 1):
             name = position_event(asked.event_id, position)
             event = self._remembered.event(name, asked.user, request)
@@ -450,13 +425,18 @@ class DecisionAnswers(Answers):
             first.slate = tuple(found)
         return answered
 
-    def _refused(self, eligible: Sequence[Any] | None, error: Exception) -> Exception:
-        """The error of a refusal; a clearer one where a learner refused a request that names only retired items."""
+    @contextmanager
+    def _refusing(self, event_id: str, event: Event, eligible: Sequence[Any] | None) -> Iterator[None]:
+        """As `Remembered.awaiting_answer`; a learner's refusal says if all items of the request are retired."""
         items = self._client.items
-        learners = type(error) in (RequestRefused, Problem) and eligible is not None and items.named
-        if learners and not any(map(items.offers, eligible or ())):
-            return Problem("unknown-item", "items: expected one that is offered, got only retired ones")
-        return error
+        try:
+            with self._remembered.awaiting_answer(event_id, event):
+                yield
+        except RequestRefused as error:
+            learners = type(error) is RequestRefused and eligible is not None and items.named
+            if learners and not any(map(items.offers, eligible or ())):
+                raise Problem("unknown-item", "items: expected one that is offered, got only retired ones") from None
+            raise
 
     def _ranked(self, event_id: str, found: Sequence[Decision], retired: Sequence[Item], **notes: Any) -> RankAnswered:
         ranked = [self._answered(one) for one in found]
@@ -482,57 +462,57 @@ class DecisionAnswers(Answers):
             **notes,
         )
 
-    async def shown(self, feedback: ShownTold) -> Taken:
+    async def shown(self, told: ShownTold) -> Taken:
         """Answer `SHOWN`."""
-        return await self._log_feedback("shown", feedback)
+        return await self._tell_of_item("shown", told, None)
 
-    async def reward(self, feedback: RewardTold) -> Taken:
+    async def reward(self, told: RewardTold) -> Taken:
         """Answer `REWARD`."""
-        return await self._log_feedback("reward", feedback)
+        return await self._tell_of_item("reward", told, told.reward)
 
     async def harm(self, told: HarmTold) -> Taken:
         """Answer `HARM`."""
+        said = "Its wait for a reward is over, or another gateway answered it: name `user`."
+        return await self._tell(
+            "harm", told, told.harm, lambda one: self._client.harm(told.event_id, one, told.harm), said
+        )
+
+    async def _tell_of_item(self, kind: str, told: ShownTold | RewardTold, reward: float | None) -> Taken:
+        event = self._remembered.of(told.event_id)
+        if event is None and None in (told.user, told.item):
+            raise Problem("unknown-event")
+        decided = None if event is None else self._translation.item(logged_event(event, told.user).answer)
+        arm: Any = decided if told.item is None else self._translation.arm(told.item)
+        if arm != decided:
+            await self._know((arm,), self._seconds, told)
+
+        def send(user: str) -> Coroutine[None, None, None]:
+            if reward is None:
+                return self._client.shown(told.event_id, user, arm)
+            return self._client.reward(told.event_id, user, arm, reward)
+
+        return await self._tell(kind, told, (arm, reward), send)
+
+    async def _tell(self, kind: str, told: _Told, content: Hashable, send: Send, unknown: str | None = None) -> Taken:
+        """Log feedback on an event: once, if it is remembered; else for the user that the feedback names.
+
+        Another gateway may have answered the event, or this one before a restart: learners know it all the same.
+        """
         event = self._remembered.of(told.event_id)
         if event is not None:
             user = logged_event(event, told.user).user
-            await log_once(event, "harm", told.harm, partial(self._send_harm, user, told), self._seconds)
+            await log_once(event, kind, content, partial(send, user), self._seconds)
         elif told.user is None:
-            raise Problem(
-                "unknown-event", "Its wait for a reward is over, or another gateway answered it: name `user`."
-            )
+            raise Problem("unknown-event", unknown)
         else:
-            await in_time(self._send_harm(told.user, told), self._seconds)
+            await in_time(send(told.user), self._seconds)
         return TAKEN
 
-    async def _send_harm(self, user: str, told: HarmTold) -> None:
-        await self._client.harm(told.event_id, user, told.harm)
 
-    async def _log_feedback(self, kind: str, feedback: ShownTold | RewardTold) -> Taken:
-        event = self._remembered.of(feedback.event_id)
-        reward = feedback.reward if isinstance(feedback, RewardTold) else None
-        if event is None:
-            if feedback.user is None or feedback.item is None:
-                raise Problem("unknown-event")
-            # Another gateway answered the event, or this one before a restart: learners know it all the same.
-            arm = self._translation.arm(feedback.item)
-            await self._know((arm,), self._seconds, feedback)
-            await in_time(self._send(feedback.event_id, feedback.user, arm, reward), self._seconds)
-            return TAKEN
-        known = logged_event(event, feedback.user)
-        decided = self._translation.item(known.answer)
-        arm = decided if feedback.item is None else self._translation.arm(feedback.item)
-        if arm != decided:
-            await self._know((arm,), self._seconds, feedback)
-        await log_once(
-            known, kind, (arm, reward), lambda: self._send(feedback.event_id, known.user, arm, reward), self._seconds
-        )
-        return TAKEN
-
-    async def _send(self, event_id: str, user: str, arm: int | str, reward: float | None) -> None:
-        if reward is None:
-            await self._client.shown(event_id, user, arm)
-        else:
-            await self._client.reward(event_id, user, arm, reward)
+def _require_answered(found: Decision) -> None:
+    """Refuse a request that its learner refused, although it has a baseline."""
+    if found.policy == "refused":
+        raise RequestRefused("decide: the learner refused the request")
 
 
 def _places_of(missing: Collection[Any], asked: Asked) -> list[dict[str, str]]:

@@ -109,7 +109,6 @@ class PredictionAnswers(Answers):
         self._client = RecordClient(log, *rules)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._by_call = {PREDICT: self.predict, LABEL: self.label}
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`: the nodes."""

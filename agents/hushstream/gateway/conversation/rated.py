@@ -87,7 +87,6 @@ class RatingAnswers(Answers):
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._predictions: dict[str, asyncio.Task[Predicted]] = {}
-        self._by_call = {RATE: self.rate, PREDICT: self.predict}
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeVar
 
 from hushstream.engine.declare.requests import RequestRefused
@@ -86,14 +86,20 @@ class Remembered:
             raise Problem("event-conflict")
         return event
 
-    def awaiting_answer(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> _AwaitingAnswer:
-        """A context manager around the client's call: after a refusal the id is free for another request.
+    @contextmanager
+    def awaiting_answer(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> Iterator[None]:
+        """Around the client's call: after a refusal the id is free for another request.
 
         Args:
             event_id, event: the event of the request.
             refusals: further error types that mean a refusal, besides those of every client.
         """
-        return _AwaitingAnswer(self, event_id, event, (RequestRefused, LogBusy, *refusals))
+        try:
+            yield
+        except HushstreamError as error:
+            if isinstance(error, (RequestRefused, LogBusy, *refusals)):
+                self.forget(event_id, event)
+            raise
 
     def begin(self, event_id: str, user: str, request: Hashable) -> Event:
         """Remember a new event under an id that is not remembered."""
@@ -114,26 +120,6 @@ class Remembered:
             if oldest.expires > now and len(self._events) <= self._most:
                 return
             self._events.popitem(last=False)
-
-
-class _AwaitingAnswer:
-    """See `Remembered.awaiting_answer`."""
-
-    __slots__ = ("_event", "_event_id", "_refused", "_remembered")
-
-    def __init__(
-        self, remembered: Remembered, event_id: str, event: Event, refused: tuple[type[HushstreamError], ...]
-    ) -> None:
-        self._remembered, self._event_id, self._event, self._refused = remembered, event_id, event, refused
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, self._refused):
-            self._remembered.forget(self._event_id, self._event)
 
 
 def logged_event(event: Event, user: str | None) -> Event:

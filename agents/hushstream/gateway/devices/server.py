@@ -24,8 +24,6 @@ from http import HTTPStatus
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from aiohttp import web
-
 from hushstream.engine.declare.declaration import DeviceService
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.kept import BadBody, BadModel
@@ -41,6 +39,8 @@ from hushstream.gateway.http_server import (
     HttpServer,
     Look,
     Rate,
+    Request,
+    Response,
     fixed,
     is_media,
     require_method,
@@ -152,10 +152,10 @@ class DeviceServer(HttpServer[DeviceCall]):
             AGREEMENT.path: partial(fixed, service.agreement, JSON),
         }
 
-    def _call_of(self, request: web.BaseRequest) -> DeviceCall | None:
+    def _call_of(self, request: Request) -> DeviceCall | None:
         return _BY_PATH.get(request.path)
 
-    async def _respond(self, request: web.BaseRequest, call: DeviceCall | None) -> web.Response:
+    async def _respond(self, request: Request, call: DeviceCall | None) -> Response:
         path = request.path
         if path in self._open:
             require_method(request, "GET")
@@ -181,7 +181,7 @@ class DeviceServer(HttpServer[DeviceCall]):
         finally:
             self._busy.end()
 
-    async def _slot(self, request: web.BaseRequest) -> web.Response:
+    async def _slot(self, request: Request) -> Response:
         begun = asyncio.get_running_loop().time()
         if not is_media(request, _OCTETS):
             raise Problem("unsupported-media-type", close=True)
@@ -203,18 +203,18 @@ class DeviceServer(HttpServer[DeviceCall]):
         await self._relay.send(fields["report_id"], codec.encode(name, record))
         ended = asyncio.get_running_loop().time()
         self._metrics.took(SLOTS.name, read - begun, ended - read)
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers=HEADERS)
+        return Response(HTTPStatus.NO_CONTENT)
 
-    def _model(self, request: web.BaseRequest) -> web.Response:
+    def _model(self, request: Request) -> Response:
         body, tag = self._models.body, self._models.tag
         if body is None or tag is None:
             raise Problem("no-model")
         headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": tag}
         if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return web.Response(body=body, headers=headers, content_type=_OCTETS)
+            return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(200, body, _OCTETS, headers)
 
-    def _source(self, request: web.BaseRequest) -> str:
+    def _source(self, request: Request) -> str:
         """The address of a request, or its network (IPv6); kept only in memory, as long as its bucket of tokens."""
         peer = None if request.transport is None else request.transport.get_extra_info("peername")
         address = _address_of(str(peer[0]) if peer else "")

@@ -77,10 +77,10 @@ export interface DecisionAsked {
   user: string;
   context: number[] | Record<string, unknown>;
   items?: (number | string)[] | null;
-  /** The item to show when no learner answers, and the one to compare with. */
-  baseline?: number | string | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
+  /** The item to show when no learner answers, and the one to compare with. */
+  baseline?: number | string | null;
 }
 
 /** How much of the measurement's harm an event did. */
@@ -156,20 +156,20 @@ export interface RankAsked {
   /** The account: any name that stays the same. */
   user: string;
   context: number[] | Record<string, unknown>;
-  /** How many to rank; fewer come if there are fewer items. */
-  positions?: number;
   items?: (number | string)[] | null;
-  /** The items to show, in this order, from the first position that no learner answers. */
-  baseline?: (number | string)[] | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
+  /** How many to rank; fewer come if there are fewer items. */
+  positions?: number;
+  /** The items to show, in this order, from the first position that no learner answers. */
+  baseline?: (number | string)[] | null;
 }
 
 /** The reward of an item that was on screen. */
 export interface RewardTold {
   /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The user of the event; may be left out for events of this gateway. */
+  /** The user of the event; may be left out for events that this gateway remembers. */
   user?: string | null;
   /** The item that was on screen; by default the decided one. */
   item?: number | string | null;
@@ -180,7 +180,7 @@ export interface RewardTold {
 export interface ShownTold {
   /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The user of the event; may be left out for events of this gateway. */
+  /** The user of the event; may be left out for events that this gateway remembers. */
   user?: string | null;
   /** The item that was on screen; by default the decided one. */
   item?: number | string | null;
