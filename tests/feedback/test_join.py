@@ -69,6 +69,17 @@ def test_shown_and_never_clicked_counts_as_zero_after_the_wait_in_log_time(rig, 
     assert not moment.any()
 
 
+def test_what_ends_between_two_rows_of_one_fold_teaches_the_second_alone(rig, rigs):
+    rig.shown("e1", rig.decide("e1"))
+    rig.fold()
+    for seconds, event, user in ((4.9, "e2", "ann"), (0.2, "other", "bob"), (0.1, "e3", "ann")):
+        rig.wait(seconds)
+        rig.context(event, user)
+    found = {answer.event_id: answer.propensity for answer in rig.fold().answers}
+    ties = {"e2": rigs.ARMS, "other": rigs.ARMS, "e3": rigs.ARMS - 1}
+    assert found == {event: 10**9 // tied for event, tied in ties.items()}
+
+
 def test_a_reward_after_the_wait_is_late_and_teaches_nothing_more(rig):
     arm = rig.decide("e1")
     rig.shown("e1", arm)
@@ -292,26 +303,28 @@ class Model:
 @pytest.mark.parametrize("remembered", [0, 3, 200])
 def test_decisions_are_what_objects_would_be_whatever_becomes_of_them(remembered, monkeypatch):
     """Made, shown, rewarded, ended, hidden, dropped with their user, written and read, at random."""
-    monkeypatch.setattr(join, "_DEAD_AT_LEAST", 20)
+    monkeypatch.setattr(join, "_TIDY_EVERY", 20)
     rng = random.Random(remembered)
     held, model, now_ms, last = Decisions(remembered), Model(remembered), 0, dict.fromkeys("abc", NO_DECISION)
     for _ in range(1_500):
         now_ms += rng.choice([0, 0, 1, 3])
         ended = [number for number, one in enumerate(model.made) if _is_due(one, now_ms)]
-        assert list(held.passed(now_ms)) == ended
+        expected = [(one["event"], one["user"], one["decision"]) for one in map(model.made.__getitem__, ended)]
+        assert list(held.ended(now_ms)) == expected
         for number in ended:
-            held.close(number)
             model.made[number]["state"] = "ended"
         event_id, user = f"e{rng.randrange(700)}", rng.choice("abc")
         if held.get(event_id) is None:
             answer = (rng.randrange(9), rng.choice([10**9, 333_333_333]), rng.randrange(3))
-            made = OpenDecision(*answer, len(model.made), now_ms + WAIT_MS, NOT_SHOWN, last[user], rng.randbytes(5))
-            last[user] = held.add(event_id, user, made, now_ms)
+            rest = (len(model.made), now_ms + WAIT_MS, NOT_SHOWN, last[user], rng.randbytes(5), len(model.made))
+            made = OpenDecision(*answer, *rest)
+            last[user] = held.end
+            held.extend([event_id], [user], [made.context], *([value] for value in (*made[:5], made.before)))
             model.made.append({"event": event_id, "user": user, "decision": made, "state": "waits", "hidden": False})
         number, one = model.newest(rng.choice(model.made[-40:])["event"])
         waits = one["state"] == "waits"
-        assert held.waiting(one["event"], one["user"]) == (number if waits else NO_DECISION)
-        assert held.waiting(one["event"], "d") == NO_DECISION
+        assert held.waiting(one["event"], one["user"]) == (one["decision"] if waits else None)
+        assert held.waiting(one["event"], "d") is None
         if waits and rng.random() < 0.5:
             held.reward(number)
             one["state"] = "rewarded"
@@ -358,8 +371,7 @@ def test_a_decision_takes_about_two_hundred_bytes_with_its_names():
     tracemalloc.start()
     try:
         for number in range(20_000):
-            decision = OpenDecision(1, 10**9, 1, 0, 10**12, NOT_SHOWN, NO_DECISION, bytes(26))
-            held.add(f"event-{number:08d}", "ann", decision, number)
+            held.extend([f"event-{number:08d}"], ["ann"], [bytes(26)], [1], [10**9], [1], [0], [10**12], [NO_DECISION])
         assert tracemalloc.get_traced_memory()[0] / 20_000 < 300
     finally:
         tracemalloc.stop()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -54,6 +54,7 @@ class OpenDecision(NamedTuple):
         shown_arm: the arm on screen, or `NOT_SHOWN`.
         before: the number of its user's decision before it, or `NO_DECISION`.
         context: the bytes of its context.
+        held: its number in `Decisions`.
     """
 
     arm: int
@@ -64,6 +65,7 @@ class OpenDecision(NamedTuple):
     shown_arm: int
     before: int
     context: bytes
+    held: int
 
 
 _TYPES = "iIiqqiq"
@@ -76,8 +78,8 @@ _WAITS, _ANSWERED, _ENDED, _DROPPED = range(4)
 _HIDDEN = 4
 """Added to these where nobody is told the answer again."""
 
-_DEAD_AT_LEAST = 1024
-"""So many decisions that are needed no more are removed together, or a quarter of all."""
+_TIDY_EVERY = 1024
+"""What is needed no more is looked for after so many decisions."""
 
 
 class Decisions:
@@ -106,11 +108,12 @@ class Decisions:
         "_remembered",
         "_shown",
         "_states",
+        "_tidy_at",
         "_users",
         "_versions",
         "_width",
         "end",
-    )  # fmt: skip
+    )
 
     def __init__(self, remembered: int = 0) -> None:
         """Begin without decisions; ``remembered`` ones are known also after their deadlines."""
@@ -138,39 +141,57 @@ class Decisions:
         )
         (self._arms, self._propensities, self._versions, self._own_numbers, self._deadlines, self._shown,
          self._befores) = columns  # fmt: skip
+        self._tidy_at = len(events) + _TIDY_EVERY
         self._numbers = {event_id: first + place for place, event_id in enumerate(events)}
 
     def __len__(self) -> int:
         """How many decisions are held."""
         return self.end - self._first
 
-    def add(self, event_id: str, user: str, decision: OpenDecision, now_ms: int) -> int:
-        """Hold a decision that was made at a log time; returns its number."""
-        number = self.end
-        while self._passed < number and self._is_over(self._passed - self._first, now_ms):
-            self._passed += 1
-        dead = self._needed() - self._first
-        if dead >= _DEAD_AT_LEAST and 4 * dead >= number - self._first:
-            self._remove(dead)
-        self._numbers[event_id] = number
-        self._events.append(event_id)
-        self._users.append(user)
-        self._states.append(_WAITS)
-        arm, propensity, version, own_number, deadline_ms, shown_arm, before, context = decision
-        self._arms.append(arm)
-        self._propensities.append(propensity)
-        self._versions.append(version)
-        self._own_numbers.append(own_number)
-        self._deadlines.append(deadline_ms)
-        self._shown.append(shown_arm)
-        self._befores.append(before)
-        self._width = len(context)
-        self._contexts += context
-        self.end = number + 1
-        return number
+    def extend(
+        self,
+        events: Sequence[str],
+        users: Sequence[str],
+        contexts: Sequence[bytes],
+        arms: Sequence[int],
+        propensities: Sequence[int],
+        versions: Sequence[int],
+        numbers: Sequence[int],
+        deadlines_ms: Sequence[int],
+        befores: Sequence[int],
+    ) -> None:
+        """Hold some decisions that wait, at least one, as columns; see `OpenDecision`."""
+        size, added = len(events), self.end
+        if len(self) >= self._tidy_at:
+            self._tidy()
+        self._numbers.update(zip(events, range(added, added + size), strict=True))
+        self._events.extend(events)
+        self._users.extend(users)
+        self._states.extend(bytes(size))
+        self._contexts += b"".join(contexts)
+        self._width = len(contexts[0])
+        self._arms.extend(arms)
+        self._propensities.extend(propensities)
+        self._versions.extend(versions)
+        self._own_numbers.extend(numbers)
+        self._deadlines.extend(deadlines_ms)
+        self._shown.extend([NOT_SHOWN] * size)
+        self._befores.extend(befores)
+        self.end = added + size
 
-    def _is_over(self, place: int, now_ms: int) -> bool:
-        return self._deadlines[place] <= now_ms and self._states[place] & ~_HIDDEN != _WAITS
+    def _tidy(self) -> None:
+        """Remove what is needed no more, if it is a quarter of all."""
+        dead = self._needed() - self._first
+        if 4 * dead >= len(self):
+            self._remove(dead)
+        self._tidy_at = len(self) + max(_TIDY_EVERY, len(self) // 8)
+
+    def forget(self, now_ms: int) -> None:
+        """Take the oldest decisions whose deadline is at or before ``now_ms``, up to the first that waits or lasts."""
+        while self._passed < self.end and self._deadlines[self._passed - self._first] <= now_ms:
+            if self._states[self._passed - self._first] & ~_HIDDEN == _WAITS:
+                return
+            self._passed += 1
 
     def _needed(self) -> int:
         """The number of the oldest decision that is needed."""
@@ -204,14 +225,14 @@ class Decisions:
         ended = self._states[place] & ~_HIDDEN == _ENDED
         return PastDecision(user, self._arms[place], self._propensities[place], self._versions[place], ended)
 
-    def waiting(self, event_id: str, user: str) -> int:
-        """The number of a user's decision that waits for feedback; `NO_DECISION` if there is none for the event."""
+    def waiting(self, event_id: str, user: str) -> OpenDecision | None:
+        """A user's decision that waits for feedback on an event; None if there is none."""
         number = self._numbers.get(event_id)
         if number is None:
-            return NO_DECISION
+            return None
         place = number - self._first
         waits = self._states[place] & ~_HIDDEN == _WAITS and self._users[place] == user
-        return number if waits else NO_DECISION
+        return self[number] if waits else None
 
     def known(self, event_id: str, user: str, now_ms: int) -> PastDecision | None:
         """The answer to a user's event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
@@ -240,24 +261,11 @@ class Decisions:
             column[place] for column in self._columns
         ]
         context = bytes(self._contexts[place * width : (place + 1) * width])
-        return OpenDecision(arm, propensity, version, own_number, deadline_ms, shown_arm, before, context)
-
-    def deadline_ms(self, number: int) -> int:
-        """Log time at which a wait ends."""
-        return self._deadlines[number - self._first]
+        return OpenDecision(arm, propensity, version, own_number, deadline_ms, shown_arm, before, context, number)
 
     def event(self, number: int) -> str:
         """The event of a decision."""
         return self._events[number - self._first]
-
-    def user(self, number: int) -> str:
-        """The user of a decision."""
-        return self._users[number - self._first]
-
-    def answer(self, number: int, arm: int, propensity: int) -> None:
-        """Replace an answer."""
-        place = number - self._first
-        self._arms[place], self._propensities[place] = arm, propensity
 
     def show(self, number: int, arm: int) -> JoinOutcome:
         """Note which arm was on screen for a waiting decision; only the first note counts."""
@@ -277,13 +285,15 @@ class Decisions:
 
     # Those whose wait is over, and those of a user.
 
-    def passed(self, now_ms: int) -> Iterator[int]:
-        """Take the numbers of those that wait although their deadline is at or before ``now_ms``."""
+    def ended(self, now_ms: int) -> Iterator[tuple[str, str, OpenDecision]]:
+        """End the waits whose deadline is at or before ``now_ms``; yields the event, the user and what waited."""
         while self._passed < self.end and self._deadlines[self._passed - self._first] <= now_ms:
-            number = self._passed
+            number, place = self._passed, self._passed - self._first
             self._passed += 1
-            if self._states[number - self._first] & ~_HIDDEN == _WAITS:
-                yield number
+            if self._states[place] & ~_HIDDEN == _WAITS:
+                event_id, user, decision = self._events[place], self._users[place], self[number]
+                self.close(number)
+                yield event_id, user, decision
 
     def of(self, last: int) -> Iterator[int]:
         """The numbers of a user's decisions that wait, from the newest (``last``) on."""

@@ -282,17 +282,18 @@ class DecisionBatch(Batch):
 
     # Answers.
 
-    def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float]) -> PastDecision:
-        """In a replay: the journaled answer of the next row, if the scores allow it.
+    def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float], ahead: int = 0) -> PastDecision:
+        """In a replay: the journaled answer of the next row, or of one behind it, if the scores allow it.
 
         Args:
             decided: the computed answer.
             gap: by how much scores must differ to give the journaled arm and propensity.
+            ahead: how many rows come before it whose answers are not noted yet.
 
         Raises:
             ReplayMismatch: the answers differ by more than a rounding.
         """
-        row, where = len(self._arms), f"decisions/{self.contexts.partition}"
+        row, where = len(self._arms) + ahead, f"decisions/{self.contexts.partition}"
         arms, propensities = self._replayed_answers
         if row >= len(arms):
             raise ReplayMismatch(f"{where}: the inputs hold more contexts than the record decided")
@@ -311,6 +312,21 @@ class DecisionBatch(Batch):
         self._propensities.append(answer.propensity)
         self._policies.append(policy)
         self._versions.append(answer.model_version)
+
+    def answer_all(
+        self,
+        event_ids: Sequence[str],
+        arms: Sequence[int],
+        propensities: Sequence[int],
+        versions: Sequence[int],
+        policies: bytes | bytearray,
+    ) -> None:
+        """Note the answers to contexts."""
+        self._event_ids.extend(event_ids)
+        self._arms.extend(arms)
+        self._propensities.extend(propensities)
+        self._policies.extend(policies)
+        self._versions.extend(versions)
 
     def turn_away(self, decoded: DecodedContexts, row: int, past: PastDecision | None, reason: str | None) -> bool:
         """Refuse a context, or repeat the answer of its event; False if it must be decided.

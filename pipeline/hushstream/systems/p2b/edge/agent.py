@@ -555,6 +555,7 @@ class EdgeAgent:
             HushstreamError: the context is no histogram of the deployment's dimension, or no arm is eligible.
         """
         require_histogram(context, self.terms.policy.context_dimension)
+        self.decisions.forget(log_time_ms)
         known = self.known(event_id, log_time_ms)
         return self.decide_new(event_id, context, log_time_ms, eligible) if known is None else known
 
@@ -575,26 +576,45 @@ class EdgeAgent:
 
         ``best`` is the only arm with the highest score of those on offer, where it is known already (`Together`).
         """
-        terms, policy = self.terms, self.terms.policy
-        if self.state is None:
+        held = self.decisions.end
+        found = self.counted(event_id, context, log_time_ms, eligible, best, held)
+        arm, propensity, version, number, before, slot_due = found
+        deadline_ms, kept = log_time_ms + self.terms.attribution_window_ms, self.terms.policy.kept(context)
+        names, answer = ([event_id], [self.user], [kept]), ([arm], [propensity], [version])
+        self.decisions.extend(*names, *answer, [number], [deadline_ms], [before])
+        return Choice(arm, propensity, version, slot_due, False)
+
+    def counted(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        log_time_ms: int,
+        eligible: NDArray[np.bool_] | None,
+        best: int,
+        held: int,
+    ) -> tuple[int, int, int, int, int, bool]:
+        """See `decide_new`, of a decision that `decisions` will hold under the number ``held``.
+
+        Returns its arm, propensity and version of the model, its number among the user's decisions, the one before it
+        in `decisions`, and whether a slot falls due with it.
+        """
+        return *self._chosen(event_id, context, eligible, best), *self._count_decision(log_time_ms, held)
+
+    def _chosen(
+        self, event_id: str, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None, best: int
+    ) -> tuple[int, int, int]:
+        """The arm for a context, its propensity and the model's version; ``best`` as in `decide_new`."""
+        terms, policy, state, version = self.terms, self.terms.policy, self.state, self.base_version
+        if state is None:
             shared = policy.shared(self.track)
             state, version = shared.state, shared.version
-        else:
-            state, version = self.state, self.base_version
         if terms.exploration is not None:
-            arm, propensity = self._explored(terms.exploration, state, event_id, context, eligible, best)
-        elif best != UNSCORED and (eligible is None or eligible[best]):
-            arm, propensity = best, CERTAIN
-        else:
-            arm, ties = policy.highest.choose(policy.scores(state, context), self._pick, eligible)
-            propensity = CERTAIN // ties
-        self.seen_ms, index = log_time_ms, self.decided
-        slot_due = self._count_decision(log_time_ms)
-        deadline_ms = log_time_ms + terms.attribution_window_ms
-        kept = policy.kept(context)
-        decision = OpenDecision(arm, propensity, version, index, deadline_ms, NOT_SHOWN, self.last, kept)
-        self.last = self.decisions.add(event_id, self.user, decision, log_time_ms)
-        return Choice(arm, propensity, version, slot_due, False)
+            drawn = self._explored(terms.exploration, state, event_id, context, eligible, best)
+            return drawn.arm, drawn.propensity, version
+        if best != UNSCORED and (eligible is None or eligible[best]):
+            return best, CERTAIN, version
+        arm, ties = policy.highest.choose(policy.scores(state, context), self._pick, eligible)
+        return arm, CERTAIN // ties, version
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Record the arm that was on screen for a waiting event.
@@ -602,15 +622,15 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits, or there is no such arm.
         """
-        number = self._waiting(event_id)
+        decision = self._waiting(event_id)
         self._require_arm(arm)
-        return self.shown_checked(number, arm)
+        return self.shown_checked(decision, arm)
 
-    def shown_checked(self, number: int, arm: int) -> JoinOutcome:
-        """See `shown`, of a decision that waits, by its number; the arm is one."""
-        outcome = self.decisions.show(number, arm)
+    def shown_checked(self, decision: OpenDecision, arm: int) -> JoinOutcome:
+        """See `shown`, of a decision that waits; the arm is one."""
+        outcome = self.decisions.show(decision.held, arm)
         if outcome is not JoinOutcome.REPEATED_FEEDBACK:
-            self._note_show(self.decisions[number], arm)
+            self._note_show(decision, arm)
         return outcome
 
     def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
@@ -619,18 +639,16 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits, there is no such arm, or the reward is outside.
         """
-        number = self._waiting(event_id)
+        decision = self._waiting(event_id)
         self._require_arm(arm)
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
-        outcome, lesson = self.rewarded_checked(number, self.decisions[number], arm, reward)
+        outcome, lesson = self.rewarded_checked(decision, arm, reward)
         learn(self.terms.policy, (lesson,))
         return outcome
 
-    def rewarded_checked(
-        self, number: int, decision: OpenDecision, arm: int, reward: float
-    ) -> tuple[JoinOutcome, Lesson]:
+    def rewarded_checked(self, decision: OpenDecision, arm: int, reward: float) -> tuple[JoinOutcome, Lesson]:
         """See `rewarded`, of a decision that waits; the caller must have checked arm and reward, and learns the lesson.
 
         A reward implies that its arm was on screen, unless *shown* said otherwise.
@@ -639,7 +657,7 @@ class EdgeAgent:
         if on_screen == NOT_SHOWN:
             on_screen = arm
             self._note_show(decision, arm)
-        self.decisions.reward(number)
+        self.decisions.reward(decision.held)
         outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
         return outcome, self._resolved(decision, on_screen, reward)
 
@@ -649,9 +667,8 @@ class EdgeAgent:
         Raises:
             HushstreamError: no such event waits.
         """
-        number = self._waiting(event_id)
-        decision = self.decisions[number]
-        self.decisions.close(number)
+        decision = self._waiting(event_id)
+        self.decisions.close(decision.held)
         if decision.shown_arm == NOT_SHOWN:
             return JoinOutcome.NEVER_SHOWN
         learn(self.terms.policy, (self.expired(decision),))
@@ -668,19 +685,23 @@ class EdgeAgent:
         shared: LearnerState = self.terms.policy.shared(self.track).state
         return shared
 
-    def score_gap(self, eligible: NDArray[np.bool_] | None, arm: int, propensity: int) -> float:
-        """How much scores must differ from today's for another arm and propensity to be the newest decision.
+    def score_gap(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        chosen: int,
+        arm: int,
+        propensity: int,
+    ) -> float:
+        """How much scores must differ from today's for another arm and propensity than what was chosen for an event.
 
         A small gap shows that the answers differ by rounding alone.
         """
-        decision, exploration, policy = self.decisions[self.last], self.terms.exploration, self.terms.policy
-        context = np.frombuffer(decision.context, policy.context_type)[: policy.context_dimension]
-        scores = policy.scores(self.current_state(), context)
+        exploration, scores = self.terms.exploration, self.terms.policy.scores(self.current_state(), context)
         if exploration is None:
-            return abs(float(scores[decision.arm]) - float(scores[arm]))
-        return exploration.tie_gap(
-            scores, eligible, self._drawn(self.decisions.event(self.last)), Drawn(arm, propensity)
-        )
+            return abs(float(scores[chosen]) - float(scores[arm]))
+        return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int, propensity: int) -> float:
         """How far apart two arms score in the shared model; ``propensity`` is not compared."""
@@ -789,27 +810,31 @@ class EdgeAgent:
             self._waits = self.terms.choice.resolved(self._waits, one)
         return Lesson(self.state, decision.context, arm, reward)
 
-    def _count_decision(self, log_time_ms: int) -> bool:
-        """Count a decision, and begin a slot if it is the first of one; returns whether a slot falls due with it."""
-        terms, index, slot_length = self.terms, self.decided, self.terms.after_interactions
-        begins = index % slot_length == 0 if terms.renew_ms is None else self._renews(log_time_ms)
-        began = None
+    def _count_decision(self, log_time_ms: int, held: int) -> tuple[int, int, bool]:
+        """Count a decision, which `decisions` will hold under a number, and begin a slot if it is the first of one.
+
+        Returns its number among the user's decisions, the one before it in `decisions`, and whether a slot falls due.
+        """
+        terms, number, slot_length = self.terms, self.decided, self.terms.after_interactions
+        renews, before, began = terms.renew_ms is not None, self.last, None
+        begins = self._renews(log_time_ms) if renews else number % slot_length == 0
         # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
         if begins and self.due < terms.lifetime_slots:
-            began = Began(self.due, index, slot_length)
-            if terms.renew_ms is not None:
-                self.first = index
-        self._waits = terms.choice.decided(self._waits, self, log_time_ms, began)
-        self.decided = index + 1
-        if terms.renew_ms is None:
-            falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
-        else:
+            began = Began(self.due, number, slot_length)
+            if renews:
+                self.first = number
+        if began is not None or self._waits is not terms.choice.nothing:
+            self._waits = terms.choice.decided(self._waits, self, log_time_ms, began)
+        self.decided, self.seen_ms, self.last = number + 1, log_time_ms, held
+        if renews:
             falls_due = self.first >= 0 and self.decided == self.first + slot_length
+        else:
+            falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
         if falls_due:
             self.due += 1
             if terms.renew_ms is not None:
                 self.renews_ms = log_time_ms + terms.renew_ms
-        return falls_due
+        return number, before, falls_due
 
     def _renews(self, log_time_ms: int) -> bool:
         """Where slots are renewed: whether the next decision is the first of a slot, if the user has slots left."""
@@ -851,11 +876,11 @@ class EdgeAgent:
     def _pick(self, ties: int) -> int:
         return uniform(self.key, "tie", self.decided, ties)
 
-    def _waiting(self, event_id: str) -> int:
-        number = self.decisions.waiting(event_id, self.user)
-        if number == NO_DECISION:
+    def _waiting(self, event_id: str) -> OpenDecision:
+        decision = self.decisions.waiting(event_id, self.user)
+        if decision is None:
             raise HushstreamError("feedback: expected an event that waits for it, got an unknown or resolved one")
-        return number
+        return decision
 
     def _require_arm(self, arm: int) -> None:
         arms = self.terms.policy.arms

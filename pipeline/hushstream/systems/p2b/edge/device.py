@@ -322,6 +322,7 @@ class Device(TakesModels[Statement]):
         agent, schema = self._agent, self.agreement.layout.schema
         row: Any = np.frombuffer(schema.encode(values).row, np.uint8)
         self._expire(now_ms)
+        agent.decisions.forget(now_ms)
         known = agent.known(event_id, now_ms)
         if known is not None:
             return known

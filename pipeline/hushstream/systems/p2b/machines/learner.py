@@ -45,7 +45,7 @@ from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.state.declared import FIXED, READER, Flat, Several, Single, State, after, array, own_part, record
 from hushstream.engine.state.packed import finished
-from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
+from hushstream.feedback.join import NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -264,6 +264,7 @@ class LearnerMachine(DecisionRole):
     state = _IN_PARTS
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
+        "_run": "empty between runs",
         "_resident": "the worker's choice: how many users lie in memory",
     }
 
@@ -295,7 +296,7 @@ class LearnerMachine(DecisionRole):
         """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
         self.terms = system.edge_terms(key)
         self.agents = self.make_users(None)
-        self._together = Together(self.terms.policy, system.tracks_for_users)
+        self._forget_together()
         self.period_ms = round(config.slot.period_seconds * 1000)
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
@@ -385,6 +386,7 @@ class LearnerMachine(DecisionRole):
 
     def _forget_together(self) -> None:
         """Forget what a batch left behind."""
+        self._run = Run()
         self._together = Together(self.terms.policy, self.system.tracks_for_users)
 
     # The policy.
@@ -425,9 +427,9 @@ class LearnerMachine(DecisionRole):
             if click.kind == HARM:
                 self._harmed(click, part, batch)
                 continue
-            number = self.past.waiting(click.event_id, click.user)
-            if number != NO_DECISION:
-                self._apply(number, click, part, batch)
+            decision = self.past.waiting(click.event_id, click.user)
+            if decision is not None:
+                self._apply(decision, click, part, batch)
                 continue
             past = self.past.get(click.event_id)
             if past is None:
@@ -457,22 +459,21 @@ class LearnerMachine(DecisionRole):
         for evicted in gave_way:
             batch.refuse_at(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
-    def _apply(self, number: int, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
+    def _apply(self, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Join a piece of feedback to its decision."""
         if click.arm >= self.arms:
             batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
             return
-        if click.time_ms > self.past.deadline_ms(number):
+        if click.time_ms > decision.deadline_ms:
             batch.too_late(click)
             return
         agent = self._agent(click.user)
         if click.kind == REWARD:
-            decision = self.past[number]
-            outcome, lesson = agent.rewarded_checked(number, decision, click.arm, click.reward)
-            self._count_lift(agent, number, decision, outcome is JoinOutcome.REWARDED, click.reward)
+            outcome, lesson = agent.rewarded_checked(decision, click.arm, click.reward)
+            self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
             self._together.add(agent, lesson)
         else:
-            outcome = agent.shown_checked(number, click.arm)
+            outcome = agent.shown_checked(decision, click.arm)
         batch.counts[outcome] += 1
 
     def _agent(self, user: str) -> EdgeAgent:
@@ -486,20 +487,29 @@ class LearnerMachine(DecisionRole):
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
         """Answer rows; they are scored together with others of the batch (`Together`)."""
         decoded, columns, together, past_of = rows.decoded, rows.decoded.columns, self._together, self.past.get
-        times_ms, event_ids, refused = columns.timestamps_ms, columns.event_ids, decoded.refused
+        times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
+        run.begin(decoded, batch)
         for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
-            if decoded is not together.decoded or row >= together.scored_to:
-                together.score(decoded, range(row, rows.last), self.agents.peek)
-            past = past_of(event_ids[row])
-            if (past is not None or refused) and batch.turn_away(decoded, row, past, refused.get(row)):
+            event_id = event_ids[row]
+            if event_id in run.events:
+                self._answer_run()
+            past = past_of(event_id)
+            if past is not None or row in refused:
+                self._answer_run()
+                batch.turn_away(decoded, row, past, refused.get(row))
                 continue
-            self._decide(decoded, row, batch)
+            if decoded is not together.decoded or row >= together.scored_to:
+                self._answer_run()
+                together.score(decoded, range(row, rows.last), self.agents.peek)
+            self._take_row(decoded, row, batch)
+        self._answer_run()
 
-    def _decide(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
-        columns, now_ms, mask = decoded.columns, self.now_ms, None
-        event_id, user = columns.event_ids[row], columns.users[row]
+    def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
+        """Take a row into the run, or refuse it, or answer it publicly."""
+        columns, now_ms, mask, run = decoded.columns, self.now_ms, None, self._run
+        user = columns.users[row]
         agent = self.agents.get(user)
         if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
             self.agents.delete_state(user)
@@ -520,32 +530,59 @@ class LearnerMachine(DecisionRole):
                 return
         if agent is None:
             agent = self._begin(user, columns.tracks[row])
-        baseline = columns.baselines[row]
-        own_choice = baseline >= 0 and (mask is None or bool(mask[baseline]))
+        own_choice = columns.baselines[row] >= 0 and (mask is None or bool(mask[columns.baselines[row]]))
+        if user in run.users:
+            self._answer_run()
         mask = agent.may_choose(mask, now_ms)
         if not agent.within_quota(now_ms):
-            self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
+            self._answer_run()
+            self._decide_publicly(agent, columns.event_ids[row], columns.contexts[row], mask, batch)
             return
+        early = self.early.claim(columns.event_ids[row]) if len(self.early) else ()
         best = self._together.best(row, agent)
-        choice = agent.decide_new(event_id, columns.contexts[row], now_ms, mask, best)
-        past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
-        held_out = self.lift is not None and self._measured(self.lift, agent, event_id, own_choice)
-        if held_out:
-            past = past._replace(arm=baseline, propensity=CERTAIN)
-            self.past.answer(agent.last, past.arm, past.propensity)
-        if batch.replayed is not None:
-            recomputed, past = (
-                past,
-                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, mask)),
-            )
-            if past is not recomputed:
-                self.past.answer(agent.last, past.arm, past.propensity)
-        if choice.slot_due:
-            self.due.append((now_ms, user))
-        if early := self.early.claim(event_id):
+        run.rows.append(row)
+        run.taken.append((agent, mask, now_ms, best, own_choice))
+        run.events.add(columns.event_ids[row])
+        run.users.add(user)
+        if early:
+            self._answer_run()
             self.learn(Clicks(early), batch.earlier, batch)
-        batch.answer(event_id, past, PUBLIC if held_out else MODEL)
-        batch.counts[Outcome.DECIDED] += 1
+
+    def _answer_run(self) -> None:
+        """Answer the rows of the run."""
+        run = self._run
+        if not run.rows:
+            return
+        decoded, batch, lift, held = run.decoded, run.batch, self.lift, self.past.end
+        columns, rows, kept = decoded.columns, run.rows, self.terms.policy.kept
+        events, users = [columns.event_ids[row] for row in rows], [columns.users[row] for row in rows]
+        arms, propensities, versions, policies = list[int](), list[int](), list[int](), bytearray()
+        numbers, deadlines_ms, befores = list[int](), list[int](), list[int]()
+        for place, (row, taken) in enumerate(zip(rows, run.taken, strict=True)):
+            agent, mask, now_ms, best, own_choice = taken
+            event_id, context, policy = events[place], columns.contexts[row], MODEL
+            found = agent.counted(event_id, context, now_ms, mask, best, held + place)
+            arm, propensity, version, number, before, slot_due = found
+            if lift is not None and self._measured(lift, agent, event_id, own_choice, now_ms):
+                arm, propensity, policy = columns.baselines[row], CERTAIN, PUBLIC
+            if batch.replayed is not None:
+                gap = _never if policy == PUBLIC else partial(agent.score_gap, event_id, context, mask, arm)
+                past = batch.as_journaled(PastDecision(users[place], arm, propensity, version), gap, place)
+                arm, propensity = past.arm, past.propensity
+            if slot_due:
+                self.due.append((now_ms, users[place]))
+            arms.append(arm)
+            propensities.append(propensity)
+            versions.append(version)
+            policies.append(policy)
+            numbers.append(number)
+            deadlines_ms.append(now_ms + self.terms.attribution_window_ms)
+            befores.append(before)
+        contexts = [kept(columns.contexts[row]) for row in rows]
+        self.past.extend(events, users, contexts, arms, propensities, versions, numbers, deadlines_ms, befores)
+        batch.answer_all(events, arms, propensities, versions, policies)
+        batch.counts[Outcome.DECIDED] += len(rows)
+        run.begin(decoded, batch)
 
     def _begin(self, user: str, track: str) -> EdgeAgent:
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
@@ -556,7 +593,7 @@ class LearnerMachine(DecisionRole):
                 agent.track = COLD
         return agent
 
-    def _measured(self, lift: LiftCounter, agent: EdgeAgent, event_id: str, own_choice: bool) -> bool:
+    def _measured(self, lift: LiftCounter, agent: EdgeAgent, event_id: str, own_choice: bool, now_ms: int) -> bool:
         """Have a decision counted if it can be compared; returns whether the application's own choice answers it.
 
         See `hushstream.systems.p2b.lift`.
@@ -566,7 +603,7 @@ class LearnerMachine(DecisionRole):
         if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
             user = lift_user(agent.key)
             if lift.decided(user, agent.decided - 1) and self.guardrail is not None:
-                self.guardrail.hold(user, event_id, self.now_ms)
+                self.guardrail.hold(user, event_id, now_ms)
         return own_choice and group is Group.BASELINE
 
     def _objection(
@@ -607,29 +644,34 @@ class LearnerMachine(DecisionRole):
         if now_ms <= before_ms:
             return
         self.now_ms = now_ms
-        for number in self.past.passed(now_ms):
-            self._expire(number, batch)
+        if self._run.rows and self._run.taken[0][2] + self.terms.attribution_window_ms <= now_ms:
+            self._answer_run()
+        for event_id, user, decision in self.past.ended(now_ms):
+            self._expire(event_id, user, decision, batch)
         due, settled = self.due, []
+        if due and has_settled(due[0][0], now_ms, self.settle_ms):
+            self._answer_run()
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
         if settled:
             self._send_slots(settled, 0, now_ms, batch)
         if self.lift is not None and before_ms and now_ms // self.lift_ms != before_ms // self.lift_ms:
+            self._answer_run()
             self._release_lift(batch)
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
+            self._answer_run()
             batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
 
-    def _expire(self, number: int, batch: DecisionBatch) -> None:
-        """Close a decision whose wait is over."""
-        self.past.close(number)
-        decision = self.past[number]
+    def _expire(self, event_id: str, user: str, decision: OpenDecision, batch: DecisionBatch) -> None:
+        """Learn from a decision whose wait is over."""
         seen = decision.shown_arm != NOT_SHOWN
         batch.counts[JoinOutcome.EXPIRED_AS_ZERO if seen else JoinOutcome.NEVER_SHOWN] += 1
         if seen or self.lift is not None:
-            agent = self._agent(self.past.user(number))
+            self._answer_run()
+            agent = self._agent(user)
             if seen:
                 self._together.add(agent, agent.expired(decision))
-            self._count_lift(agent, number, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+            self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
@@ -657,7 +699,7 @@ class LearnerMachine(DecisionRole):
     # The lift, and erasures.
 
     def _count_lift(
-        self, agent: EdgeAgent, number: int, decision: OpenDecision, agreed: bool | None, reward: float
+        self, agent: EdgeAgent, event_id: str, decision: OpenDecision, agreed: bool | None, reward: float
     ) -> None:
         """Count a decision whose outcome is known, of groups only if what was decided was shown.
 
@@ -671,9 +713,9 @@ class LearnerMachine(DecisionRole):
         elif agreed:
             group = self.group_of(agent)
             if self.lift.count(user, index, group, decision.deadline_ms, reward) and self.guardrail is not None:
-                self.guardrail.shown(user, self.past.event(number), group)
+                self.guardrail.shown(user, event_id, group)
         elif self.lift.drop(user, index) and self.guardrail is not None:
-            self.guardrail.let_go(user, self.past.event(number))
+            self.guardrail.let_go(user, event_id)
 
     def _release_lift(self, batch: DecisionBatch) -> None:
         """Release the lift's running counts once more, if there is a lift and the budget allows it."""
@@ -720,6 +762,35 @@ def _never(arm: int, propensity: int) -> float:
 
 # What is computed for many users at once.
 
+
+class Run:
+    """Rows of different users that are answered together: nothing that happens between them changes an answer.
+
+    Attributes:
+        decoded, batch: where the rows belong.
+        rows: their numbers.
+        taken: of each its agent, the arms that may be chosen, its log time, the best arm or `UNSCORED`, and whether the
+            application's own choice may answer it.
+        events, users: their events and users.
+    """
+
+    __slots__ = ("batch", "decoded", "events", "rows", "taken", "users")
+
+    decoded: DecodedContexts
+    batch: DecisionBatch
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self.rows: list[int] = []
+
+    def begin(self, decoded: DecodedContexts, batch: DecisionBatch) -> None:
+        """Begin again with rows of a batch."""
+        self.decoded, self.batch, self.rows = decoded, batch, []
+        self.taken: list[tuple[EdgeAgent, NDArray[np.bool_] | None, int, int, bool]] = []
+        self.events: set[str] = set()
+        self.users: set[str] = set()
+
+
 AHEAD_AT_MOST = 256
 """Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
 
@@ -740,7 +811,7 @@ class Together:
         decoded, scored_to: whose rows below a number were scored, as far as they can be.
     """
 
-    __slots__ = ("_found", "_lessons", "_policy", "_taught", "_tracks", "decoded", "scored_to")
+    __slots__ = ("_found", "_lessons", "_policy", "_shared", "_taught", "_tracks", "decoded", "scored_to")
 
     def __init__(self, policy: SharedPolicy, tracks: Collection[str]) -> None:
         """Begin without lessons. Who is not in memory may be new, and begins on one of ``tracks``."""
@@ -764,6 +835,7 @@ class Together:
     def drop(self) -> None:
         """Drop all scores: rows that follow belong to another batch, or shared models or items have changed."""
         self._found: dict[int, tuple[LearnerState, int, int]] = {}
+        self._shared: dict[str, LearnerState] = {}
         self.decoded: DecodedContexts | None = None
         self.scored_to = 0
 
@@ -783,9 +855,9 @@ class Together:
             if eligible[row] or row in refused:
                 continue
             if agent is not None:
-                known.append((row, agent.current_state(), agent.steps))
+                known.append((row, self._state(agent), agent.steps))
             elif track in self._tracks:
-                known.append((row, policy.shared(track).state, 0))
+                known.append((row, self._of_track(track), 0))
         arms = policy.best([state for _, state, _ in known], columns.contexts[[row for row, _, _ in known]])
         self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
 
@@ -798,4 +870,16 @@ class Together:
             return UNSCORED
         state, steps, arm = found
         # A user's own state changes in place with every step, so the steps are compared, too.
-        return arm if agent.steps == steps and agent.current_state() is state else UNSCORED
+        return arm if agent.steps == steps and self._state(agent) is state else UNSCORED
+
+    def _state(self, agent: EdgeAgent) -> LearnerState:
+        """The state that an agent's next decision follows from."""
+        own = agent.state
+        return self._of_track(agent.track) if own is None else own
+
+    def _of_track(self, track: str) -> LearnerState:
+        """The newest model of a track, since the last `drop`."""
+        found = self._shared.get(track)
+        if found is None:
+            found = self._shared.setdefault(track, self._policy.shared(track).state)
+        return found
