@@ -25,7 +25,7 @@ from hushstream.replay.experiments.systems import (
 )
 
 HERE = Path(__file__).parent
-COLUMNS = ("paper", "claimed ε", "true ε, δ", "measure", "paper's, reimplemented", "ours", "cost of ours", "local only")
+COLUMNS = ("paper", "claimed ε", "true ε, δ", "paper's, reimplemented", "ours", "cost of ours", "local only")
 
 _HEAD = """\
 # Five papers, one table
@@ -153,10 +153,9 @@ def _line(*cells: str) -> str:
 
 def _cells(row: dict[str, Any]) -> str:
     return _line(
-        row["system"],
+        f"**{row['system']}**: {row['measure']} ({row['better']})",
         f"{row['claimed_epsilon']:.4g}",
         true_text(row),
-        f"{row['measure']} ({row['better']})",
         figure_text(row, "reimplemented"),
         figure_text(row, "ours"),
         cost_text(row),
@@ -172,8 +171,10 @@ def _paper(row: dict[str, Any]) -> str:
     gains = "; ".join(f"{_bold(row, name)} over {rival}" for name, rival in rivals.items())
     printed = f" Printed: {row['printed_in_paper']}." if row["printed_in_paper"] else ""
     return (
-        f"* **{row['system']}**: {row['source']}. The claim ({row['claimed_as']}) protects {protected_text(row)}. It "
-        f"fails: {row['fails']}. Played: {row['setting']}.{printed} Gain of ours: {gains}."
+        f"* **{row['system']}**: {row['source']}.\n"
+        f"  * The claim ({row['claimed_as']}) protects {protected_text(row)}. It fails: {row['fails']}.\n"
+        f"  * Played: {row['setting']}.{printed}\n"
+        f"  * Gain of ours: {gains}."
     )
 
 
