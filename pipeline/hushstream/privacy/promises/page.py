@@ -157,7 +157,9 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     prices = promise.in_all if whole else promise.unit_prices
     who = f"{promise.unit}, not all that one person gives"
     if whole:
-        who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the lift'}"
+        who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the A/B measurement (lift)'}"
+    # The code's slot is a report to people.
+    who = who.replace("slot", "report")
     yield Line("protected", "Protected", who, who)
     yield Line("over", "Over", OVER, OVER)
     yield Line(
@@ -177,7 +179,7 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     public = dict.fromkeys(one.topic for one in promise.contents if one.form is Form.PUBLIC)
     facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
     held = f"; {', '.join(public)}, held to be public" if public else ""
-    limits = f"what holds for the population: {count_text(len(facts), 'limit')}"
+    limits = f"what holds for the population ({count_text(len(facts), 'limit')} in all)"
     yield Line("open", "Not protected", f"that somebody took part, how often and when{held}; {limits}", len(facts))
     if conditions:
         more = f"; {len(conditions) - 1} more" * (len(conditions) > 1)
