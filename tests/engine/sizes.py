@@ -55,10 +55,10 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "counting": (("pipeline/hushstream/counting",), Part(1_540, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
-        Part(2_218, 2_000, 15, 0),
+        Part(2_230, 2_000, 15, 0),
     ),
-    "engine": (("pipeline/hushstream/engine",), Part(6_207, 5_000, 45, 34)),
-    "p2b": ((f"{SYSTEMS}/p2b",), Part(8_324, 4_600, 32, 24)),
+    "engine": (("pipeline/hushstream/engine",), Part(6_220, 5_000, 45, 34)),
+    "p2b": ((f"{SYSTEMS}/p2b",), Part(8_398, 4_600, 32, 24)),
     "pdol": ((f"{SYSTEMS}/pdol",), Part(2_691, 2_000, 17, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_306, 1_600, 14, 10)),
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_692, 1_600, 17, 10)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_360, 56_000, 462, 430)
-TESTS = Part(73_357, 48_000, 408, 330)
+PRODUCT_SUM = Part(77_459, 56_000, 462, 430)
+TESTS = Part(73_367, 48_000, 408, 330)
 DEPLOY = Part(3_986, 3_000, 26, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 19, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 45_007, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_992, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
