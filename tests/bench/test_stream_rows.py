@@ -7,12 +7,14 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from hushstream.replay.bench import stream
-from hushstream.replay.bench.journal import Folded, Timed, timed, waits_ms
+from hushstream.replay.bench.journal import Folded, paces, waits_ms
 from hushstream.replay.bench.processes import CpuMeter, started
 from hushstream.replay.bench.stream import StreamSizes, open_bench, prepare_deployment, stream_rows
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow
@@ -119,8 +121,10 @@ def test_a_rate_counts_what_was_appended_after_the_first_moment() -> None:
         _folded(1250, (1000, 1100), (50, 100)),
         _folded(1500, (1100, 1150)),
     ]
-    assert timed(records, 1) == Timed(1000, 1500, 200)
-    assert timed(records, 256).per_second == 256 * 200 / 0.5
+    meter = cast(CpuMeter, SimpleNamespace(seconds=lambda begun, ended: (ended - begun) / 2000))
+    assert paces([(one.log_time_ms, one.inputs) for one in records], meter) == (200 / 0.5, 200 / 0.25)
+    with pytest.raises(BenchFailed, match="two log times"):
+        paces([(one.log_time_ms, one.inputs) for one in records[:2]], meter)
 
 
 def test_each_context_waits_from_its_own_append_to_that_of_its_decision() -> None:

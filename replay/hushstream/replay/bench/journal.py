@@ -43,6 +43,11 @@ class Folded:
     arms: bytes
     """The decided arms: int32, one for each decision."""
 
+    @property
+    def inputs(self) -> int:
+        """How many input records it covers."""
+        return sum(high - low for low, high in (self.contexts, self.clicks))
+
 
 @dataclass(slots=True)
 class DecisionsTail:
@@ -107,40 +112,6 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """How many events were folded between two moments of the log's clock (Unix time, ms)."""
-
-    begun_ms: int
-    ended_ms: int
-    events: float
-
-    @property
-    def per_second(self) -> float:
-        """Events a second."""
-        return self.events * 1000 / (self.ended_ms - self.begun_ms)
-
-
-def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
-    """Count the events that were folded between the first and the last append.
-
-    Events in records of the first log time are not counted, because they were folded before the measured time began.
-
-    Args:
-        records: the decisions, in log order.
-        events_per_record: how many events an input record has.
-
-    Raises:
-        BenchFailed: all decisions have the same log time.
-    """
-    begun, ended = records[0].log_time_ms, records[-1].log_time_ms
-    if begun == ended:
-        raise BenchFailed("expected decisions at two log times at least, got all at one: the run is too short")
-    counted = [record for record in records if begun < record.log_time_ms]
-    inputs = sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
-    return Timed(begun, ended, inputs * events_per_record)
-
-
 def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int]) -> list[int]:
     """Milliseconds from a context's append to the append of its decision.
 
@@ -176,7 +147,7 @@ async def log_times(
         return [record.timestamp_ms for record in await reader.read(source, first, end)]
 
 
-Timeline = Sequence[tuple[int, int]]
+Timeline = Sequence[tuple[int, float]]
 """(log time in ms, how much was done by then since the time before), by time."""
 
 
@@ -215,8 +186,10 @@ async def _appended(
     return sorted(one for one in found if one[1])
 
 
-def _paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
+def paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
     """How much was done per second of the clock and per second of a worker's CPU time, after the first log time.
+
+    What has the first log time is not counted, because it was done before the measured time began.
 
     Raises:
         BenchFailed: all of it has one log time.
@@ -254,7 +227,7 @@ async def baseline_paces(
     arguments = ["-m", "hushstream.replay.bench.baselines", name, connection.bootstrap, source, target, str(place)]
     async with started(name, arguments, folder, kill=True) as baseline, CpuMeter([baseline]) as meter:
         line = await _appended(Connection(connection.bootstrap, ""), target, 1, enough, baseline, lambda _: 1)
-    wall, cpu = _paces(line, meter)
+    wall, cpu = paces(line, meter)
     return wall * len(values) / enough, cpu * len(values) / enough
 
 
@@ -330,4 +303,4 @@ async def _paces_of(run: WorkerRun, folder: Path) -> tuple[float, float]:
         arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
         async with started(run.role, arguments, folder) as worker, CpuMeter([worker]) as meter:
             line = await _appended(connection, run.output, len(run.values), run.enough, worker, run.done)
-    return _paces(line, meter)
+    return paces(line, meter)

@@ -24,7 +24,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
-from hushstream.replay.bench.journal import DecisionsTail, baseline_paces, log_times, timed, waits_ms
+from hushstream.replay.bench.journal import DecisionsTail, baseline_paces, log_times, paces, waits_ms
 from hushstream.replay.bench.load import (
     Load,
     append_all,
@@ -268,8 +268,7 @@ class Learner:
         seen = len(self.tail.records)
         async with CpuMeter([worker]) as meter:
             await self.tail.until(contexts, clicks, worker.check)
-        found = timed(self.tail.records[seen:], events_per_record)
-        return found.per_second, found.events / meter.seconds(found.begun_ms, found.ended_ms)
+        return paces([(one.log_time_ms, one.inputs * events_per_record) for one in self.tail.records[seen:]], meter)
 
     @asynccontextmanager
     async def running(self, *options: str) -> AsyncIterator[Running]:
