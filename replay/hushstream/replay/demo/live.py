@@ -15,17 +15,15 @@ from typing import Any
 
 import aiohttp
 
-from hushstream.agents.worker.deployment import KEYS, KeySource, prepare, read_config
+from hushstream.agents.worker.deployment import KEYS, KeySource, read_config
 from hushstream.client import connect
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.role import key_names
-from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
 from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.log_copy import open_logs
-from hushstream.privacy.keys import generate_keys
 from hushstream.replay.demo.page import application, bundle_of, read_figures, serving
 from hushstream.replay.demo.visitors import GOODS, DeviceVisitors, Visitors
 from hushstream.replay.runners.stream import HOST, StreamPlace, StreamSession, first_of, free_port, require_free
+from hushstream.replay.runners.up import made
 from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -301,23 +299,14 @@ def prepare_folder(folder: Path, devices: bool = False) -> System:
             f"{f' ({config.kind})' if config.system == 'p2b' else ''}; other systems are played by `hushstream replay`"
         )
     _require_shop(path, config, devices)
-    made = folder / DEPLOYMENT
-    if made.exists():
-        if not (made / _MADE_HERE).exists():
-            raise HushstreamError(f"{made}: expected a folder that the demo made, or none, got another one")
-        shutil.rmtree(made)
-    made.mkdir()
-    (made / _MADE_HERE).touch()
-    if not devices:
-        system = prepare(made, config)
-        generate_keys(made / KEYS, key_names(system.roles))
-        return system
-    # The agreement of devices names these two, so they come first.
-    published = (SEALING_ZONE, SIGNING_ZONE)
-    generate_keys(made / KEYS, published)
-    system = prepare(made, config, keys=KeySource(made / KEYS))
-    generate_keys(made / KEYS, set(key_names(system.roles)) - set(published))
-    return system
+    place = folder / DEPLOYMENT
+    if place.exists():
+        if not (place / _MADE_HERE).exists():
+            raise HushstreamError(f"{place}: expected a folder that the demo made, or none, got another one")
+        shutil.rmtree(place)
+    place.mkdir()
+    (place / _MADE_HERE).touch()
+    return made(path, place, config, {})
 
 
 def _require_shop(path: Path, config: P2BConfig, devices: bool) -> None:

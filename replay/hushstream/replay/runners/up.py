@@ -170,7 +170,7 @@ async def _up(options: UpOptions, say: Callable[[str], None]) -> None:
             require_newest(kept)
         if kept is not None and is_changed(options.data, config):
             following = NextGeneration(options.data, config, kept, say)
-            await first_of(following.make(options.agreed, partial(_made, options.config)), ended.wait())
+            await first_of(following.make(options.agreed, partial(made, options.config)), ended.wait())
             if ended.is_set():
                 return
         elif (begun := prepared_beside(options.data)) is not None:
@@ -264,13 +264,17 @@ def prepared(options: UpOptions, config: Any) -> System:
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True, mode=0o700)
-        _made(options.config, fresh, config, {})
+        made(options.config, fresh, config, {})
         fresh.rename(folder)
     return load(folder)
 
 
-def _made(file: Path, fresh: Path, config: Any, inputs: Mapping[str, tuple[str, str]]) -> System:
-    """Prepare a deployment in a folder, with new keys of all zones whose keys are not there."""
+def made(file: Path, fresh: Path, config: Any, inputs: Mapping[str, tuple[str, str]]) -> System:
+    """Prepare the deployment of a configuration file in a folder, with new keys of all zones whose keys are not there.
+
+    Raises:
+        HushstreamError: it releases nothing ever, or does not promise what every deployment must.
+    """
     kind = kind_of(config.system)
     kind.check(config)
     require_releases(config, str(file))
