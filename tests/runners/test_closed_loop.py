@@ -9,6 +9,7 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.replay.catalogue import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
+from hushstream.replay.runners.stream import WorkerDied, first_of
 from hushstream.replay.studies.p2b.run import CONDITIONS, ClosedLoop, Plan
 from hushstream.replay.worlds.world import BLOCK_USERS, BlockedWorld
 from hushstream.schemas import codec
@@ -182,3 +183,23 @@ def test_blocks_are_forgotten_and_computed_again_alike(monkeypatch):
     again = [blocked.context(3, r) for r in range(world.rounds)]
     np.testing.assert_array_equal(first, again)
     assert len(blocked._blocks) == 2
+
+
+def test_whoever_plays_is_ended_by_a_process_that_ends() -> None:
+    ended: list[str] = []
+
+    async def plays() -> str:
+        try:
+            await asyncio.sleep(0.05)
+            return "played"
+        finally:
+            ended.append("plays")
+
+    async def watches(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        raise WorkerDied("learner ended with code 9")
+
+    assert asyncio.run(first_of(plays(), watches(60.0))) == "played"
+    with pytest.raises(WorkerDied, match="code 9"):
+        asyncio.run(first_of(plays(), watches(0.0)))
+    assert ended == ["plays", "plays"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections import Counter
@@ -19,7 +18,7 @@ from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System, conversation_of, request_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
-from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.replay.runners.stream import StreamPlace, StreamSession, first_of
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -162,20 +161,7 @@ async def play_parties(
             return Recording(played, await direct.logs(), direct.counts(), {})
     where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume, place.security)
     async with StreamSession(system, where) as stream:
-        played = await _watched(stream, player)
+        played = await first_of(player(stream.event_log), stream.watch())
         memory = stream.peak_memory_bytes()
         counts = await stream.counts()
         return Recording(played, await stream.logs(), counts, memory)
-
-
-async def _watched(stream: StreamSession, player: Callable[[Callable[[str], EventLog]], Awaitable[T]]) -> T:
-    """Run the player; raise if a process of the stream ends before."""
-    playing = asyncio.ensure_future(player(stream.event_log))
-    watching = asyncio.ensure_future(stream.watch())
-    await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
-    watching.cancel()
-    if not playing.done():
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
-        watching.result()
-    return playing.result()

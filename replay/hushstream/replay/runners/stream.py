@@ -21,7 +21,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -388,13 +388,13 @@ class StreamSession:
         return lines[-1] if lines else "it wrote nothing"
 
 
-async def first_of(*parts: Coroutine[Any, Any, Any]) -> None:
-    """Run all coroutines until one ends, and raise what it raises."""
-    tasks = [asyncio.create_task(one) for one in parts]
+async def first_of(*parts: Awaitable[Any]) -> Any:
+    """Run all parts until one ends; return what it returns, or raise what any that has ended raises."""
+    tasks = [asyncio.ensure_future(one) for one in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        ended = [task.result() for task in tasks if task in done]
+        return ended[0]
     finally:
         for task in tasks:
             task.cancel()
