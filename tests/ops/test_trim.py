@@ -192,7 +192,7 @@ def followed(request: pytest.FixtureRequest, deploy: Callable[[Any], Deployed], 
 
 
 @pytest.fixture
-def with_devices(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) -> Deployed:
+def of_ratings(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) -> Deployed:
     return deploy(playing("bgt"))
 
 
@@ -218,11 +218,10 @@ async def test_a_worker_without_a_state_does_not_enter_trimmed_models_in_their_m
         await run.recovered("learner", 0, tmp_path, published=False)
 
 
-async def test_models_that_devices_read_are_kept_whole(with_devices):
-    run = await with_devices.put()
+async def test_models_of_ratings_end_where_no_rater_needs_more(of_ratings):
+    run = await of_ratings.put()
     planned = await plan(run.connection, run.system, run.played.keys)
-    assert planned.remarks == ("kept models: devices begin at its first record",)
-    assert until(planned.rows) == run.played.firsts
+    assert (planned.remarks, until(planned.rows)) == ((), run.played.firsts)
 
 
 async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed):

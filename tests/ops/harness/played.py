@@ -79,7 +79,7 @@ class Played:
     @property
     def firsts(self) -> dict[TopicPartition, int]:
         """Where journals may begin by what their records say: where a state stands, and those of readers read on."""
-        firsts = {source: offsets[0] for source, offsets in self.stood.items() if source[0] not in self.system.devices}
+        firsts = {source: offsets[0] for source, offsets in self.stood.items()}
         for source, offsets in self.stood.items():
             _, fields = codec.decode(self.logs.part(source).records[offsets[0]].value)
             for part in fields["head"]["inputs"]:

@@ -11,7 +11,7 @@ deletes from ledgers, marks and states.
 
 A journal that other roles read (published models) keeps every record that the second newest usable state of each of
 *their* partitions reads next or later. Their workers follow its chain, and could not go on after a gap. So their keys
-must be given, too. A journal that devices read is never shortened: they begin at its first record.
+must be given, too.
 """
 
 from __future__ import annotations
@@ -169,9 +169,6 @@ class _Planner:
     async def add(self, role: Role) -> None:
         """Plan all partitions of a role's journal."""
         topic = topic_of(self._system, role.journal)
-        if topic.name in self._system.devices:
-            self.kept[topic.name] = "devices begin at its first record"
-            return
         held: dict[TopicPartition, _NeededByReader] = {}
         for name in readers(topic, self._system.roles):
             if name not in self._system.role_names or name == role.name:

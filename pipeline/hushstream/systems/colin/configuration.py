@@ -119,8 +119,8 @@ class CollaborationConfig(Checked):
     """
 
     algorithm: Annotated[Algorithm, Is("learner.")] = "colin"
-    alpha: Annotated[float | Literal["lemma"], Is("learner.", not_negative)] = 0.1
-    ridge: Annotated[float | Literal["auto"], Is("learner.", positive)] = "auto"
+    alpha: Annotated[float | Literal["lemma"], Is("learner.", number, "lemma or a number >= 0", lambda x: x >= 0)] = 0.1
+    ridge: Annotated[float | Literal["auto"], Is("learner.", number, "auto or a number > 0", lambda x: x > 0)] = "auto"
     self_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
     tie_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
     failure: Annotated[float, Is("learner.", probability)] = 0.05

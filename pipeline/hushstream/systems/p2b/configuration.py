@@ -279,7 +279,7 @@ class MeasurementConfig(Checked):
     every_seconds: Annotated[float, Is("measurement.", seconds, 0.001)] = 86_400.0
     releases: Annotated[int, Is("measurement.", whole, 1, 1 << 30)] = 128
     guardrail: str | None = None
-    guardrail_share: Annotated[float, Is("measurement.", probability)] = 0.25
+    guardrail_share: Annotated[float, Is("measurement.", number, "a share between 0 and 1", lambda x: 0 < x < 1)] = 0.25
     guardrail_wait_seconds: Annotated[float, Is("measurement.", seconds, 0.001)] = 604_800.0
 
     def __post_init__(self) -> None:
@@ -378,7 +378,7 @@ class P2BConfig(Checked):
     kind: Annotated[DeploymentKind, Is("kind")] = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: Annotated[int | None, Is("items.expected")] = None
-    click_rate: Annotated[float | None, Is("feedback.", between, 0, 1)] = None
+    click_rate: Annotated[float | None, Is("feedback.", number, "a share from 0 to 1", lambda x: 0 <= x <= 1)] = None
     named_items: Annotated[bool, Is(language.NAMED_ITEMS)] = False
     items_from_requests: Annotated[bool, Is("items.from_requests")] = False
     item_features: Annotated[Any, Is("items.features")] = None
