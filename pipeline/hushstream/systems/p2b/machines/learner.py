@@ -395,6 +395,7 @@ class LearnerMachine(DecisionRole):
         """See `DecisionRole.finish`: learn what is left to learn, and spill users who have had no event for long."""
         self._together.learn()
         self._together.drop()
+        self._run = Run()
         if self._resident is not None:
             self.agents.spill_surplus()
 
@@ -488,7 +489,7 @@ class LearnerMachine(DecisionRole):
         """Answer rows; they are scored together with others of the batch (`Together`)."""
         decoded, columns, together, past_of = rows.decoded, rows.decoded.columns, self._together, self.past.get
         times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
-        run.begin(decoded, batch)
+        run.decoded, run.batch = decoded, batch
         for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
@@ -582,7 +583,7 @@ class LearnerMachine(DecisionRole):
         self.past.extend(events, users, contexts, arms, propensities, versions, numbers, deadlines_ms, befores)
         batch.answer_all(events, arms, propensities, versions, policies)
         batch.counts[Outcome.DECIDED] += len(rows)
-        run.begin(decoded, batch)
+        run.clear()
 
     def _begin(self, user: str, track: str) -> EdgeAgent:
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
@@ -782,13 +783,16 @@ class Run:
     def __init__(self) -> None:
         """Begin without rows."""
         self.rows: list[int] = []
-
-    def begin(self, decoded: DecodedContexts, batch: DecisionBatch) -> None:
-        """Begin again with rows of a batch."""
-        self.decoded, self.batch, self.rows = decoded, batch, []
         self.taken: list[tuple[EdgeAgent, NDArray[np.bool_] | None, int, int, bool]] = []
         self.events: set[str] = set()
         self.users: set[str] = set()
+
+    def clear(self) -> None:
+        """Begin again."""
+        self.rows.clear()
+        self.taken.clear()
+        self.events.clear()
+        self.users.clear()
 
 
 AHEAD_AT_MOST = 256
