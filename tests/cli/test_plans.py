@@ -228,6 +228,7 @@ def test_a_window_larger_than_all_expected_slots_is_refused_before_anything_is_m
     assert not (tmp_path / "short").exists()
     checked = cli("config", "check", short)
     assert checked.code == 2
+    assert f"{short}: valid, but useless; " in checked.out
     assert checked.out.startswith("useless: release.window_units: a window closes at 5,000 slots")
     assert cli("prepare", enough, tmp_path / "enough").code == 0
     timed = written(short.read_text("utf-8").replace("window_units: 5000", "window_units: 5000, window_seconds: 3600"))
@@ -289,7 +290,9 @@ def test_a_draft_is_accepted_by_the_own_check_without_a_warning(cli, tmp_path, n
     assert said.startswith(f"{path}: valid; deployment {name}")
     printed, day = next(line for line in drafted.out.splitlines() if "hushstream plan" in line).split("   # ")
     found = cli(*printed.split()[1:], "--json").json
-    assert day == f"better than no model from day {found['first_day_better']['expected']}", "both have one traffic"
+    assert day == f"within a year: better than no model from day {found['first_day_better']['expected']}", (
+        "both have one traffic"
+    )
     assert found["beats_own_learning"] is True
     assert "warning:" not in said
 

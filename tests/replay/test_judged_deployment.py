@@ -24,7 +24,7 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import document, write
-from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, conclusion, evaluate_with
+from hushstream.replay.studies.p2b.evaluation import PLAN_OF, EvaluateOptions, conclusion, evaluate_with
 from hushstream.replay.studies.p2b.run import CONDITION_NAMES
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.guarantee import guarantee_of
@@ -86,7 +86,7 @@ def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_conf
         "likes": "tags",
     }
     assert values["exploration"] == {"choice": "epsilon", "share": 0.05}
-    assert (values["expected_slots"], values["slot"]["after_interactions"]) == (200, 6)
+    assert (values["expected_slots"], values["slot"]["after_interactions"]) == (250, 6)
     _, unconfirmed = read_draft(place / "shop.yaml")
     assert {"features.age.range", "expected_slots", "feedback.click_rate", "release.window_units"} <= set(unconfirmed)
     with pytest.raises(ConfigurationError, match=r"taken from rows: features\.device\.vocabulary"):
@@ -99,7 +99,7 @@ def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_conf
     prepare(tmp_path / "shop", config)
 
 
-def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged):
+def test_a_verdict_on_estimated_propensities_is_followed_by_what_it_assumes(judged):
     """In a world without any gain, whose policy followed users' unobserved readiness to click, 26 of 60 logs of 2,500
     users advised to deploy: no interval holds what an estimate of propensities from features cannot know."""
     better = {name: (0.2, Interval(0.1, 0.3)) for name in (LOGGING, SINGLE)}
@@ -109,8 +109,13 @@ def test_a_verdict_on_estimated_propensities_begins_with_what_it_assumes(judged)
     assert estimated.advice == "measure first"
     said = conclusion(estimated, judged.privacy)[0]
     assert said.startswith("Measure first: the shared private model looks significantly better than")
+    worse = {name: (-0.2, Interval(-0.3, -0.1)) for name in (LOGGING, SINGLE)}
+    refused = conclusion(replace(estimated, differences=worse), judged.privacy)[0]
+    assert refused.startswith("Do not deploy: ")
+    assert "This holds only if what was shown depended on the features alone, as propensities are estimated" in refused
     unknown = conclusion(replace(estimated, differences={}), judged.privacy)[0]
-    assert unknown.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
+    assert unknown.startswith("No verdict: ")
+    assert "holds only if" not in unknown, "nothing was said that could hold"
     assert "estimated" not in " ".join(judged.verdict)
 
 
@@ -164,8 +169,10 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
         assert said in page[last:]
     advised = judged.details["gains"]["advice"] == "deploy"
     assert ("The log does not advise to deploy this" in page[last:]) == (not advised)
+    assert not advised or PLAN_OF in judged.ending
     assert advised or "beat no learning" not in page + judged.ending, "no forecast beside a log that shows no gain"
     assert "hushstream worker aggregator --deployment shop/" in judged.ending
+    assert ("HUSHSTREAM__MODE=shadow" in judged.ending) == (not advised), "a longer log is collected in shadow mode"
     found = json.loads(json.dumps(document(judged), allow_nan=False))
     assert "features.age.range" in found["deploy"]["unconfirmed"]
     assert (found["deploy"]["plan"] is not None) == advised

@@ -343,6 +343,9 @@ def test_a_gain_that_ended_is_measured_first_and_its_change_is_said(world):
     said = " ".join(verdict(found[0], PROMISED))
     assert said.startswith("Measure first: ")
     assert "but not in the later half of the log" in said
+    later, ends = found[0].halves[LOGGING].later
+    shown = f"In the later half of the log it earns {later:+.4f} ({ends.low:+.4f} to {ends.high:+.4f}) against"
+    assert shown in said
     assert "From the earlier to the later half" in said
 
 

@@ -439,7 +439,7 @@ def _late(ahead: Forecaster, first: int | None) -> str:
         return f"It comes late: a better model comes on day {first}, and {1 - early:.0%} of these users after it. "
     return (
         f"It comes too late for these users: a better model comes on day {first}, the last of them on day "
-        f"{audience.days:g}. For those who come after them: "
+        f"{round(audience.days, 1):g}. For those who come after them: "
     )
 
 
@@ -474,7 +474,7 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         return (
             f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
             f"{deviation / config.release.levels:.3g} slots "
-            f"(one deviation) of {each:,.3g}, after a year",
+            f"(one deviation) of {each:,.0f}, after a year",
         )
     layout, behaviour = layout_of_slots(config), ahead.behaviour
     found = noise_of_cells(layout, behaviour.arms, sample, slot_share(ahead.spreads, behaviour))
@@ -484,7 +484,7 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
-            f"{name}: off by {off:,.3g} slots of {sample.slots / behaviour.arms / block.cells:,.3g}; its effect on "
+            f"{name}: off by {off:,.3g} slots of {sample.slots / behaviour.arms / block.cells:,.0f}; its effect on "
             f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
         )
     return tuple(texts)

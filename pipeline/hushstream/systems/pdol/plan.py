@@ -148,8 +148,8 @@ class SharingGain:
         return (
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
             self.premise,
-            f"About {100 * self.gain:.0f} % of the information in others' records is left "
-            f"({100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %, as far as the crossing is known)."
+            f"The noise leaves about {100 * self.gain:.0f} % of the information in others' records (range: "
+            f"{100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %)."
             f"{self.points}",
             f"The guarantee for all records of one person at a node, against none: {self.person}.",
             *(apart if self.private_features else ()),

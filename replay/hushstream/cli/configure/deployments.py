@@ -152,7 +152,8 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         json,
         *(f"useless: {text}" for text in cannot),
         *(f"warning: {text}" for text in warnings),
-        f"{path}: valid; " + ", ".join(f"{name} {value}" for name, value in resolved.items()),
+        f"{path}: valid{', but useless' if cannot else ''}; "
+        + ", ".join(f"{name} {value}" for name, value in resolved.items()),
         promise.sentence(),
         *(one.as_text() for one in budgets),
         ledger_words(promise.unit, promise.unit_prices),

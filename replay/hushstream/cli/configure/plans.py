@@ -115,7 +115,7 @@ def init(
     written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
     for path in written:
         if path.exists():
-            raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
+            raise HushstreamError(f"{path}: expected no file, as init overwrites none; got one")
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
     _say_next(config, log, where, shop, visits)
@@ -126,8 +126,8 @@ def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visit
 
     settings = f"{count_text(shop.users // shop.window, 'model')} for them"
     groups = f"{shop.control:.0%} of users in each of two control groups" if shop.control else "no control groups"
-    year = "" if visits is None else f" (a year of {visits:,} visits a month, {shop.visits} each)"
-    typer.echo(f"{config}: {shop.users:,} users in its life{year}, {settings}, {groups}. Read it through; then:")
+    year = " (the log's)" if visits is None else f" (a year of {visits:,} visits a month, {shop.visits} each)"
+    typer.echo(f"{config}: {shop.slots:,} users in its life{year}, {settings}, {groups}. Read it through; then:")
     if log is not None:
         files = ("--log", log, "--mapping", mapping, "--deployment", config)
         typer.echo(f"  hushstream evaluate {shlex.join(map(str, files))}")
@@ -139,7 +139,9 @@ def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visit
     assert days is not None
     users = f"--users {ahead.users} --visits-per-user {ahead.visits}"
     during = f"--days {ahead.days:g} --visit-days {ahead.visit_days:g}"
-    typer.echo(f"  hushstream plan {config} {users} {during}   # better than no model from day {days[1]}")
+    typer.echo(
+        f"  hushstream plan {config} {users} {during}   # within a year: better than no model from day {days[1]}"
+    )
     typer.echo(f"  hushstream up {config} --detach")
     if shop.named:
         typer.echo(f"  hushstream items add ID ... --deployment {config.with_suffix('.data')}/deployment")

@@ -228,7 +228,7 @@ def _estimated(
         value=float(terms.sum() / base.sum()),
         interval=likelihood_interval(terms, base, log.user_numbers),
         effective_sample_size=effective,
-        warnings=(*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights)),
+        warnings=(*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights, log.estimated)),
     )
 
 
@@ -320,7 +320,7 @@ def _sample_warnings(effective: float, rows: int, rewarded: int) -> list[str]:
     return warnings
 
 
-def _weight_warnings(weights: npt.NDArray[np.float64]) -> list[str]:
+def _weight_warnings(weights: npt.NDArray[np.float64], estimated: bool) -> list[str]:
     """Warn if the mean of the weights is not 1.
 
     It is 1 where the propensities are right and the logging policy can show every arm of the new policy.
@@ -329,7 +329,8 @@ def _weight_warnings(weights: npt.NDArray[np.float64]) -> list[str]:
     # Propensities in a file are rounded, often to four digits.
     if abs(mean - 1.0) > 4.0 * error and abs(mean - 1.0) > _ROUNDED:
         return [
-            f"the weights have mean {mean:.3f} in place of 1: the propensities are wrong, or the logging "
-            "policy never shows some of what the policy shows"
+            f"the weights have mean {mean:.3f} in place of 1: "
+            + ("estimated propensities are off by so much" if estimated else "the propensities are wrong")
+            + ", or the logging policy never shows some of what the policy shows"
         ]
     return []

@@ -92,9 +92,15 @@ class Shop:
     enough: bool = True
 
     @property
+    def slots(self) -> int:
+        """The users rounded to two digits: more would feign to know how many come."""
+        unit: int = 10 ** max(0, len(str(self.users)) - 2)
+        return max(1, round(self.users / unit) * unit)
+
+    @property
     def window(self) -> int:
         """The slots of a window."""
-        return max(1, _one_digit(self.users) // self.windows)
+        return max(1, self.slots // self.windows)
 
     def text(self, confirmed: bool = False) -> str:
         """The deployment.yaml, with comments; without marks where its owner has confirmed that all is public."""
@@ -104,12 +110,11 @@ class Shop:
         return "\n".join(lines) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        slots = _one_digit(self.users)
         yield f"deployment: {flow_yaml(_name(self.name))}"
         named = ", named: true" if self.named else ""
         yield f"items: {{capacity: {self._capacity()}{named}, expected: {max(self.items, _LEAST_ITEMS)}}}"
         yield from self.features
-        yield f"expected_slots: {slots}   # one user sends one, so many users in the deployment's whole life"
+        yield f"expected_slots: {self.slots}   # about so many users, one slot each, in its whole life; more may come"
         yield from self._mark("", "expected_slots")
         yield "slot:"
         yield f"  after_interactions: {min(_MOST_INTERACTIONS, self.visits)}   # as many visits as most users make"
@@ -175,7 +180,7 @@ def fitted(shop: Shop) -> Shop:
         f"{needed:,} users a year; or fewer items and features"
     )
     raise TooFew(
-        f"too few visits for this: with {shop.users:,} users in its life, {count_text(shop.visits, 'visit')} of each, "
+        f"too few visits for this: with {shop.slots:,} users in its life, {count_text(shop.visits, 'visit')} of each, "
         f"a shared private model may not beat users' own learning, by the forecast of `hushstream plan`; {would}"
     )
 
@@ -207,7 +212,7 @@ def _enough(shop: Shop) -> int | None:
 
 def audience_of(shop: Shop) -> Audience:
     """The people that a shop is sized for: they come within a year, each with as many visits as a slot takes."""
-    return Audience.of_a_year(_one_digit(shop.users), min(_MOST_INTERACTIONS, shop.visits))
+    return Audience.of_a_year(shop.slots, min(_MOST_INTERACTIONS, shop.visits))
 
 
 def forecast(shop: Shop) -> Plan:
@@ -330,12 +335,6 @@ def _size_of(path: Source, mapping: TableMapping | None) -> _Size:
     counts = sorted(rows_of.values()) or [0]
     items = arms_in(list(shown)) if mapping is None else mapping.arms
     return _Size(len(counts), counts[len(counts) // 4], items if isinstance(items, int) else list(items))
-
-
-def _one_digit(count: int) -> int:
-    """The count rounded to one significant digit, so that it reveals less about single users."""
-    unit: int = 10 ** (len(str(count)) - 1)
-    return max(1, round(count / unit) * unit)
 
 
 def _name(name: str) -> str:

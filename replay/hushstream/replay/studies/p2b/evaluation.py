@@ -307,8 +307,8 @@ class _tasks(asyncio.TaskGroup):
 
 
 _CONFOUNDED = (
-    "Only if what was shown depended on the features alone, as propensities are estimated (where it followed anything "
-    "else, gains appear that do not exist; log the true ones):"
+    "This holds only if what was shown depended on the features alone, as propensities are estimated (where it "
+    "followed anything else, gains appear that do not exist): log the true ones."
 )
 KEPT = "share of the gain over users' own learning that is kept"
 
@@ -446,9 +446,9 @@ _ENDED = (
 
 def conclusion(found: Gains, privacy: Guarantee, crosses: Sequence[tuple[str, str]] = ()) -> tuple[str, ...]:
     """The verdict with what it assumes, then what it rests on, and what the additive form leaves."""
-    assumed = f"{_CONFOUNDED} " if found.estimated and found.advice != "measure first" else ""
+    assumed = f" {_CONFOUNDED}" if found.estimated and found.advice not in ("measure first", "no verdict") else ""
     first, *others = verdict(found, privacy)
-    return (f"{assumed}{first}", *others, *beyond_additive(found, crosses))
+    return (f"{first}{assumed}", *others, *beyond_additive(found, crosses))
 
 
 def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
@@ -521,12 +521,20 @@ def _baseline(found: Gains, name: str) -> str:
 
 
 def _drift(found: Gains) -> str:
-    """How the gain changed within the log; a policy that learned over its whole span hides it."""
-    changed = " and ".join(
-        f"{one.change[0]:+.4f} ({one.change[1].low:+.4f} to {one.change[1].high:+.4f}) against the {name}"
-        for name, one in found.halves.items()
+    """The gain in the later half, and how it changed; a policy that learned over the log's whole span hides it."""
+    later, changed = (
+        " and ".join(
+            f"{mean:+.4f} ({ends.low:+.4f} to {ends.high:+.4f}) against the {name}" for name, (mean, ends) in halves
+        )
+        for halves in (
+            [(name, one.later) for name, one in found.halves.items()],
+            [(name, one.change) for name, one in found.halves.items()],
+        )
     )
-    return changed and f"From the earlier to the later half of the log it changes by {changed}."
+    return later and (
+        f"In the later half of the log it earns {later} (90 % intervals). From the earlier to the later half the "
+        f"difference changes by {changed}."
+    )
 
 
 def _kept(found: Gains) -> str:
@@ -592,6 +600,7 @@ FORECAST_IS = (
     "The forecast is a formula for all these users, with effects that are normal and add up. Where the two differ, the "
     "log knows the effects better, and the forecast when models come."
 )
+PLAN_OF = "Its plan, for as many users in as many days as the log has:"
 SPREADS_ARE = "effects are measured on the log's exact rows (internal, not private)"
 _DIFFERS = (
     "The log was evaluated under this configuration, without what a log cannot have: no user was held out, slots left "
@@ -664,7 +673,7 @@ class EvaluatedDeployment:
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
         audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
         forecast = plan(self.config, audience, spreads, SPREADS_ARE) if advised else None
-        commands, yaml = self._commands(log), self.path.read_text(encoding="utf-8-sig").rstrip()
+        commands, yaml = self._commands(log, advised), self.path.read_text(encoding="utf-8-sig").rstrip()
         title, heading = ("To deploy this", NONETHELESS) if forecast is None else ("Deploy this", "Deploy this:")
         confirm = (f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})")
         blocks: tuple[frame.Block, ...] = (
@@ -674,7 +683,7 @@ class EvaluatedDeployment:
             frame.Code(f"The configuration, {self.path}", yaml),
             *(() if forecast is None else _forecast(forecast)),
         )
-        last = () if forecast is None else (forecast.verdict, FORECAST_IS)
+        last = () if forecast is None else (f"{PLAN_OF} {forecast.verdict}", FORECAST_IS)
         said = (heading, *(confirm if self.unconfirmed else ()), *(f"  {one}" for one in commands), *last)
         plain = {
             "file": str(self.path),
@@ -688,18 +697,20 @@ class EvaluatedDeployment:
             "details": {"deploy": plain},
         }
 
-    def _commands(self, log: LoggedDataset) -> tuple[str, ...]:
+    def _commands(self, log: LoggedDataset, advised: bool) -> tuple[str, ...]:
         """The commands, in their order."""
         file, folder = self.path, f"{self.config.deployment}/"
         names = " ".join(map(quote, log.arm_names))
         return (
             "export HUSHSTREAM_BOOTSTRAP=127.0.0.1:9092   # your Kafka; without one: hushstream broker --port 9092 &",
+            *(() if advised else ("export HUSHSTREAM__MODE=shadow   # leave this out to deploy it nonetheless",)),
             f"hushstream guarantee {file}",
             f"hushstream prepare {file} {folder}",
             f"hushstream keys generate {folder}keys",
             f"hushstream topics apply --deployment {folder}",
             *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
             *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
+            f"hushstream worker gateway --deployment {folder} &   # HTTP at port 8080",
             f"hushstream verify --deployment {folder}   # after the first decisions",
         )
 
