@@ -65,13 +65,13 @@ class TestCalibrations:
     def test_the_papers_true_epsilon_is_levels_times_the_l1_distance_over_the_scale(self):
         relation = _relation()
         exposure = _exposure(relation, 10_000)
-        # 10,000 leaves: 14 nodes hold the first leaf. Scale: Delta_2 ln T / epsilon.
-        scale = relation.row_norms(2).max() * math.log(10_000) / 2.0
+        # 10,000 leaves: 14 nodes hold the first leaf. Scale: Delta_2 log2 T / epsilon.
+        scale = relation.row_norms(2).max() * math.log2(10_000) / 2.0
         direct = 14 * relation.row_norms(1).max() * 1.7 / scale
         assert levels_of(10_000) == 14
         assert paper_true_epsilon(exposure, "server", 2.0) == pytest.approx(direct)
         own = [
-            12 * relation.row_norms(1)[u] * 1.7 / (relation.row_norms(2)[u] * math.log(2500) / 2.0) for u in range(4)
+            12 * relation.row_norms(1)[u] * 1.7 / (relation.row_norms(2)[u] * math.log2(2500) / 2.0) for u in range(4)
         ]
         assert paper_true_epsilon(exposure, "learner", 2.0) == pytest.approx(max(own))
 
@@ -81,7 +81,7 @@ class TestCalibrations:
         moved = exposure.sensitivities("projected", "server")[0]
         plan = plan_for("projected", 1, 64, 1, 1)
         holding = plan.factorisation(64).right.sum(axis=0).max()
-        scale = exposure.sensitivities("projected", "server", 2)[0] * math.log(64) / 3.0
+        scale = exposure.sensitivities("projected", "server", 2)[0] * math.log2(64) / 3.0
         outcome = 10 * moved
         ratio = holding * (abs(outcome) - abs(outcome - moved)) / scale
         assert paper_true_epsilon(exposure, "server", 3.0) == pytest.approx(ratio)
@@ -189,8 +189,8 @@ def _mean_square(key: str, noise_at: str, exposure: Exposure) -> float:
     each = np.diff(squares, prepend=0.0)
     factor = exposure.sensitivities(calibration.sums, noise_at, 2 if key == PAPER else 1)[0] ** 2 / 4.0
     if key == PAPER:
-        # Scale Delta_2 ln T / epsilon in place of levels Delta / epsilon.
-        factor *= (math.log(horizon) / plan.levels) ** 2
+        # Scale Delta_2 log2 T / epsilon in place of levels Delta / epsilon.
+        factor *= (math.log2(horizon) / plan.levels) ** 2
     if calibration.sums == "projected" and noise_at == "server":
         return float(each.mean() * factor)
     # User u's k-th release is there from event (k-1) N + u on, for N events.

@@ -80,7 +80,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     slots = Task(world, sound_epsilon(EPSILON, true), 0, data_dir=data)
     alone = Baseline(world, "alone", 0, data)
     return CLAIM.row(
-        f"{world}; planner: {rounds} rounds on a matrix factorisation; ours: three",
+        f"{world}; planner: {rounds} rounds on a matrix factorisation; ours: three, mixed with own means",
         true,
         guarantee_of(slots),
         reimplemented=[one.rmse for one in play_seeds(play_paper, [planner], seeds, NAME, progress)[planner]],

@@ -6,8 +6,8 @@ Where the rewards of a step are one leaf (a trusted counter) and every coordinat
 one user gives several runs: their rewards have features with no entry in common.
 
 *The paper's form.* The attack on DP-CoLin with its paper's calibration (Wang et al. 2020, Theorem 1), as the
-experiments draw it. The paper's tree adds Laplace noise of scale Delta_2 ln T / epsilon to each node. But a reward
-moves h > ln T nodes, and the price of Laplace noise is an L1 distance; `hushstream.replay.studies.colin.play` has the
+experiments draw it. The paper's tree adds Laplace noise of scale Delta_2 log T / epsilon to each node. But a reward
+moves h > log T nodes, and the price of Laplace noise is an L1 distance; `hushstream.replay.studies.colin.play` has the
 epsilon that really holds. The two streams differ in the first reward, 1 against 0: after 2^l events the attacker reads
 the node of level l that holds it.
 
@@ -329,7 +329,7 @@ def audit_noisy_reward(system: CollaborativeSystem) -> NeighbourTest:
 
 
 PAPER_EPSILON = 2.0
-PAPER_FEATURES, EVENTS, PARALLEL_RUNS = 2, 4, 25
+PAPER_FEATURES, EVENTS, PARALLEL_RUNS = 2, 2, 25
 RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
 """The relation of two users; each user's own weight is twice that of the other user."""
 

@@ -4,13 +4,15 @@ The calibrations that protect rewards in the collaborative experiments: the pape
 
 The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
 tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace noise
-of scale Delta_2 ln T / epsilon on each node. This is wrong for two reasons: a reward changes h nodes with h > ln T, and
-the price of independent Laplace noise is an L1 distance. The true epsilon is
+of scale Delta_2 log T / epsilon on each node. The logarithm is binary: the paper counts ceil(log T) partial sums. This
+is wrong for two reasons: a reward changes h nodes with h > log T, and the price of independent Laplace noise is an L1
+distance. The true epsilon of the noisy sums is
 
-    h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
+    h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 log T / epsilon)
 
 and no smaller one holds for the user who comes first: the far tail of the noise of the h nodes that hold the first
-reward attains the ratio. `laplace-l1` is the same tree with Laplace noise on the L1 sensitivity.
+reward attains the ratio. The arms alone, which are the output in the paper's Section 3, follow from these sums: for
+them it is an upper bound. `laplace-l1` is the same tree with Laplace noise on the L1 sensitivity.
 
 The better ones add noise to the *raw* sums of each user, d numbers, with a counter of T/N leaves for each user. A
 reward changes these sums by ||x|| whatever the relation matrix is, and projection is post-processing. A user's own
@@ -127,7 +129,7 @@ class Calibration:
 
 PAPER = "paper"
 CALIBRATIONS = (
-    Calibration(PAPER, "Laplace on the L2 sensitivity, ln T levels, binary tree", "projected", as_stated=False),
+    Calibration(PAPER, "Laplace on the L2 sensitivity, log T levels, binary tree", "projected", as_stated=False),
     Calibration("laplace-l1", "the paper's tree, Laplace on the L1 sensitivity, all levels", "projected"),
     Calibration("user-laplace", "negative-digit trees of raw sums, Laplace", "raw"),
     Calibration("local-reward", "noise on each reward, once", "reward"),
@@ -211,7 +213,7 @@ def levels_of(horizon: int) -> int:
 
 
 def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[float, ...]:
-    """The scale of the paper's Laplace noise on a node, Delta_2 ln T / epsilon, of each counter.
+    """The scale of the paper's Laplace noise on a node, Delta_2 log2 T / epsilon, of each counter.
 
     Raises:
         CalibrationError: a horizon of one event, whose logarithm is 0.
@@ -220,12 +222,12 @@ def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[
     if horizon < 2:
         raise CalibrationError(f"paper: expected at least 2 events in a tree, got {horizon}")
     return tuple(
-        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", noise_at, 2)
+        distance * math.log2(horizon) / epsilon for distance in exposure.sensitivities("projected", noise_at, 2)
     )
 
 
 def paper_true_epsilon(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> float:
-    """The exact epsilon of the paper's calibration for one reward; see the module."""
+    """The exact epsilon of the paper's noisy sums for one reward; see the module."""
     levels = levels_of(exposure.horizon("projected", noise_at))
     moved = exposure.sensitivities("projected", noise_at)
     return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, noise_at, epsilon), strict=True))

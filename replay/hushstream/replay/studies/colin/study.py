@@ -78,7 +78,9 @@ CLAIM = Paper(
     source="Wang et al., DP-CoLin (RecSys 2020, doi:10.1145/3383313.3412254)",
     claimed_epsilon=2.0,
     claimed_as="δ 0, replace-one; in its Table 1",
-    fails="Laplace noise on coordinates is calibrated to an L2 distance, not L1",
+    fails="noise for an L2 distance and log₂ T levels, but coordinates move in L1 and in 14 levels; ε is exact for the noisy "
+    "sums of its proof, a bound for its output, the arms",
+    bound=True,
     protects="one reward",
     protects_here="one reward",
     printed_in_paper="1,328 ± 24 (Table 1)",
@@ -106,7 +108,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone, tuned)
     )
     return CLAIM.row(
-        f"uniform world, 10 users, d = 5, {events:,} interactions; ridge a unit of noise "
+        f"uniform world, 10 users, d = 5, {events:,} interactions; ridge per unit of noise: "
         f"{RIDGE_PER_NOISE[PAPER]:g} (paper's), {RIDGE_PER_NOISE[OURS]:g} (ours)",
         true,
         worst_guarantee(ours),
