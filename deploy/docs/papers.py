@@ -30,16 +30,15 @@ COLUMNS = ("paper", "claimed ε", "true ε, δ", "paper's, reimplemented", "ours
 _HEAD = """\
 # Five papers, one table
 
-None of the five mechanisms satisfies its claimed (ε, δ) by our analysis (colin: the sums of its proof;
+None of the five mechanisms satisfies its claimed (ε, δ) by our analysis (colin: its noisy sums;
 `hushstream audit` attacks each). Our DP-corrected variant is significantly better than the published one in
-{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}; by
-a single interval alone: {lost}.
+{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}.
+By a single interval alone: {lost}.
 
 {table}
-* **True ε**: of the paper's mechanism by our analysis, under its claim's relation as we read it (p2b's and bgt's
-  papers leave it open). **Ours** has that ε, or the claimed one if no true ε, or one above 64, exists.
+* **True ε**: of the paper's mechanism, under its claim's relation as we read it (p2b's and bgt's papers leave it
+  open). **Ours** has that ε, or the claimed one if no true ε, or one above 64, exists.
   Costs are rounded up; a δ below 1e-9 is left out. From ε 10 on a guarantee is next to nothing.
-  pdol: under the claim's relation ours costs more than twice the claim.
 * **Reimplemented**: as we read the paper. No printed figure is reproduced; for colin we know no cause.
 * ± is half of the 95 % interval of the mean over {seeds} seeds. Gains are paired by seed, bold where significant
   if all {comparisons} shall hold together (Bonferroni).
@@ -57,7 +56,8 @@ _JOINING = """\
 # What joining brings and costs
 
 Sharing a private model is better than learning alone in {joined} of {all} rows and worse in {lost};
-a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}. By a single interval alone (†): {single}.
+a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
+By a single interval alone (†): {single}.
 
 * **Alone**: the best learner tried that users, vendors, nodes or devices have without us.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.
