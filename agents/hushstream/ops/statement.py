@@ -178,6 +178,7 @@ def _summary(system: System, promise: Guarantee) -> Section:
     """One page for readers who read no further: one line for each fact, with details in later sections."""
     published = [f"{content.what} ({content.topic})" for content in promise.contents if content.zone == PUBLISHED]
     open_facts = len({fact for one in promise.each for fact in one.not_protected})
+    apart = "" if promise.lift is None else ", those of the lift in its section"
     conditions = len({fact for one in promise.each for fact in one.conditions})
     counted = f"{promise.units_in_life}{'' if promise.lift is None else ', and the lift'}"
     return Section(
@@ -193,7 +194,7 @@ def _summary(system: System, promise: Guarantee) -> Section:
             ),
             (
                 "what it leaves open",
-                f"{count_text(open_facts, 'fact')}, listed below as not protected, those of the lift in its section",
+                f"{count_text(open_facts, 'fact')}, listed below as not protected{apart}",
             ),
             ("what an erasure does", system.words.erasure),
             ("how it can be checked", "hushstream verify, budget, audit and topics check, each described below"),
@@ -353,6 +354,7 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
         "intended use": operator.purpose, "data product": system.words.result.product,
         "release type": system.words.result.release, "model of differential privacy": system.words.trust,
         "verdict": verdict(promise), "content that leaves un-noised": ", ".join(promise.unnoised) or "none",
+        "content held to be public": ", ".join(promise.held_public) or "none",
         "flavour": "pure epsilon with a stated truncation error" if pure else "(epsilon, delta)",
         "privacy unit": _joined(one.unit for one in each),
         "neighbouring relation": _joined(one.relation for one in each),
@@ -361,7 +363,7 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
         "lifetime": _joined(filter(None, (together, promise.warning))),
         "mechanisms": _joined(one.mechanism for one in each),
         "budget": _joined(dict.fromkeys(f"{budget.limit} for {budget.unit}" for budget in budgets)),
-        "accounting": f"{_COMPOSITIONS[budgets[0].filter]}, in whole millionths, always rounded up",
+        "accounting": f"{_COMPOSITIONS[budgets[0].filter]}, in whole millionths (delta: 2^-80), always rounded up",
         "implementation": "hushstream", "justification": operator.why_this_epsilon, "contact": operator.contact,
     }  # fmt: skip
 
@@ -526,10 +528,10 @@ def _how_to_read(promise: Guarantee) -> str:
     subject = promise.person
     fails = "; with a delta this can fail, with a probability that may be somewhat larger than delta"
     fails = fails if promise.together.which.delta_units else ""
-    odds = f"the odds of what an observer asks about {subject.which} change by at most e to its epsilon"
+    odds = f"the odds of what an observer asks about {subject.which} change at most by the factor e^epsilon"
     if promise.together.zero_out is None:
         return f"{odds}, whatever is published{fails}; {subject.public}"
-    return f"{odds}, of {subject.zero_out}, by at most e to that epsilon, whatever is published{fails}"
+    return f"{odds}, those of {subject.zero_out} by that of its own epsilon, whatever is published{fails}"
 
 
 def _after(cost: Cost) -> str:

@@ -218,8 +218,8 @@ _FINE_BITS = 30
 """The sensitivity has about 2^30 units of the fine lattice: at T = 2^30 and d = 2,500 roundings add 0.2 % to it."""
 
 NOT_WHOLE = (
-    "its matrix is not integer: safety of floats is not guaranteed where its weights are used in floats; here they act"
-    " in whole numbers on a finer lattice, whose roundings are counted in the sensitivity by a bound proved by hand."
+    "its matrix is not integer, so its weights act in whole numbers on a finer lattice; their roundings are counted in"
+    " the sensitivity by a bound proved by hand."
     " Who wants no such bound takes a digit tree with Gaussian noise"
 )
 

@@ -20,7 +20,7 @@ from hushstream.privacy.amounts import (
     float_up,
 )
 from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
-from hushstream.privacy.promises.promise import Claim, Content, Form, Guarantee, amounts, prices_json
+from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
 from hushstream.privacy.promises.sentence import (
     UNIT,
     Prices,
@@ -174,16 +174,22 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     if not promise.unnoised:
         yield Line("belief", "In words", _belief(prices), _belief(prices))
     trusted = list(dict.fromkeys([promise.zone, *(one.zone for one in promise.contents if one.trusted)]))
-    said = f"whoever runs the {' or the '.join(trusted)} zone or holds its key; the {promise.zone} zone adds the noise"
+    noises = list(dict.fromkeys(one.zone for one in promise.each))
+    adds = f"the {promise.zone} zone adds the noise{''.join(f' (of the lift, the {zone} zone)' for zone in noises[1:])}"
+    said = f"whoever runs the {' or the '.join(trusted)} zone or holds its key; {adds}"
     yield Line("trusted", "Trusted", said, trusted)
-    public = dict.fromkeys(one.topic for one in promise.contents if one.form is Form.PUBLIC)
     facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
-    held = f"; {', '.join(public)}, held to be public" if public else ""
+    held = f"; what {', '.join(promise.held_public)} hold in clear, as public" if promise.held_public else ""
     limits = f"what holds for the population ({count_text(len(facts), 'limit')} in all)"
     yield Line("open", "Not protected", f"that somebody took part, how often and when{held}; {limits}", len(facts))
     if conditions:
-        more = f"; {len(conditions) - 1} more" * (len(conditions) > 1)
-        yield Line("given", "It holds only if", f"{min(conditions, key=len)}{more}", len(conditions))
+        more = f" ({count_text(len(conditions), 'condition')} in all)" * (len(conditions) > 1)
+        yield Line(
+            "given",
+            "It holds only if",
+            f"{promise.one_account if promise.one_account in conditions else min(conditions, key=len)}{more}",
+            len(conditions),
+        )
 
 
 OVER = "all that is ever published, whatever a reader knows besides"
@@ -192,7 +198,7 @@ _FACTS = ("not_protected", "conditions")
 
 def _belief(prices: Prices) -> str:
     text = f"who was 50 % sure of something about it may become {percent(even_odds(prices.which))} sure"
-    return text if prices.zero_out is None else f"{text} (zero-out: {percent(even_odds(prices.zero_out))})"
+    return text if prices.zero_out is None else f"{text}; that there is any, {percent(even_odds(prices.zero_out))}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:

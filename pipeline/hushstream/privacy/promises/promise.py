@@ -263,6 +263,11 @@ class Guarantee:
         return unnoised_topics(self.contents)
 
     @property
+    def held_public(self) -> tuple[str, ...]:
+        """The topics with content in clear that the deployment holds to be public; the figures do not cover it."""
+        return tuple(dict.fromkeys(one.topic for one in self.contents if one.form is Form.PUBLIC))
+
+    @property
     def price(self) -> Cost:
         """Price of one charge for a unit: all of `cost`, or the part of one redraw."""
         return self.cost if self.redraws is None else self.redraws.price
@@ -337,13 +342,15 @@ class Guarantee:
     def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
         """The same guarantee in a deployment whose topics hold ``contents``, with what must hold of its users."""
         stated = self.claimed is None and not unnoised_topics(contents) and not self.tainted
-        conditions = (*self.conditions, self._one_account) if self.lifetime.counted else self.conditions
+        conditions = (*self.conditions, self.one_account) if self.lifetime.counted else self.conditions
         return replace(self, contents=contents, private_as_stated=stated, conditions=conditions)
 
     @property
-    def _one_account(self) -> str:
+    def one_account(self) -> str:
+        """The condition that whoever has several accounts pays for each."""
         if self.rho_micro is None:
-            return "a person has one account: m of them cost m times the epsilon"
+            most = "m times the epsilon, and at most m e^(m epsilon) times the delta"
+            return f"a person has one account: m of them cost {most}"
         return "a person has one account: m of them move every sum m times as far, at m^2 times the rho"
 
     def derived_from(self, tainted: tuple[str, ...]) -> Guarantee:

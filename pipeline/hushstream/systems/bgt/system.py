@@ -256,8 +256,8 @@ ERASURE = Erasure(
         "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
         "that somebody takes part, under a tag, with how many rounds they answered: their further slots are null, and "
         "no allowance is refilled",
-        "event ids of their questions: in the predictions journal, which names no user, and beside their tag among the "
-        "last 50,000 of the rater; an event id should not name one either",
+        "what was predicted for them, by event id: in the predictions journal, which names no user, until it is "
+        "trimmed; event ids, which should name nobody either, also beside their tag among the rater's last 50,000",
     ),
     waits=(
         "the user's ratings in the rater's data directory, under a tag: until the next snapshot; sealed on "

@@ -230,7 +230,8 @@ def _erasure(core: PdolSystem) -> Erasure:
             "exact sum of the domain, in its data directory, out of which nobody can take a single record",
             "how many of their records have been counted, under a tag that stands for them in this journal: no "
             "allowance is refilled",
-            "event ids in the predictions journal, which names no user; an event id should not name one either",
+            "what was predicted for them, by event id: in the predictions journal, which names no user, until it is "
+            "trimmed; an event id should not name one either",
         ),
         waits=(
             "their open slots in the node's data directory: until the next snapshot; sealed on state-node: five days",

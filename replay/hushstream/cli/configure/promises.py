@@ -103,7 +103,10 @@ def guarantee(
         print_text(page_text(promise, beside, shown))
         return
     print_text(first_screen(promise, [one for one in beside if one.key == _LOSSES]))
-    typer.echo(f"\nAll conditions and limits, the mechanism and the budget: hushstream guarantee {config} --details")
+    typer.echo(
+        f"\nConditions, limits, mechanism and budget: hushstream guarantee {config} --details. What holds of every"
+        " deployment: PRIVACY.md"
+    )
 
 
 def _losses(
