@@ -583,7 +583,7 @@ class LearnerMachine(DecisionRole):
         self.past.extend(events, users, contexts, arms, propensities, versions, numbers, deadlines_ms, befores)
         batch.answer_all(events, arms, propensities, versions, policies)
         batch.counts[Outcome.DECIDED] += len(rows)
-        run.clear()
+        run.rows, run.taken, run.events, run.users = [], [], set(), set()
 
     def _begin(self, user: str, track: str) -> EdgeAgent:
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
@@ -786,13 +786,6 @@ class Run:
         self.taken: list[tuple[EdgeAgent, NDArray[np.bool_] | None, int, int, bool]] = []
         self.events: set[str] = set()
         self.users: set[str] = set()
-
-    def clear(self) -> None:
-        """Begin again."""
-        self.rows.clear()
-        self.taken.clear()
-        self.events.clear()
-        self.users.clear()
 
 
 AHEAD_AT_MOST = 256
