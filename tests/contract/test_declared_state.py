@@ -297,8 +297,10 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
     ("a collector's state", "ended"): "set where the budget cannot pay for a round, and tested where that is",
     ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
     ("a learner's state", "guardrail"): "the same counter is played where features are declared",
-    ("a P-DAP learner's state", "epoch"): "it releases nothing under noise",
-    ("a P-DAP learner's state with a catalogue", "epoch"): "it releases nothing under noise",
+    **{
+        (f"a P-DAP learner's state{kind}", "epoch"): "it releases nothing under noise"
+        for kind in ("", " with a catalogue", " on trial", " on trial with a catalogue")
+    },
     ("a domain's state", "diverged"): _DIVERGED,
     ("a node's state", "diverged"): _DIVERGED,
     ("an aggregator's state with parts", "seals"): _WHOLE,
