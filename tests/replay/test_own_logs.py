@@ -160,8 +160,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
     verdict, *findings = judged.details.verdict
-    assert verdict.startswith("Only if what was shown depended on the features alone, as propensities are estimated")
-    assert "): No verdict: the shared private model was not played." in verdict
+    assert verdict.startswith("No verdict: the shared private model was not played.")
     assert [repr(judged).splitlines()[1]] == [verdict] == judged.as_json()["answers"]
     page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     page = unescape(page)

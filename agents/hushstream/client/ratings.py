@@ -36,7 +36,7 @@ from hushstream.schemas.topics import partition_of
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import ratings_of
 from hushstream.systems.bgt.records import MAX_PREDICTED, ROUNDS
-from hushstream.systems.bgt.system import RatingDeviceService
+from hushstream.systems.bgt.system import rounds_of
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
 """The topics that an application writes to and reads from in a BGTplanner deployment."""
@@ -270,10 +270,7 @@ class DeviceRounds:
         Raises:
             HushstreamError: no devices of this deployment make slots of ratings.
         """
-        service = None if system.device_service is None else system.device_service()
-        if not isinstance(service, RatingDeviceService):
-            raise HushstreamError(f"rounds: expected slots of ratings from devices, got {system.config.deployment}")
-        self._log, self._service = log, service
+        self._log, self._service = log, rounds_of(system)
         self._unsigned: BadModel | None = None
 
     async def __aenter__(self) -> Self:

@@ -81,7 +81,7 @@ def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind, cli, tm
     options.write_text("tea\ncoffee\n", encoding="utf-8")
     checked = json.loads(cli("config", "check", config, "--json"))
     assert checked["budgets"][0]["epsilon"] == "1.5"
-    said = cli("guarantee", config)
+    said = cli("guarantee", config, "--details")
     assert "Zero-out: epsilon 0.5, delta " in said
     assert "Counted of one person: 3 votes of one user." in said
     assert "Scale of the noise of a count: 2 votes." in said

@@ -32,6 +32,7 @@ from hushstream.engine.devices.sealing import body_bytes, period_of
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import duration_text
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.artefacts import BgtSystem, require_publishable
@@ -85,6 +86,18 @@ class RatingDeviceService:
         self.asked, _ = signed_round(fields, self._system.config, self.digest, body.signing)
         self.opening = None if self.asked is None else codec.encode(STATEMENT_RECORD, fields)
         return body
+
+
+def rounds_of(system: System) -> RatingDeviceService:
+    """What a deployment's devices answer.
+
+    Raises:
+        HushstreamError: no devices of this deployment make slots of ratings.
+    """
+    service = None if system.device_service is None else system.device_service()
+    if not isinstance(service, RatingDeviceService):
+        raise HushstreamError(f"rounds: expected slots of ratings from devices, got {system.config.deployment}")
+    return service
 
 
 def device_facts(config: BgtConfig) -> Sequence[Fact]:
