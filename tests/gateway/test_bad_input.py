@@ -217,6 +217,7 @@ RAW = [
     (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", b"malformed-http"),
     (HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"malformed-http"),
     (HEAD + b"Content-Length: 99999999\r\n\r\n", b"body-too-large"),
+    (HEAD + b"Content-Length: " + b"0" * 5000 + b"2\r\n\r\n{}", b"body-too-large"),
     (HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + b"fff\r\n" + b"x" * 4095 + b"\r\n"
      + b"fff\r\n" + b"x" * 4095 + b"\r\n0\r\n\r\n", b"body-too-large"),
 ]  # fmt: skip
@@ -288,6 +289,35 @@ async def test_requests_sent_at_once_are_answered_in_their_order_however_many(ca
     found = [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
     assert [one.get("event_id") for one in found] == expected
     assert {one["code"] for one in found if "code" in one} == {"not-found"}
+
+
+@pytest.mark.parametrize("before", [0, 14, 15, 16, 40])
+async def test_requests_sent_at_once_are_answered_at_once_whatever_was_answered_before(
+    caller: Any, before: int
+) -> None:
+    """The parser counts the requests that it has read ahead, until it is told that they are answered."""
+    alive = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    host, port = caller.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for number in [1] * before + [2, 40]:
+        writer.write(alive * number)
+        for _ in range(number):
+            assert (await reader.readuntil(b"\r\n\r\nalive")).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_at_a_stop_no_later_answer_takes_the_place_of_one_that_was_given_up(gateways: Any, tmp_path: Any) -> None:
+    asked = body(event_id="given-up")
+    sent = HEAD + b"Content-Length: %d\r\n\r\n" % len(asked) + asked + b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    async with gateways.placed("pdap", tmp_path / "d") as place:  # Without a worker nobody answers.
+        async with place.gateway(answer_seconds=600.0, stop_seconds=0.1) as caller:
+            host, port = caller.base.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(sent)
+            await asyncio.sleep(0.3)
+        assert await reader.read() == b""
+        writer.close()
 
 
 async def test_a_connection_that_was_closed_waits_for_no_collector(caller: Any) -> None:

@@ -43,6 +43,8 @@ _PIPELINED = 16
 """So many requests of a connection are read ahead of their answers."""
 _BUFFER = 1 << 16
 """So many bytes of a body are read ahead of whoever reads it."""
+_LENGTH_DIGITS = 20
+"""The parser takes any number of digits for the length of a body, and `int` not more than some thousands."""
 _LINGER_SECONDS = 1.0
 """How long the rest of a refused body is read, as its sender may read the answer only then."""
 
@@ -160,10 +162,14 @@ class Connection(BaseProtocol):
             return
         self._waiting.extend(found)
         self._body = found[-1][1]
-        if len(found) >= _PIPELINED and self.transport is not None:
+        self._hold_if_full()
+        self._serve_next()
+
+    def _hold_if_full(self) -> None:
+        """Read no more while many requests wait: the parser keeps what follows them, however much that is."""
+        if len(self._waiting) + (self.serving is not None) >= _PIPELINED and self.transport is not None:
             self._full = True
             self.transport.pause_reading()
-        self._serve_next()
 
     def let_go(self) -> None:
         """Close, as soon as what was written is sent."""
@@ -192,8 +198,9 @@ class Connection(BaseProtocol):
             while self._waiting and not self.writing_paused:
                 head, content = self._waiting.popleft()
                 if self._full and not self._waiting:
+                    self._full = False
                     self.resume_reading()  # First of what the parser has kept, which may be the rest of this body.
-                    self._full = bool(self._waiting)
+                    self._hold_if_full()
                 if not await self._answered(head, content):
                     self.let_go()
             if self._ended and not self._waiting:
@@ -218,6 +225,8 @@ class Connection(BaseProtocol):
                 async with asyncio.timeout(_LINGER_SECONDS):
                     while not content.is_eof():
                         await content.readany()
+        if self._parser is not None:
+            self._parser.message_consumed()
         return keep and bool(content.is_eof())
 
 
@@ -419,6 +428,8 @@ class HttpServer(ABC, Generic[C]):
         serving = [one.serving for one in self.open if one.serving is not None]
         if serving:
             await asyncio.wait(serving, timeout=self.settings.stop_seconds)
+        for connection in list(self.open):
+            connection.let_go()
         for one in serving:
             one.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
@@ -461,7 +472,8 @@ class HttpServer(ABC, Generic[C]):
         Raises:
             Problem: the body is too large, or comes too slowly.
         """
-        if int(request.headers.get("Content-Length", 0)) > self._body_bytes:
+        length = request.headers.get("Content-Length", "0")
+        if len(length) > _LENGTH_DIGITS or int(length) > self._body_bytes:
             raise Problem("body-too-large", close=True)
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -210,14 +210,14 @@ class Decisions:
 
     # What is known of an event.
 
-    def get(self, event_id: str) -> PastDecision | None:
+    def get(self, event_id: str, ahead: int = 0) -> PastDecision | None:
         """The answer to an event before its deadline, or among the newest; None for another event."""
         number = self._numbers.get(event_id)
         if number is None:
             return None
         place = number - self._first
         state = self._states[place]
-        if number < self.end - self._remembered and (number < self._passed or state & ~_HIDDEN > _ANSWERED):
+        if number < self.end + ahead - self._remembered and (number < self._passed or state & ~_HIDDEN > _ANSWERED):
             return None
         return self._past(place, NOBODY if state & _HIDDEN else self._users[place])
 
@@ -278,10 +278,18 @@ class Decisions:
     def reward(self, number: int) -> None:
         """Note that a waiting decision waits no more, because its reward has come."""
         self._states[number - self._first] ^= _WAITS ^ _ANSWERED
+        self._wipe(number)
 
     def close(self, number: int) -> None:
         """Note that the wait of a decision has ended."""
         self._states[number - self._first] ^= _WAITS ^ _ENDED
+        self._wipe(number)
+
+    def _wipe(self, number: int) -> None:
+        """Forget the context of a decision that waits no more, and what was shown."""
+        place, width = number - self._first, self._width
+        self._contexts[place * width : (place + 1) * width] = bytes(width)
+        self._shown[place] = NOT_SHOWN
 
     # Those whose wait is over, and those of a user.
 
@@ -306,8 +314,10 @@ class Decisions:
 
     def drop(self, last: int) -> None:
         """Forget what a user's decisions wait for and their answers, where these are not among the newest."""
-        for number in self._held(last):
+        for number in [*self._held(last)]:
             self._states[number - self._first] |= _DROPPED
+            self._wipe(number)
+            self._befores[number - self._first], self._own_numbers[number - self._first] = NO_DECISION, 0
 
     # On disk.
 

@@ -383,6 +383,51 @@ def test_a_forgotten_name_is_in_no_state(rigs):
     assert rig.machine.terms.policy.dump_models()[-1]["users"] == 0
 
 
+@pytest.mark.parametrize("ends", ["forgotten", "over", "rewarded"])
+def test_a_context_is_in_no_state_once_nothing_waits_for_its_feedback(rigs, ends):
+    rig = rigs.LearnerRig()
+    context = np.array([0.123, 0.456, 0.221, 0.2], "<f4")
+    arm = rig.decide("canary", "ann", context)
+    assert context.tobytes() in rig.machine.snapshot()
+    if ends == "forgotten":
+        forget(rig, "ann")
+    elif ends == "rewarded":
+        rig.reward("canary", arm, 1.0, "ann")
+        forget(rig, "ann")  # What she has learned from it and owes of it goes, too.
+    else:
+        rig.wait(3600)
+    rig.decide("later", "bob")
+    assert context.tobytes() not in rig.machine.snapshot()
+
+
+@pytest.mark.parametrize("remembered", [1, 50])
+def test_no_click_decides_whether_an_old_event_is_decided_anew(rigs, remembered):
+    """That would decide whether another user's slot leaves. Rows that wait for their answer count as answered."""
+    sent = set()
+    for click in ("none", "early", "between"):
+        feedback = {"attribution_window_seconds": 6.0, "remembered_events": remembered}
+        rig = rigs.LearnerRig(
+            rigs.make_system(slot={"after_interactions": 2, "settle_seconds": 10.0}, feedback=feedback)
+        )
+        rig.decide("e0", "ann")
+        for number in range(remembered - 1):
+            rig.context(f"x{number}", f"u{number}")
+        rig.fold()
+        rig.wait(7)
+        if click == "early":
+            rig.reward("e1", 0, 1.0, "bob")
+        rig.context("e1", "bob")
+        if click == "between":
+            rig.reward("e1", 0, 1.0, "bob")
+        rig.wait(0.001)
+        rig.context("e0", "ann")
+        rig.fold()
+        rig.wait(60)
+        rig.decide("last", "zoe")
+        sent.add(len(rig.seen.slots))
+    assert sent == {1}
+
+
 def test_an_old_answer_of_a_forgotten_user_is_nobody_elses(rigs):
     rig = rigs.LearnerRig()
     rig.decide("once", "ann")

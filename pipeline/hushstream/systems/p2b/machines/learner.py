@@ -496,7 +496,7 @@ class LearnerMachine(DecisionRole):
             event_id = event_ids[row]
             if event_id in run.events:
                 self._answer_run()
-            past = past_of(event_id)
+            past = past_of(event_id, len(run.rows))
             if past is not None or row in refused:
                 self._answer_run()
                 batch.turn_away(decoded, row, past, refused.get(row))
