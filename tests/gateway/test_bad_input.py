@@ -299,7 +299,7 @@ async def test_requests_sent_at_once_are_answered_at_once_whatever_was_answered_
     alive = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     host, port = caller.base.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    for number in [1] * before + [2, 40]:
+    for number in [1] * before + [2, 40, 40]:
         writer.write(alive * number)
         for _ in range(number):
             assert (await reader.readuntil(b"\r\n\r\nalive")).startswith(b"HTTP/1.1 200 ")
