@@ -1081,7 +1081,8 @@ def payoff(world: CollaborativeWorld, regret: Float64) -> Payoff:
     return Payoff(
         what="mean regret a visit",
         value=float(ours.mean()),
-        baseline="users alone, each with an exact learner of their own",
+        baseline="users alone, each with an exact learner of their own "
+        f"(no intercept, ridge {alone_ridge(world.feature_dimension):g}, alpha {ALPHA:g})",
         reference=float(others.mean()),
         gap=paired_gap(ours, others),
         units="users",
