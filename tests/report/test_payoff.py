@@ -53,6 +53,12 @@ def test_the_sentence_names_both_figures_the_interval_and_its_method():
     )
 
 
+def test_a_fitted_model_is_named_in_the_verdict_and_what_the_interval_leaves_out_after_it():
+    said = payoff(-0.02, -0.006, fitted="clicks are a model's").sentence
+    assert said.startswith("In the fitted model it does not pay: ")
+    assert "paired over 64 nodes of this run, whose noise was drawn once; clicks are a model's)." in said
+
+
 def test_rows_of_one_group_count_as_one():
     """Ten users with 100 equal differences each are ten values, not a thousand."""
     by_user = np.random.default_rng(1).normal(0.1, 1.0, 10)

@@ -164,6 +164,8 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     assert [row["vendor"] for row in result.rows.plain] == ["north", "south"]
     assert sum(row["visits"] for row in result.rows.plain) == 600
     assert not any(check.changed for check in result.verify.values())
+    assert " in the fitted model " in f" {result.payoff.sentence}".lower()
+    assert "blind to whose user it was; the interval leaves out its error" in result.payoff.method
     files = write(result, tmp_path / "report")
     told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"

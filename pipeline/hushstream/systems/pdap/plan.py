@@ -36,6 +36,11 @@ _TRIED = (
     "it loses."
 )
 
+_BLIND = (
+    "Nothing can be learned together: {}. The shared model shows items of all vendors almost at random, so it will not "
+    "beat vendors that keep apart unless others' items suit their users better on average."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockFigures:
@@ -73,13 +78,10 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
         measure="",
         values={},
         beats=False if lost else None,
-        verdict=(
-            f"It will not beat vendors that keep apart, so keep the vendors apart: {lost}."
-            if lost
-            else "Whether sharing beats vendors that keep apart depends on how they differ, which no public number "
-            "tells: where items suit different contexts it brought 14 to 18 points of clicks more in ten worlds than "
-            "between like vendors, so there is no range; play it with hushstream replay pdap."
-        ),
+        verdict=lost
+        or "Whether sharing beats vendors that keep apart depends on how they differ, which no public number "
+        "tells: where items suit different contexts it brought 14 to 18 points of clicks more in ten worlds than "
+        "between like vendors, so there is no range; play it with hushstream replay pdap.",
         unit="decisions",
         paid="decision",
         noise=(
@@ -103,13 +105,15 @@ def _trial(config: PdapConfig) -> tuple[str, ...]:
 
 
 def _lost(config: PdapConfig, found: BlockFigures) -> str:
-    """Why sharing cannot pay, by public numbers alone; empty where it can."""
-    if found.hopeless:
-        return "no block is ever released"
+    """The verdict where nothing can be learned together, by public numbers alone; empty where something can."""
     if len(config.vendors) == 1:
-        return "one vendor has nobody to share with"
+        return "It will not beat the vendor alone: one vendor has nobody to share with."
+    if found.hopeless:
+        return _BLIND.format("no block is ever released")
     if found.outcomes / config.counters < found.noise_outcomes:
-        return "in a block of all outcomes of a counter the noise is still larger than the scatter of the rewards"
+        return _BLIND.format(
+            "in a block of all outcomes of a counter the noise is still larger than the scatter of the rewards"
+        )
     return ""
 
 

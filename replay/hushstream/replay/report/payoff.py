@@ -97,6 +97,7 @@ class Payoff:
         otherwise: what to do where it does not pay: a clause without a full stop.
         less_is_better: whether a smaller value is the better one.
         digits: digits after the decimal point.
+        fitted: where outcomes are those of a fitted model, which one, and what the interval leaves out; else empty.
     """
 
     what: str
@@ -108,6 +109,7 @@ class Payoff:
     otherwise: str
     less_is_better: bool = False
     digits: int = 3
+    fitted: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -119,12 +121,14 @@ class Payoff:
     @property
     def method(self) -> str:
         """How the interval was computed and what it does not cover, in words."""
-        return f"paired over {self.gap.groups:,} {self.units} of this run, whose noise was drawn once"
+        fitted = f"; {self.fitted}" if self.fitted else ""
+        return f"paired over {self.gap.groups:,} {self.units} of this run, whose noise was drawn once{fitted}"
 
     @property
     def sentence(self) -> str:
         """One or two sentences that say whether it pays."""
         gap, digits = self.gap, self.digits
+        where = "the fitted model" if self.fitted else "this run"
         within = "no interval"
         if gap.low is not None and gap.high is not None:
             within = f"95 % interval {gap.low:+.{digits}f} to {gap.high:+.{digits}f}, {self.method}"
@@ -133,9 +137,9 @@ class Payoff:
             f"({gap.value:+.{digits}f}; {within})."
         )
         begins = {
-            "pays": "In this run it pays",
-            "does not pay": "In this run it does not pay",
-            "too close to call": "Too close to call in this run whether it pays",
+            "pays": f"In {where} it pays",
+            "does not pay": f"In {where} it does not pay",
+            "too close to call": f"Too close to call in {where} whether it pays",
         }[self.verdict]
         otherwise = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
         return f"{begins}: {figures}{otherwise}"

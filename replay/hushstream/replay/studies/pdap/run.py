@@ -188,6 +188,7 @@ async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool
 
 
 WORLDS = (Vendors, FilmVendors, OwnVendors)
+_FITTED = "clicks are those of a model fitted to the log, blind to whose user it was; the interval leaves out its error"
 _NEVER_OUTCOMES = 1 << 40
 
 
@@ -302,14 +303,14 @@ def _result(
         facts={"placement": config.release.placement, "gain in points": 100 * float((played.chances - apart).mean())},
         reached=f"{100 * played.chances.mean():.1f} % of visits are clicked",
         headline=ratio("click rate, shared over vendors alone with exact clicks", paired(played.chances, apart)),
-        payoff=_payoff(played.chances, apart, visits),
+        payoff=_payoff(played.chances, apart, visits, _FITTED if isinstance(world, OwnVendors) else ""),
         rows=_vendors(config, played, visits, apart),
         curve=_curve(options, played, apart),
         warnings=(INTERNAL_MARK,) if _is_internal(world) else (),
     )
 
 
-def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
+def _payoff(shared: Float64, apart: Float64, visits: Visits, fitted: str) -> Payoff:
     """The click rate with sharing compared with that of vendors apart; the sample is the users."""
     return Payoff(
         what="share of visits clicked, in points of a hundred,",
@@ -320,6 +321,7 @@ def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
         units="users",
         otherwise="keep the vendors apart, or use a larger epsilon or more visits",
         digits=1,
+        fitted=fitted,
     )
 
 
