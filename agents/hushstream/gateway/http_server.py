@@ -433,8 +433,6 @@ class HttpServer(ABC, Generic[C]):
         for one in serving:
             one.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
-        for connection in list(self.open):
-            connection.let_go()
 
     def measure(self) -> None:
         """Update the gauges, and let connections go whose time is over."""

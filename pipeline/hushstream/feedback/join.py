@@ -305,19 +305,20 @@ class Decisions:
 
     def of(self, last: int) -> Iterator[int]:
         """The numbers of a user's decisions that wait, from the newest (``last``) on."""
-        return (number for number in self._held(last) if self._states[number - self._first] & ~_HIDDEN == _WAITS)
-
-    def _held(self, last: int) -> Iterator[int]:
         while last >= max(self._first, self._passed):
-            yield last
-            last = self._befores[last - self._first]
+            place = last - self._first
+            if self._states[place] & ~_HIDDEN == _WAITS:
+                yield last
+            last = self._befores[place]
 
     def drop(self, last: int) -> None:
-        """Forget what a user's decisions wait for and their answers, where these are not among the newest."""
-        for number in [*self._held(last)]:
-            self._states[number - self._first] |= _DROPPED
-            self._wipe(number)
-            self._befores[number - self._first], self._own_numbers[number - self._first] = NO_DECISION, 0
+        """Forget what a user's decisions wait for, their chain, and answers that are not among the newest."""
+        while last >= self._first:
+            place = last - self._first
+            if last >= self._passed:
+                self._states[place] |= _DROPPED
+                self._wipe(last)
+            last, self._befores[place], self._own_numbers[place] = self._befores[place], NO_DECISION, 0
 
     # On disk.
 

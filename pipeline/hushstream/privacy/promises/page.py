@@ -158,8 +158,6 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     who = f"{promise.unit}, not all that one person gives"
     if whole:
         who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the A/B measurement (lift)'}"
-    # The code's slot is a report to people.
-    who = who.replace("slot", "report")
     yield Line("protected", "Protected", who, who)
     yield Line("over", "Over", OVER, OVER)
     yield Line(

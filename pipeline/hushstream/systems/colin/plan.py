@@ -191,7 +191,7 @@ def noise_taken(config: CollaborativeConfig) -> str:
 _DARK = (
     " Dark visits follow each user's own exact rewards too: at epsilon 1, in three worlds of mostly like tastes, over "
     "ten seeds, the mean regret was at most 1 % of a random policy's above that of users alone (`hushstream experiment "
-    "joining --system colin`); where tied users differ it was up to 11 % above at epsilon 1, and 36 % at 8."
+    "joining --system colin`); where tied users differ it can be far more, most at a large epsilon."
 )
 
 

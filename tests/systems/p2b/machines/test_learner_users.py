@@ -428,6 +428,19 @@ def test_no_click_decides_whether_an_old_event_is_decided_anew(rigs, remembered)
     assert sent == {1}
 
 
+def test_no_state_tells_which_old_events_a_forgotten_user_had(rigs):
+    rig = rigs.LearnerRig()
+    for number in range(3):
+        rig.decide(f"e{number}", "ann")
+        rig.wait(3600)
+    rig.decide("later", "bob")
+    past = rig.machine.past
+    assert [past[number].before for number in range(4)] == [-1, 0, 1, -1]
+    forget(rig, "ann")
+    assert {past[number].before for number in range(4)} == {-1}
+    assert {past[number].number for number in range(4)} == {0}
+
+
 def test_an_old_answer_of_a_forgotten_user_is_nobody_elses(rigs):
     rig = rigs.LearnerRig()
     rig.decide("once", "ann")
