@@ -114,6 +114,10 @@ class Shop:
         """What the generation before left to this one."""
         return json.loads((self.data / f"generation-{generation}" / "deployment" / "predecessor.json").read_bytes())
 
+    def marks(self) -> set[str]:
+        """Names of the release marks outside the data: each says how far a journal has released."""
+        return {mark.name for mark in self._state.glob("hushstream/marks/*/*/*.json")}
+
     @property
     def place(self) -> list[str]:
         return ["-d", str(self.data / "deployment"), "-b", f"127.0.0.1:{self.broker_port}"]
@@ -184,9 +188,12 @@ def test_a_shop_is_up_survives_a_kill_of_everything_refuses_an_earlier_copy_and_
             assert shop.asked_as_in_the_readme() in {f"show {item}\n" for item in ITEMS}
         assert f"up {shop.file} --port {shop.port} --broker-port " in shop.command("down", str(shop.file))
         shutil.copytree(shop.data, tmp_path / "yesterday")
+        copied = shop.marks()
         shop.up()
         for number in range(100, 160):
             shop.decide(number)
+        while shop.marks() == copied:  # the copy is older once more was released; the figures are, each 15 s
+            time.sleep(0.1)
         shop.kill_all()
         shop.up()
         assert shop.decide(200)["logged"]
