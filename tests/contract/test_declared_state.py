@@ -113,7 +113,7 @@ CONTENTS: Contents = {
 
 def in_one_piece(rows: list[Any]) -> list[bytes]:
     """The columns of pieces of rows."""
-    joined = Rows.joined(rows) if rows else None
+    joined = Rows.joined(rows, rows[0].features.shape[1]) if rows else None
     return (
         []
         if joined is None

@@ -122,6 +122,24 @@ def test_a_run_gives_a_rising_curve_every_record_verified_and_says_that_its_key_
     assert REPRODUCIBLE in result.privacy.marks
 
 
+@pytest.mark.parametrize(
+    ("noise_at", "changes"),
+    [
+        ("server", {"learner": {"clean_share": 0.05}}),
+        ("learner", {"learner": {"clean_share": 0.05}}),
+        ("server", {"privacy": {"units_per_person": 2}}),
+        ("learner", {"privacy": {"units_per_person": 2}}),
+    ],
+)
+def test_a_model_follows_each_phase_also_one_of_which_no_reward_counts(monkeypatch, noise_at, changes):
+    monkeypatch.setattr("hushstream.replay.runners.to_end.MODEL_TIMEOUT_SECONDS", 5.0)
+    config = {"release": {"noise_at": noise_at}, **changes}
+    result = run_collaborative(CollaborativeOptions(world=SMALL, rounds_per_phase=1, config=config))
+    assert result.facts["interactions"] == 24
+    assert result.counts["model"] == 6
+    assert all(check.changed == 0 < check.equal for check in result.verify.values())
+
+
 def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
     def run(seed, noise_at="server"):
         options = CollaborativeOptions(

@@ -94,7 +94,7 @@ BAD = {
         rigs.changed(value, config_digest=bytes(16)),
         "other_configuration",
     ),
-    "no rows": lambda value, rigs: bent(value, rigs, nodes=b"", contexts=b"", blocks=b"", sums=b""),
+    "sums without rows": lambda value, rigs: bent(value, rigs, nodes=b"", contexts=b""),
     "an unknown node": lambda value, rigs: bent(value, rigs, nodes=np.full(6, 3, "<i4").tobytes()),
     "too few features": lambda value, rigs: bent(value, rigs, contexts=bytes(5 * 12)),
     "features too long": lambda value, rigs: bent(value, rigs, contexts=np.full(18, 0.9, "<f4").tobytes()),
@@ -177,14 +177,18 @@ def test_how_learners_raced_changes_no_version(related):
     assert models[0] == models[1] == models[2]
 
 
-def test_phase_ends_of_no_learner_are_refused_and_an_empty_phase_gives_no_version(related):
+def test_phase_ends_of_no_learner_are_refused_and_an_empty_phase_gives_the_version_before_again(related):
     rig = related.RelatedAggregatorRig(edge_system(related))
     for phase, origin in ((0, 2), (0, -1), (-1, 0)):
         rig.end_phase(phase, origin)
     assert rig.fold().reasons == ["unknown_origin"] * 3
     for origin in (0, 1):
         rig.end_phase(0, origin)
-    assert not rig.fold().journals
+    (model,) = rig.fold().journals
+    assert (model["version"], model["observations"]) == (1, 0)
+    assert not np.any(arrays(model, related)[0])
+    rig.end_phase(0, 1)
+    assert not rig.fold().journals, "that phase had ended before"
 
 
 # Cuts, restores, replays.

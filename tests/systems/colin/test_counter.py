@@ -56,11 +56,15 @@ def test_a_phase_end_ends_the_step_once_all_learner_partitions_have_sent_it(rela
     assert not rig.fold().journals, "that phase had ended before"
 
 
-def test_a_phase_end_without_rows_releases_nothing(rig):
+def test_a_phase_end_without_rows_releases_no_sums_but_a_step_that_a_model_follows(related, rig):
     rig.end_phase(0)
     seen = rig.fold()
-    assert not seen.journals
-    assert seen.counts == {"seal": 1}
+    (record,), (release,) = seen.journals, rig.released(seen)
+    assert (record["closed_by"], record["rows"]) == ("seal", 0)
+    assert (release["nodes"], release["blocks"], release["sums"]) == (b"", b"", b"")
+    rig.rewards(0, related.some_rewards(1, 4))
+    rig.end_phase(1)
+    assert [record["rows"] for record in rig.fold().journals] == [4], "the step of this phase had ended by its rows"
 
 
 def test_log_time_ends_a_step_and_ticks_carry_it_on(related):

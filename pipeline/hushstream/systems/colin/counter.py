@@ -1,6 +1,7 @@
 """The counter role, in a zone of its own: it reads rewards in clear, and releases noised running sums.
 
-A step is a batch of rewards; a number of rows, a phase end or log time closes it. In a step each user's rewards are one
+A step is a batch of rewards; a number of rows, a phase end or log time closes it. A phase in which no reward came has a
+step without rows, so that a model follows every phase. In a step each user's rewards are one
 leaf of their own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
 record of an epoch, for any number of steps. A step's rows are first sorted by node, so a release does not depend on the
 order in which partitions of learners arrive.
@@ -121,7 +122,7 @@ class CounterMachine(ReopeningRole):
             self._closed_by(one, batch)
         self._settle(batch)
         if self.pending:
-            self._add(Rows.joined(self.pending))
+            self._add(Rows.joined(self.pending, self.system.features.dimension))
         self.leaf = fields["leaf"]
         return self.reopened(fields, self.charge, batch)
 
@@ -130,10 +131,10 @@ class CounterMachine(ReopeningRole):
     def _closed_by(self, one: Read, batch: Batch) -> str:
         """Take one record; returns what closes the step with it, if anything. Late rows still join the step."""
         ended = self.accept(one, batch, self._take)
+        if ended and (self.pending or self.leaf <= self.phase_ends.complete):
+            return "seal"
         if not self.pending:
             return ""
-        if ended:
-            return "seal"
         if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
             return "rows"
         open_ms = self.system.open_ms
@@ -168,8 +169,8 @@ class CounterMachine(ReopeningRole):
             return
         try:
             rows = parse_rows(fields["nodes"], fields["contexts"], fields["rewards"], self.system)
-            if len(rows) > MAX_ROWS_A_RECORD:
-                raise BadRows(f"rows: expected at most {MAX_ROWS_A_RECORD} in a record, got {len(rows)}")
+            if not 1 <= len(rows) <= MAX_ROWS_A_RECORD:
+                raise BadRows(f"rows: expected 1 to {MAX_ROWS_A_RECORD} in a record, got {len(rows)}")
         except BadRows:
             raise Refused(Refusal.MALFORMED_REWARDS) from None
         batch.ids[batch_id] = None
@@ -193,7 +194,7 @@ class CounterMachine(ReopeningRole):
 
     def _release(self, closed_by: str, high: int, batch: Batch) -> None:
         """Release the open step, which closed with the input below ``high``; an epoch has one price."""
-        rows = Rows.joined(self.pending)
+        rows = Rows.joined(self.pending, self.system.features.dimension)
         batch.release(partial(self._draw, rows, batch))
         fields = {
             "leaf": self.leaf,
@@ -219,7 +220,8 @@ class CounterMachine(ReopeningRole):
 
         Nobody has seen a result yet: after a crash here, the same address gives the same draw.
         """
-        self._add(rows)
+        if len(rows):
+            self._add(rows)
         self.leaf += 1
         key, epoch = self.releases.key, self.releases.epoch.number
         release_id = key.digest(

@@ -378,7 +378,7 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
             batch.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
         if not len(allowed):
             return
-        batch.release(partial(self._draw, Rows.joined([allowed]), batch))
+        batch.release(partial(self._draw, Rows.joined([allowed], self.system.features.dimension), batch))
         if not batch.withheld:
             batch.sent += len(allowed)
 

@@ -65,8 +65,10 @@ class Rows:
         return Rows(self.nodes[kept], self.features[kept], self.rewards[kept], self.events[kept])
 
     @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """All rows in the order of their nodes; those of one node keep their order."""
+    def joined(cls, parts: Sequence[Rows], dimension: int) -> Rows:
+        """All rows of d features in the order of their nodes; those of one node keep their order."""
+        none = cls(np.zeros(0, np.int32), np.zeros((0, dimension), np.float32), np.zeros(0))
+        parts = (none, *parts)
         nodes = np.concatenate([part.nodes for part in parts])
         order = np.argsort(nodes, kind="stable")
         return cls(
@@ -107,14 +109,14 @@ def parse_rows(nodes: bytes, features: bytes, rewards: bytes, shape: Shape) -> R
         BadRows: columns whose lengths do not match, unknown nodes, features that are too long, rewards outside [0, 1].
     """
     n, d = len(nodes) // 4, shape.features.dimension
-    if n < 1 or (len(nodes), len(features), len(rewards)) != (4 * n, 4 * n * d, 8 * n):
+    if (len(nodes), len(features), len(rewards)) != (4 * n, 4 * n * d, 8 * n):
         raise BadRows(f"rows: expected columns of one length and {d} features, got others")
     rows = Rows(
         np.frombuffer(nodes, "<i4").astype(np.int32),
         np.frombuffer(features, "<f4").reshape(n, d).astype(np.float32),
         np.frombuffer(rewards, "<f8").astype(np.float64),
     )
-    if rows.nodes.min() < 0 or rows.nodes.max() >= shape.nodes:
+    if not ((rows.nodes >= 0) & (rows.nodes < shape.nodes)).all():
         raise BadRows(f"rows: expected nodes below {shape.nodes}, got others")
     if not short_enough(rows.features, shape.features).all():
         raise BadRows("rows: expected features within the configured length, got longer ones")

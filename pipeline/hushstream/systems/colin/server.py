@@ -1,7 +1,8 @@
 """The aggregator role of a collaborative system: makes versions of a model from noised sums and public features.
 
 With a trusted counter, each release gives one version. If learners release, a version follows when
-``release.window_units`` rows have come, or when a phase ends. The rows of a version are sorted by node before the
+``release.window_units`` rows have come, or when a phase ends, even one without rows: whoever waits for its model gets
+one. The rows of a version are sorted by node before the
 estimator takes them, so versions do not depend on the order in which partitions of learners arrive.
 """
 
@@ -90,7 +91,9 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def _take(self, one: Read, batch: Batch) -> bool:
         if one.name == "Seal":
-            return self.ends_phase(one.fields, batch) and bool(self.pending) and self._observe()
+            ended = self.ends_phase(one.fields, batch)
+            due = bool(self.pending) or self.version <= self.phase_ends.complete
+            return ended and due and self._observe()
         return self._on_release(one.fields, batch)
 
     def _on_release(self, fields: dict[str, Any], batch: Batch) -> bool:
@@ -131,7 +134,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def _observe(self) -> bool:
         """Add the new rows and sums to the estimator, before a version."""
-        rows = Rows.joined(self.pending)
+        rows = Rows.joined(self.pending, self.system.features.dimension)
         self.pending = []
         np.add.at(self.counts, rows.nodes, 1)
         self.estimator.observe_batch(rows.nodes, rows.features.astype(np.float64))
