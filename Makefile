@@ -134,7 +134,7 @@ test-kafka: $(VENV)/.installed-dev
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
-	  $(BIN)/python -m pytest tests/agents/test_faults.py tests/agents/test_worker.py tests/agents/test_compressed_batches.py \
+	  $(BIN)/python -m pytest tests/agents/test_faults.py tests/agents/test_worker.py \
 	  tests/engine/third_system/test_on_a_broker.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --secured

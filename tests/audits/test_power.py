@@ -1,7 +1,7 @@
 """Every audit finds what it is there to find: its stated power says so, and where all noise is halved it fails.
 
 Power: the quick runs of each row find half the noise with a probability above 1 - 1e-6, by the exact curve of the row.
-False alarms: at most 1e-6 each (`test_catalogue.py` runs all rows on the product). Flaws of one line, each with the row
+False alarms: at most 1e-6 each (`test_coverage.py` runs all rows on the product). Flaws of one line, each with the row
 that must fail on it, are in `tests/mutants/mutants.toml`.
 """
 

@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import threading
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,19 @@ from pathlib import Path
 
 import pytest
 
+from hushstream.replay import study
 from hushstream.replay import study as offers
+from hushstream.replay.catalogue import WORLDS, find_world, known_worlds, played_by, system_of
 from hushstream.replay.datasets import store
-from hushstream.replay.datasets.builtin import BUILTIN, Dataset, DatasetError, DatasetFile, find_dataset, known_datasets
+from hushstream.replay.datasets.builtin import (
+    BUILTIN,
+    DATASETS,
+    Dataset,
+    DatasetError,
+    DatasetFile,
+    find_dataset,
+    known_datasets,
+)
 from hushstream.replay.datasets.store import (
     Transfer,
     cache_folder,
@@ -26,6 +37,12 @@ from hushstream.replay.datasets.store import (
     list_datasets,
     locate,
 )
+from hushstream.replay.experiments.catalogue import known_experiments
+from hushstream.replay.experiments.findings import EXPERIMENTS
+from hushstream.replay.logged.log import LOGS, LogError, known_logs
+from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin
+from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
+from hushstream.replay.worlds.world import WorldError
 
 
 def _summarise(folder: Path):
@@ -133,23 +150,15 @@ def test_the_simulated_dataset_has_no_files_but_a_summary(cache):
     assert summary["random_arm_reward"] == pytest.approx(0.1, abs=0.005)
 
 
-class _Entry:
-    def __init__(self, value: object) -> None:
-        self.name, self.value = "other", value
-
-    def load(self) -> object:
-        return self.value
-
-
 def test_datasets_of_other_packages_are_found_and_clashes_refused(toy, monkeypatch):
     other = Dataset(**{**_fields(toy), "name": "other"})
-    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(other), _Entry(toy)])
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry("other", other), _Entry("other", toy)])
     assert known_datasets()["other"] is other
     clash = Dataset(**{**_fields(toy), "note": "another"})
-    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(clash)])
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry("other", clash)])
     with pytest.raises(DatasetError, match="two packages offer a dataset named 'toy'"):
         known_datasets()
-    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(7)])
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry("other", 7)])
     with pytest.raises(DatasetError, match="expected Dataset, got int"):
         known_datasets()
 
@@ -456,3 +465,79 @@ def test_an_archive_damaged_inside_is_refused(site, archive, tmp_path):
     with pytest.raises(DatasetError, match="expected a whole zip archive"):
         _fetch(archive, tmp_path)
     assert not {name for name in _left(tmp_path) if not name.endswith(".part")}
+
+
+# What goes by name: one form for datasets, worlds, logs and experiments, of this package and of others.
+
+
+class _Entry:
+    def __init__(self, name: str, value: object) -> None:
+        self.name, self.value = name, value
+
+    def load(self) -> object:
+        return self.value
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """Have another package offer one thing."""
+
+    def offering(wanted: str, name: str, value: object) -> None:
+        found = [_Entry(name, value)]
+        monkeypatch.setattr(study, "entry_points", lambda group: found if group == wanted else [])
+
+    return offering
+
+
+KINDS = [(DATASETS, known_datasets), (WORLDS, known_worlds), (LOGS, known_logs), (EXPERIMENTS, known_experiments)]
+
+
+@pytest.mark.parametrize(("kind", "known"), KINDS, ids=[kind.what for kind, _ in KINDS])
+def test_what_is_offered_twice_or_is_something_else_is_refused_in_the_same_words(offer, kind, known):
+    name, mine = next(iter(known().items()))
+    offer(kind.group, name, mine)
+    assert known()[name] is mine
+    offer(kind.group, "other", 7)
+    with pytest.raises(kind.error, match=f"entry point other of {kind.group}: expected .*, got int"):
+        known()
+
+
+@pytest.mark.parametrize(("kind", "known", "error"), [(WORLDS, known_worlds, WorldError), (LOGS, known_logs, LogError)])
+def test_another_packages_factory_is_found_by_its_entry_point_and_may_not_take_a_name(offer, kind, known, error):
+    def made() -> SyntheticWorld:
+        return synthetic()
+
+    taken = next(iter(known()))
+    offer(kind.group, "made", made)
+    assert known()["made"] is made
+    offer(kind.group, taken, made)
+    with pytest.raises(error, match=f"two packages offer a {kind.what} named"):
+        known()
+
+
+def test_a_world_is_for_the_system_that_the_class_of_its_factory_is_for(offer):
+    def related() -> CollaborativeWorld:
+        return colin()
+
+    for made, system in ((related, "colin"), (lambda: synthetic(), "p2b")):
+        offer(WORLDS.group, "made", made)
+        assert (system_of("made"), played_by("made")) == (system, (f"replay {system}",))
+    assert system_of("colin") == "colin"
+    assert system_of("ml-100k") == "p2b"
+
+
+OF_USERS_FILES = {"own-ratings", "own-records", "own-vendors"}
+"""Worlds that are made of whatever file their user names."""
+
+
+def test_every_world_and_log_of_this_package_is_a_dataset_of_the_same_name():
+    names = {*known_worlds(), *known_logs()}
+    assert names - OF_USERS_FILES <= set(known_datasets())
+    assert all(played_by(name) for name in names)
+    with pytest.raises(WorldError, match=r"unknown world 'nothing'; known: catalogue, colin, .*tmc2007, vendors$"):
+        find_world("nothing")
+
+
+def test_what_comes_with_the_package_is_registered_in_one_place():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert not set(project.get("entry-points", {})) & {kind.group for kind, _ in KINDS}

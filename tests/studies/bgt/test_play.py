@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from hushstream.privacy.promises.promise import REPRODUCIBLE
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.report.replayed import write
 from hushstream.replay.studies.bgt.experiments import (
     EACH,
     LEVELS,
@@ -14,8 +19,26 @@ from hushstream.replay.studies.bgt.experiments import (
     row_guarantee,
     total_rho,
 )
-from hushstream.replay.studies.bgt.play import Task, baseline_of, configuration, open_round, play_world, scored
-from hushstream.replay.studies.bgt.worlds import make_world, tastes
+from hushstream.replay.studies.bgt.play import (
+    BgtOptions,
+    Task,
+    baseline_of,
+    configuration,
+    open_round,
+    play_world,
+    run_bgt,
+    scored,
+)
+from hushstream.replay.studies.bgt.worlds import (
+    UNIT_SCALE,
+    RatingMapping,
+    load_ratings,
+    make_world,
+    rating_mapping,
+    tastes,
+)
+from hushstream.replay.worlds.world import WorldError
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import Ratings, make_slots
 from hushstream.systems.bgt.guarantee import squared_clip
@@ -142,3 +165,198 @@ def test_the_papers_form_runs_as_long_as_its_budget():
 def test_laplace_rows_are_worse_than_gaussian_ones_at_the_same_claim():
     gaussian, laplace = (play_paper(PaperTask("tastes", "even-82", law, 0, 20)).rmse for law in ("gaussian", "laplace"))
     assert gaussian < laplace
+
+
+# Rating worlds hold what their files hold, and people's own ratings are read through a mapping.
+
+PLAIN = {"user": "u", "item": "i", "rating": "r", "lowest": 0, "highest": 5, "items": 4}
+
+
+def test_the_published_datasets_are_those_of_the_paper(data_dir):
+    film, lens = make_world("filmtrust", data_dir), make_world("ml-100k", data_dir)
+    assert (len(film.users), film.user_count, film.item_count) == (18_662, 740, 1_957)
+    assert (len(lens.users), lens.user_count, lens.item_count, lens.features.shape[1]) == (100_000, 943, 1_682, 20)
+    assert set(np.unique(lens.values * 5).round(9)) == {1, 2, 3, 4, 5}
+    assert (film.values.min(), film.values.max()) == (0, 1)
+    # Toy Story: three genres, 1995.
+    assert np.count_nonzero(lens.features[0]) == 3
+    assert lens.features[0, :-1].max() == pytest.approx(3**-0.5)
+    assert lens.features[:, -1].min() == pytest.approx(-0.15)
+    with pytest.raises(WorldError, match="expected one of filmtrust"):
+        make_world("netflix")
+
+
+def test_a_split_keeps_a_fifth_and_follows_its_seed():
+    world = tastes(users=50, items=100, ratings=10)
+    one, same, other = world.split(0), world.split(0), world.split(1)
+    assert len(one.later) == 100
+    assert sorted([*one.earlier, *one.later]) == list(range(500))
+    assert (one.later == same.later).all()
+    assert (one.later != other.later).any()
+    known = one.known(BgtConfig("x", 100, scale=UNIT_SCALE))
+    assert len(known.items) == 400
+    assert known.users == 50
+
+
+def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [("ann", 1, 5.0), ("bob", 4, 0.0), ("ann", 1, 2.5), ("cy", 2, 4.0)]
+    text = tmp_path / "ratings.csv"
+    text.write_text("u,i,r,other\n" + "".join(f"{u},{i},{r},x\n" for u, i, r in rows), encoding="utf-8")
+    table = tmp_path / "ratings.parquet"
+    columns = dict(zip(("u", "i", "r"), map(list, zip(*rows, strict=True)), strict=True))
+    parquet.write_table(pyarrow.table(columns), table)
+    for path in (text, table):
+        world = load_ratings(path, rating_mapping(PLAIN))
+        assert (world.user_count, world.item_count, world.public) == (3, 4, False)
+        assert world.items.tolist() == [0, 3, 0, 1]
+        assert world.values.tolist() == [1.0, 0.0, 0.5, 0.8]
+
+
+def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("u;i;r\n7;b;1\n7;a;2\n8;b;3\n", encoding="utf-8")
+    named = rating_mapping({**PLAIN, "items": ["a", "b", "c"], "delimiter": ";"})
+    assert load_ratings(path, named).items.tolist() == [1, 0, 1]
+    free = rating_mapping(
+        {name: value for name, value in PLAIN.items() if name != "items"} | {"public": True, "delimiter": ";"}
+    )
+    assert load_ratings(path, free).item_count == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"items": 1}, "expected 2 to"),
+        ({"items": ["a", "a"]}, "different names"),
+        ({"lowest": 5}, "highest: expected a number above lowest"),
+        ({"lowest": "low"}, "lowest: expected a finite number"),
+        ({"highest": float("inf")}, "highest: expected a finite number"),
+        ({"stars": "r"}, "unknown key stars"),
+        ({"user": None}, "user: expected a text"),
+        ({"public": "yes"}, "public: expected true or false"),
+    ],
+)
+def test_mappings_that_cannot_be_are_refused_by_key(change, match):
+    with pytest.raises(LogError, match=match):
+        rating_mapping({**PLAIN, **change})
+
+
+def test_missing_keys_and_unnamed_items_are_refused():
+    with pytest.raises(LogError, match="missing key user, highest"):
+        rating_mapping({"item": "i", "rating": "r", "lowest": 0})
+    with pytest.raises(LogError, match="rows are not public"):
+        rating_mapping({name: value for name, value in PLAIN.items() if name != "items"})
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        ("ann,5,1", "row 1.*i: expected an item from 1 to 4|line 2.*i: expected an item from 1 to 4"),
+        ("ann,0,1", "expected an item from 1 to 4"),
+        ("ann,1.5,1", "i.*an integer"),
+        ("ann,1,5.01", "r.*a number in"),
+        ("ann,1,nan", "r.*a number in"),
+        ("ann,1,", "r.*a number in"),
+        (",1,1", "u.*a text"),
+    ],
+)
+def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row, match):
+    path = tmp_path / "ratings.csv"
+    path.write_text(f"u,i,r\n{row}\n", encoding="utf-8")
+    with pytest.raises(LogError, match=match) as caught:
+        load_ratings(path, RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=4))
+    assert "5.01" not in str(caught.value)
+
+
+def test_own_ratings_are_played_like_any_world(tmp_path):
+    world = tastes(users=200, items=60, ratings=10)
+    path = tmp_path / "ratings.csv"
+    rows = zip(world.users, world.items + 1, world.values * 5, strict=True)
+    path.write_text("u,i,r\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows), encoding="utf-8")
+    mapping = RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=60)
+    played = play_world(Task("own", 10.0, 0), load_ratings(path, mapping))
+    assert len(played.kinds) == 3
+    assert played.rmse < 0.25
+
+
+# Replays of ratings: errors stand beside those of baselines, own files are played, and what cannot be is refused.
+
+SMALL = {"users": 120, "items": 40, "ratings": 8}
+RELEASE = {"release": {"pairs": 16, "top": 20}}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_bgt(BgtOptions("tastes", world=SMALL, config=RELEASE, seed=2))
+
+
+def test_a_run_tells_errors_of_every_round_beside_those_of_the_device_alone(result):
+    names = [row["predicted_by"] for row in result.rows.plain]
+    assert names[:2] == ["round 1: A (items)", "round 2: B (pairs)"]
+    assert names[3:] == ["each device alone", "constant"]
+    rmse = {row["predicted_by"]: row["RMSE"] for row in result.rows.plain}
+    assert result.headline.value == pytest.approx(rmse[names[2]] / rmse["each device alone"])
+    assert result.payoff.gap.value == pytest.approx(rmse[names[2]] - rmse["each device alone"])
+    assert rmse[names[0]] < rmse["constant"]
+    assert all(check.changed == 0 and check.equal for check in result.verify.values())
+    assert REPRODUCIBLE in result.privacy.marks
+    assert (result.counts["slot_sent"], result.counts["release"], result.counts["model"]) == (360, 6, 3)
+
+
+def test_the_report_says_whether_anything_is_gained(result, tmp_path):
+    files = {path.name for path in write(result, tmp_path)}
+    assert files == {"results.json", "rows.csv", "rmse.csv", "rmse.png", "index.html"}
+    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert found["rows"] == result.rows.plain
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert result.payoff.sentence.replace("'", "&#39;") in page
+    assert "2,068" not in page, "slots are of the configured size"
+    assert f"<dd>{result.facts['bytes of a slot']:,}</dd>" in page
+
+
+def test_nothing_gained_is_said_plainly():
+    strict = {**RELEASE, "release": {**RELEASE["release"]}, "privacy": {"epsilon": 0.1}}
+    result = run_bgt(BgtOptions("tastes", world={**SMALL, "users": 30}, config=strict, verify=False))
+    assert result.headline.value > 1
+    assert result.payoff.verdict != "pays"
+    assert "Leave ratings on the devices" in result.answers[1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
+    rows = [(f"u{user}", 1 + (user * 7 + step) % 12, 1 + (user + step) % 5) for user in range(20) for step in range(6)]
+    path, mapping = tmp_path / f"mine.{kind}", tmp_path / "mapping.yaml"
+    if kind == "csv":
+        path.write_text("who,film,stars\n" + "\n".join(",".join(map(str, row)) for row in rows), encoding="utf-8")
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet files need pyarrow")
+        arrow = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
+        columns = dict(zip(("who", "film", "stars"), map(list, zip(*rows, strict=True)), strict=True))
+        parquet.write_table(arrow.table(columns), path)
+    text = "user: who\nitem: film\nrating: stars\nlowest: 1\nhighest: 5\nitems: 12\npublic: {}\n"
+    world = {"file": str(path), "mapping": str(mapping)}
+    mapping.write_text(text.format("true"), encoding="utf-8")
+    result = run_bgt(BgtOptions("own-ratings", world=world, config={"release": {"pairs": 8, "top": 6}}))
+    assert [result.facts[name] for name in ("users", "items", "ratings predicted")] == [20, 12, 24]
+    mapping.write_text(text.format("false"), encoding="utf-8")
+    with pytest.raises(HushstreamError, match="expected a public one"):
+        run_bgt(BgtOptions("own-ratings", world=world))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"dataset": "synthetic"}, "expected a world of ratings, got 'synthetic'; .* played by"),
+        ({"dataset": "nothing"}, "nothing"),
+        (
+            {"dataset": "tastes", "config": {"items": {"capacity": 9}}},
+            "items, features: expected the world's 400 and 0, got 9 and 0",
+        ),
+        ({"dataset": "tastes", "runner": "river"}, "runner: expected direct or stream, got 'river'"),
+        ({"dataset": "tastes", "config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(options, says):
+    with pytest.raises(HushstreamError, match=says):
+        run_bgt(BgtOptions(**options))
