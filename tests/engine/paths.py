@@ -76,8 +76,6 @@ CEILINGS: Mapping[str, Walk] = {
     "pdol node: context -> decision": Walk(10, 46, 30),
     "pdol node: feedback -> release": Walk(27, 136, 133),
     "pdol aggregator: release -> model": Walk(11, 44, 52),
-    "poll tally: slots -> release": Walk(16, 72, 86),
-    "poll board: release -> model": Walk(6, 18, 13),
     "rrarm learner: context -> decision": Walk(7, 18, 14),
     "rrarm learner: feedback -> release": Walk(17, 69, 61),
 }

@@ -18,7 +18,6 @@ from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.systems.catalogue import _offered, kind_of, kinds
 
 ENGINE = Path(__file__).parents[1] / "engine"
-POLL = ENGINE / "third_system" / "package"
 MEANARM = ENGINE / "meanarm" / "package"
 RRARM = ENGINE / "rrarm" / "package"
 

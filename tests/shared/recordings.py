@@ -60,7 +60,7 @@ from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, Expor
 from hushstream.systems.p2b.prepared import agreement_of
 from hushstream.systems.p2b.slots import SLOT_RECORD
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
-from offered import MEANARM, POLL, RRARM, offered
+from offered import MEANARM, RRARM, offered
 
 KEYS = KeySource(seed=7)
 START_MS, STEP_MS = 1_700_000_000_000, 100
@@ -618,25 +618,6 @@ def _bgt_devices(name: str) -> Variant:
     return Variant("bgt", name, record)
 
 
-def _poll() -> Variant:
-    def record(folder: Path) -> Iterator[Loop]:
-        values = {
-            "system": "poll", "deployment": "poll", "epsilon": 0.5, "window_votes": 4, "window_seconds": 1.0,
-            "votes_per_user": 2,
-        }  # fmt: skip
-        loop = Loop(prepare(folder, parse_config(values), {"options": ("options", "tea\ncoffee\nwater")}))
-        yield loop
-        loop.junk("votes", "tallies")
-        for number in range(24):
-            name, option = f"user-{number % 9}", 7 if number % 8 == 7 else number % 3
-            vote = {"vote_id": f"{name}:{number % 5}", "user": name, "option": option}
-            loop.put("votes", "Vote", config_digest=loop.system.digest, **vote)
-            if number == 9:
-                loop.forget("votes", name)
-
-    return Variant("poll", "poll", record, POLL)
-
-
 def _meanarm() -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         values = {
@@ -787,7 +768,6 @@ VARIANTS = (
     _pdol("pdol-gossip", gossip={"rounds": 14, "graph": "ring"}, prediction={"place": "released"}),
     _bgt("bgt-gaussian"),
     _bgt_devices("bgt-devices"),
-    _poll(),
     _meanarm(),
     _rrarm(),
 )

@@ -16,23 +16,29 @@ from hushstream.ops.forget import forget_async
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.topics import partition_of
-from offered import POLL, offered
+from offered import MEANARM, offered
 
-OPTIONS = ("tea", "coffee", "water")
-VALUES = {"system": "poll", "deployment": "drinks", "epsilon": 0.5, "window_votes": 5, "homes": 2, "votes_per_user": 2}
+VALUES = {
+    "system": "meanarm",
+    "deployment": "shown",
+    "arms": 3,
+    "privacy": {"epsilon": 0.5, "units_per_person": 2},
+    "release": {"window_units": 5},
+    "partitions": {"learner": 2},
+}
 USERS = [f"user-{number}" for number in range(12)]
 
 
 @pytest.fixture(scope="module")
 def package() -> Path:
     """The folder that another package is installed in."""
-    return POLL
+    return MEANARM
 
 
 @pytest.fixture(scope="module")
 def kind() -> Iterator[Kind]:
     """What the other package offers, as the catalogue finds it."""
-    with offered(POLL, "poll") as found:
+    with offered(MEANARM, "meanarm") as found:
         yield found
 
 
@@ -44,18 +50,16 @@ class Played(NamedTuple):
     driver: DirectDriver
     keys: KeySource
 
-    def vote(self, user: str, option: int, vote_id: str = "", **fields: Any) -> tuple[int, int]:
-        """Append a vote; gives where."""
-        homes = request_partitions(self.system)
-        record = {
-            "vote_id": vote_id or f"{user}:{option}",
-            "user": user,
-            "option": option,
-            "config_digest": self.system.digest,
-            **fields,
-        }
-        partition = partition_of(user, homes)
-        return partition, self.log.append("votes", partition, codec.encode("Vote", record))
+    def put(self, schema: str, user: str, event: str, **fields: Any) -> tuple[int, int]:
+        """Append a record of a user's event; gives where."""
+        partition = partition_of(user, request_partitions(self.system))
+        record = {"event_id": event, "user": user, "config_digest": self.system.digest, **fields}
+        return partition, self.log.append("asks", partition, codec.encode(schema, record))
+
+    def click(self, user: str, event: str) -> None:
+        """A user is shown an arm and clicks."""
+        self.put("ArmAsk", user, event)
+        self.put("ArmClick", user, event, reward=1)
 
     def records(self, topic: str) -> list[dict[str, Any]]:
         """All records of a topic but the beginnings of journals."""
@@ -71,8 +75,8 @@ class Played(NamedTuple):
 @pytest.fixture
 def folder(kind: Kind, tmp_path: Path) -> Path:
     """A deployment's folder."""
-    prepare(tmp_path / "drinks", parse_config(VALUES), {"options": ("options", "\n".join(OPTIONS))})
-    return tmp_path / "drinks"
+    prepare(tmp_path / "shown", parse_config(VALUES))
+    return tmp_path / "shown"
 
 
 @pytest.fixture
@@ -100,11 +104,11 @@ def values() -> Mapping[str, Any]:
 
 @pytest.fixture
 def played(system: System) -> Played:
-    """Two votes of each user: windows of both partitions close, and some votes wait."""
+    """Two clicks of each user: windows close, and some slots wait."""
     made = _play(system, KeySource(seed=4))
-    for number, user in enumerate(USERS):
-        made.vote(user, number % 3)
-        made.vote(user, (number + 1) % 3)
+    for user in USERS:
+        made.click(user, f"{user}:0")
+        made.click(user, f"{user}:1")
     made.driver.pump()
     return made
 
@@ -112,4 +116,4 @@ def played(system: System) -> Played:
 @pytest.fixture
 def forget(played: Played) -> Any:
     """Erase a user."""
-    return lambda user: asyncio.run(forget_async(played.client_log(), played.system, user, 0.0))
+    return lambda user: asyncio.run(forget_async(played.client_log(), played.system, user, 5.0))

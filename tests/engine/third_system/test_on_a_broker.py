@@ -39,7 +39,7 @@ class Ended:
 
 
 @dataclass
-class Drinks:
+class Shown:
     """A deployment on a broker."""
 
     folder: Path
@@ -83,12 +83,12 @@ class Drinks:
                 process.terminate()
             await asyncio.wait_for(process.wait(), patience(WAIT_SECONDS))
 
-    async def vote(self, user: str, option: int) -> None:
-        """Append a vote as an application does."""
-        fields = {"vote_id": f"{user}:{option}", "user": user, "option": option, "config_digest": self.system.digest}
-        partition = partition_of(user, self.system.partitions["votes"])
+    async def put(self, schema: str, user: str, **fields: Any) -> None:
+        """Append a record as an application does."""
+        record = {"event_id": f"{user}:0", "user": user, "config_digest": self.system.digest, **fields}
+        partition = partition_of(user, self.system.partitions["asks"])
         async with AIOKafkaProducer(bootstrap_servers=self.connection.bootstrap) as producer:
-            await producer.send_and_wait("drinks.votes", codec.encode("Vote", fields), partition=partition)
+            await producer.send_and_wait("shown.asks", codec.encode(schema, record), partition=partition)
 
     async def values(self, topic: str) -> list[bytes]:
         """All values of a topic."""
@@ -97,17 +97,17 @@ class Drinks:
 
 
 @pytest.fixture
-async def drinks(folder: Path, package: Path) -> AsyncIterator[Drinks]:
+async def shown(folder: Path, package: Path) -> AsyncIterator[Shown]:
     """On the embedded broker, or on the fresh one that HUSHSTREAM_TEST_BOOTSTRAP names."""
     given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
     async with AsyncExitStack() as stack:
         bootstrap = given or (await stack.enter_async_context(EmbeddedBroker())).bootstrap
-        yield Drinks(folder, load(folder), Connection(bootstrap, "drinks."), package)
+        yield Shown(folder, load(folder), Connection(bootstrap, "shown."), package)
 
 
-async def until(drinks: Drinks, topic: str, count: int) -> None:
+async def until(shown: Shown, topic: str, count: int) -> None:
     waiting = Patience(WAIT_SECONDS)
-    while len(await drinks.values(topic)) < count:
+    while len(await shown.values(topic)) < count:
         assert not waiting.over, f"waited {WAIT_SECONDS:g} s for {count} on {topic}"
         await asyncio.sleep(0.1)
 
@@ -115,34 +115,33 @@ async def until(drinks: Drinks, topic: str, count: int) -> None:
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_it_is_set_up_run_and_checked_by_the_commands_of_the_product(drinks, tmp_path):
-    made = await drinks.run("keys", "generate", drinks.folder / "keys", "--zone", "ballots", at_broker=False)
-    assert made.code == 0, made
-    planned = await drinks.json("topics", "plan")
-    assert {one["name"] for one in planned} == {f"drinks.{topic.name}" for topic in drinks.system.topics}
-    assert len(await drinks.json("topics", "apply")) == len(planned)
-    assert await drinks.json("topics", "check") == []
-    homes = [partition_of(user, 2) for user in USERS]
-    windows = homes.count(0) // 5 + homes.count(1) // 5
-    assert windows >= 2
-    async with drinks.worker("tally"), drinks.worker("board"):
+async def test_it_is_set_up_run_and_checked_by_the_commands_of_the_product(shown, tmp_path):
+    for zone in ("edge", "counter"):
+        made = await shown.run("keys", "generate", shown.folder / "keys", "--zone", zone, at_broker=False)
+        assert made.code == 0, made
+    planned = await shown.json("topics", "plan")
+    assert {one["name"] for one in planned} == {f"shown.{topic.name}" for topic in shown.system.topics}
+    assert len(await shown.json("topics", "apply")) == len(planned)
+    assert await shown.json("topics", "check") == []
+    windows = len(USERS) // 5
+    async with shown.worker("learner"), shown.worker("counter"), shown.worker("aggregator"):
         for number, user in enumerate(USERS):
-            await drinks.vote(user, number % 3)
-        await drinks.vote("user-0", 9)
-        await until(drinks, "standings", windows + 1)
-        await until(drinks, "dead-letters-ballots", 1)
-        done = await drinks.json("forget", "user-1")
-        assert (done["topic"], done["role"], done["folded"]) == ("votes", "tally", None)
-        await until(drinks, "votes", len(USERS) + 2)
-    (letter,) = await drinks.json("dead-letters", "list", "ballots")
-    assert (letter["reason"], letter["topic"], letter["count"]) == ("unknown_option", "votes", 1)
-    spent = await drinks.json("budget")
-    assert (spent["ok"], spent["releases"]) == (True, {"histogram": windows})
+            await shown.put("ArmAsk", user)
+            await shown.put("ArmClick", user, reward=number % 2)
+        await shown.put("ArmClick", "user-0", event_id="never shown", reward=1)
+        await until(shown, "models", windows + 1)
+        await until(shown, "dead-letters-edge", 1)
+        done = await shown.json("forget", "user-1")
+        assert (done["topic"], done["role"], done["folded"]) == ("asks", "learner", True)
+    (letter,) = await shown.json("dead-letters", "list", "edge")
+    assert (letter["reason"], letter["topic"], letter["count"]) == ("click_without_context", "asks", 1)
+    spent = await shown.json("budget")
+    assert (spent["ok"], spent["releases"]) == (True, {"arm sums": windows})
     assert spent["private_as_stated"], "the key is secret"
-    verified = await drinks.run("verify")
+    verified = await shown.run("verify")
     assert verified.code == 0, verified
-    exported = await drinks.run("topics", "export", tmp_path / "export", "--role", "tally")
-    assert "what tally sees" in exported.out, exported
-    assert (await drinks.run("verify", "--role", "tally", "--log", tmp_path / "export")).code == 0
-    marks = [codec.decode(value)[1] for value in await drinks.values("marks-ballots")]
-    assert {(mark["role"], mark["paid"]) for mark in marks} >= {("tally", True)}
+    exported = await shown.run("topics", "export", tmp_path / "export", "--role", "counter")
+    assert "what counter sees" in exported.out, exported
+    assert (await shown.run("verify", "--role", "counter", "--log", tmp_path / "export")).code == 0
+    marks = [codec.decode(value)[1] for value in await shown.values("marks-counter")]
+    assert {(mark["role"], mark["paid"]) for mark in marks} >= {("counter", True)}

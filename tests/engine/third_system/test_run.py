@@ -31,81 +31,83 @@ def test_verify_finds_all_that_was_published_and_names_what_was_not(played):
     found = verify(LogCopy.of(played.log), played.system, played.keys)
     assert found.ok
     assert not found.findings
-    assert found.of("tallies")[Status.EQUAL] == len(played.records("tallies"))
-    assert found.of("standings")[Status.EQUAL] == len(played.records("standings")) + 1
-    tally = played.log.slice("tallies", 0, 0).records[0].value
-    altered = codec.encode("Tally", {**codec.decode(tally)[1], "private_as_stated": True})
-    assert altered != tally
-    played.log.append("tallies", 0, altered)
+    assert found.of("sums")[Status.EQUAL] == len(played.records("sums")) == 4
+    assert found.of("models")[Status.EQUAL] == len(played.records("models")) + 1
+    sums = played.log.slice("sums", 0, 0).records[0].value
+    altered = codec.encode("ArmSums", {**codec.decode(sums)[1], "private_as_stated": True})
+    assert altered != sums
+    played.log.append("sums", 0, altered)
     changed = verify(LogCopy.of(played.log), played.system, played.keys)
     assert not changed.ok
-    assert [one.source for one in changed.tallies if one.findings] == [("tallies", 0)]
+    assert [one.source for one in changed.tallies if one.findings] == [("sums", 0)]
 
 
 def test_without_the_zones_key_its_role_is_named_as_unchecked(played, tmp_path):
     found = verify(LogCopy.of(played.log), played.system, KeySource(tmp_path))
-    assert found.unchecked == ("tally",)
-    assert found.of("standings")[Status.EQUAL] == len(played.records("standings")) + 1
+    assert found.unchecked == ("learner", "counter")
+    assert found.of("models")[Status.EQUAL] == len(played.records("models")) + 1
 
 
 def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played):
     logs = LogCopy.of(played.log)
     found = budget.read(logs, played.system)
     assert found.ok
-    assert budget.budget_topics(played.system) == ("spent-on-votes", "marks-ballots")
-    assert dict(found.by_mechanism) == {"histogram": len(played.records("tallies"))}
+    assert budget.budget_topics(played.system) == ("ledger", "marks-counter")
+    assert dict(found.by_mechanism) == {"arm sums": len(played.records("sums"))}
     assert {account.spent.epsilon_micro for account in found.charges} == {500_000}
-    assert [account.spent.epsilon_micro for account in found.deployments] == [1_000_000, 1_000_000]
-    assert "votes of a user: 2 planned, 2 fit" in found.as_text()
-    assert ("One person in a whole life, 2 votes of one user: user-level epsilon 2, delta ") in found.as_text()
+    assert [account.spent.epsilon_micro for account in found.deployments] == [1_000_000]
+    assert "rewards of a user: 2 planned, 2 fit" in found.as_text()
+    assert ("One person in a whole life, 2 rewards of one user: user-level epsilon 2, delta ") in found.as_text()
 
 
-def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reason(played):
-    partition, offset = played.vote("user-3", 7)
-    played.vote("user-4", 1, "other", config_digest=bytes(16))
-    played.log.append("votes", partition, b"junk")
-    played.log.append("tallies", 0, b"junk")
+def test_what_is_refused_goes_to_its_zones_dead_letters_with_its_reason(played):
+    partition, offset = played.put("ArmClick", "user-3", "never shown", reward=1)
+    played.put("ArmAsk", "user-4", "other", config_digest=bytes(16))
+    played.log.append("asks", partition, b"junk")
+    played.log.append("sums", 0, b"junk")
     played.driver.pump()
     logs = LogCopy.of(played.log)
     topics = tuple(topic.name for topic in played.system.topics if topic.holds_dead_letters)
-    assert topics == ("dead-letters-ballots", "dead-letters-board")
+    assert topics == ("dead-letters-edge", "dead-letters-counter", "dead-letters-server")
     letters = dead_letters.read(logs, topics, played.system.partitions)
     assert sorted((letter.zone, letter.role, letter.reason) for letter in letters) == [
-        ("ballots", "tally", "not_single_object"),
-        ("ballots", "tally", "other_configuration"),
-        ("ballots", "tally", "unknown_option"),
-        ("board", "board", "not_single_object"),
+        ("edge", "learner", "click_without_context"),
+        ("edge", "learner", "not_single_object"),
+        ("edge", "learner", "other_configuration"),
+        ("server", "aggregator", "not_single_object"),
     ]
-    (refused,) = dead_letters.read(logs, topics, played.system.partitions, ("votes", partition, offset))
-    assert refused.reason == "unknown_option"
+    (refused,) = dead_letters.read(logs, topics, played.system.partitions, ("asks", partition, offset))
+    assert refused.reason == "click_without_context"
     found = verify(logs, played.system, played.keys)
-    assert [one.source for one in found.tallies if one.findings] == [("tallies", 0)], "nobody of ours wrote the junk"
+    assert [one.source for one in found.tallies if one.findings] == [("sums", 0)], "nobody of ours wrote the junk"
 
 
-def test_an_erasure_drops_a_vote_that_waits_and_leaves_the_allowance(played, forget):
-    played.vote("ann", 0)
+def test_an_erasure_drops_an_event_that_waits_and_leaves_the_allowance(played, forget):
+    played.put("ArmAsk", "ann", "waits")
     played.driver.pump()
     done = forget("ann")
-    assert (done.topic, done.role, done.folded) == ("votes", "tally", None)
-    assert "only the zone of the tally can see whether it has been folded" in done.as_text()
-    assert "votes: 7 days" in done.as_text()
+    assert (done.topic, done.role, done.folded) == ("asks", "learner", True)
+    assert "asks: 7 days" in done.as_text()
     assert "ann" not in done.as_text()
     assert sum(step.counts["forgotten"] for step in played.driver.steps) == 1
-    played.vote("ann", 0, "again")
-    played.vote("ann", 0, "once more")
+    played.put("ArmClick", "ann", "waits", reward=1)
     played.driver.pump()
-    assert played.driver.steps[-1].counts["allowance_spent"] == 1
+    assert played.driver.steps[-1].counts["slot_sent"] == 0
+    for event in ("again", "once more", "and more"):
+        played.click("ann", event)
+    played.driver.pump()
+    assert sum(step.counts["allowance_spent"] for step in played.driver.steps) == 1
     assert verify(LogCopy.of(played.log), played.system, played.keys).ok
 
 
-def test_an_export_loses_an_erased_users_votes_and_verify_says_erased_not_changed(played, forget, tmp_path):
+def test_an_export_loses_an_erased_users_events_and_verify_says_erased_not_changed(played, forget, tmp_path):
     forget("user-5")
     manifest = export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
-    assert "votes in clear" in manifest.notice
+    assert "asks in clear" in manifest.notice
     assert verify_export(tmp_path / "copy", played.system, played.keys).ok
-    assert erase_export(tmp_path / "copy", played.system, "user-5") == 2
-    left = [r.value for _, part in open_export(tmp_path / "copy").of_topic("votes") for r in part.records]
-    assert left.count(ERASED) == 2
+    assert erase_export(tmp_path / "copy", played.system, "user-5") == 4
+    left = [r.value for _, part in open_export(tmp_path / "copy").of_topic("asks") for r in part.records]
+    assert left.count(ERASED) == 4
     assert not [value for value in left if b"user-5:" in value]
     found = verify_export(tmp_path / "copy", played.system, played.keys)
     assert found.ok
@@ -115,10 +117,10 @@ def test_an_export_loses_an_erased_users_votes_and_verify_says_erased_not_change
 SIZE = body_bytes(1)
 
 
-class BallotDeviceService:
-    """Of a poll: each slot is a vote of whom nobody knows, in clear, in the open round of votes."""
+class ClearDeviceService:
+    """Each slot is a reward of whom nobody knows, in clear."""
 
-    topic, partitions, opening = "votes", 1, None
+    topic, partitions, opening = "slots", 1, None
     body_bytes, agreement = SIZE, b"{}"
 
     def __init__(self, system: System) -> None:
@@ -128,8 +130,8 @@ class BallotDeviceService:
         return period_of(fields) != 3
 
     def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        name = fields["report_id"].hex()
-        return "Vote", {"vote_id": name, "user": name, "option": fields["sealed"][0], "config_digest": self.digest}
+        slot = {"slot_id": fields["report_id"], "arm": fields["sealed"][0], "reward": 1}
+        return "ArmSlot", {**slot, "config_digest": self.digest}
 
     def follow(self, fields: Mapping[str, Any]) -> Served:
         raise BadModel("model: expected none, got one")
@@ -153,17 +155,16 @@ class Log:
 
 
 def test_a_gateway_takes_slots_of_a_system_that_it_never_heard_of(kind, play, values, tmp_path):
-    config = parse_config({**values, "homes": 1})
-    system = prepare(tmp_path / "drinks", config, {"options": ("options", "tea\ncoffee\nwater")})
+    system = prepare(tmp_path / "shown", parse_config(values))
     with pytest.raises(DeclarationError, match="expected one whose learners are devices"):
         device_service_of(system)
-    served = replace(system, device_service=lambda: BallotDeviceService(system))
+    served = replace(system, device_service=lambda: ClearDeviceService(system))
     played = play(served, KeySource(seed=4))
     settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.01))
 
-    def slot(number: int, option: int, period: int = 3) -> bytes:
+    def slot(number: int, arm: int, period: int = 3) -> bytes:
         place = place_of(number.to_bytes(16, "little"), period, system.digest)
-        return body_of(place, bytes([option]) + bytes(SIZE - len(body_of(place, b"")) - 1))
+        return body_of(place, bytes([arm]) + bytes(SIZE - len(body_of(place, b"")) - 1))
 
     async def run() -> list[int]:
         gateway = DeviceGateway(system=served, settings=settings, log=Log(played))
@@ -178,9 +179,9 @@ def test_a_gateway_takes_slots_of_a_system_that_it_never_heard_of(kind, play, va
             return statuses
 
     assert asyncio.run(run()) == [*[204] * 6, 422, 400, 404]
-    votes = [codec.decode(record.value)[1] for record in played.log.slice("votes", 0, 0).records]
-    assert sorted(vote["option"] for vote in votes) == [0, 0, 0, 1, 1, 2], (
+    slots = [codec.decode(record.value)[1] for record in played.log.slice("slots", 0, 0).records]
+    assert sorted(slot["arm"] for slot in slots) == [0, 0, 0, 1, 1, 2], (
         "a slot that came twice is appended like any other"
     )
-    assert len(played.records("tallies")) == 1, "a window of five votes was counted, and none was refused"
+    assert len(played.records("sums")) == 1, "a window of five slots was counted, and none was refused"
     assert not any(topic.startswith("dead-letters") for (topic, _), _ in played.log.partitions())
