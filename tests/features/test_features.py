@@ -361,14 +361,17 @@ def test_rows_are_read_with_the_bits_of_their_blocks_whatever_is_read_together(s
     blocks = schema.blocks(schema.read(valid.tobytes()))
     parts = [schema.compiled.read(valid[low : low + cut].tobytes()) for low in range(0, len(valid), cut)]
     if parts:
-        cells, values = map(np.concatenate, zip(*parts, strict=True))
+        cells, powers = map(np.concatenate, zip(*parts, strict=True))
+        values = powers[..., 0]
+        assert (powers[..., 1] == values * values).all()
         assert (cells[:, 1:] == blocks.cells + 1).all()
         assert values[:, 1:].tobytes() == blocks.values.astype(np.float32).tobytes()
         assert (cells[:, 0] == 0).all()
         assert (values[:, 0] == 1).all()
-    lost = [schema.losses(piece.tobytes()) for piece in pieces]
+    lost = [np.stack(schema.compiled.checked(piece.tobytes())[1:], axis=1).tolist() for piece in pieces]
     assert not len(schema.readable(raw[:0]))
-    assert [one for piece in lost for one in piece] == [one for row in raw for one in schema.losses(row.tobytes())]
+    alone = [[int(one[0]) for one in schema.compiled.checked(row.tobytes())[1:]] for row in raw]
+    assert [one for piece in lost for one in piece] == alone
 
 
 def test_the_digest_does_not_depend_on_the_order_of_names_and_depends_on_all_else():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -359,13 +358,7 @@ def test_what_is_cut_out_of_usual_records_is_what_the_codec_reads(monkeypatch):
 
     def read() -> list[Any]:
         found = (gather_contexts(logs[0], D, K), gather_contexts(logs[1], 5, K, form), gather_feedback(logs[2]))
-        return [
-            [
-                value.tolist() if isinstance(value, np.ndarray) else value
-                for value in (getattr(columns, one.name) for one in fields(columns))
-            ]
-            for columns in found
-        ]
+        return [[value.tolist() if isinstance(value, np.ndarray) else value for value in columns] for columns in found]
 
     cut = read()
     assert min(len(columns[0]) for columns in cut) > 400

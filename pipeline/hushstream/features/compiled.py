@@ -1,87 +1,97 @@
-"""Reads the rows of a schema as learners need them: all features of one form together, not one after the other.
+"""Reads the rows of a schema as learners need them: all features together, not one after the other.
 
-`FeatureSchema.blocks` says what a row means. `CompiledRows` computes the same cells and values, with the same bits, for
-a run of rows: values of one or two bytes are gathered in one step, hat functions are computed in one step, and so are
-features of one cell, and crosses. For a few rows Python is faster than NumPy's calls, so there is a scalar form of each
-step; which one is used changes no bit.
+`FeatureSchema.blocks` says what a row means. `CompiledRows` gives the same cells and values, with the same bits, of a
+run of rows: a feature of one or two bytes has a table of what each of its numbers means, by its own kind, so a run is
+read by a few look-ups, whether it has one row or thousands.
 """
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.kinds import (
-    CROSS_LEVELS,
-    DAY_STEPS,
-    MISSING_STEP,
-    STEPS,
-    TIME_NODES,
-    Boolean,
-    Category,
-    Coordinates,
-    Cross,
-    DayOfWeek,
-    Feature,
-    Number,
-    Tags,
-    TimeOfDay,
-)
+from hushstream.features.kinds import STEPS, Coordinates, Cross, Feature, Number, Tags
 
-_NONE = -1
-"""In place of a value or a cell that a feature does not have."""
+_MOST_TAGS = 12
+"""Tags of a vocabulary up to this size have a table. Longer ones, and vectors, are read by their own kind."""
 
-_FEW = 128
-"""Up to so many places of all rows together, rows are read one by one."""
+_VALID, _MISSING, _AT_END = 1, 1 << 10, 1 << 20
+"""What is known of a number: that `Feature.encode` gives it, that it means missing, that it is at an end of its range.
+A row's sum of these counts each, as no schema has 1,024 features."""
 
 
-class _Plain(NamedTuple):
-    """A feature of one or two bytes: its position in a row, and what its numbers mean.
+class _Table(NamedTuple):
+    """What each number of a feature means; the last entry is an invalid number, unless all of them are valid.
 
     Attributes:
-        low, high: columns of its bytes; the second is `_NONE` for one byte.
-        most: the largest valid number, beside ``gap``.
-        gap: the number of a missing value.
-        ends: the numbers at the ends of its range.
-        levels: of number v in a cross: min(v ``times`` // ``parts``, ``highest``), none for ``void``.
+        known: (n,) sums of the flags above.
+        levels: (n,) levels in a cross, -1 for none.
+        cells: (places, n) the cells of its block, from 0.
+        powers: (places, n, 2) what a learner sees there, and its square.
     """
 
-    low: int
-    high: int
-    most: int
-    gap: int
-    ends: tuple[int, int]
-    levels: tuple[int, int, int, int]
+    known: NDArray[np.int32]
+    levels: NDArray[np.int8]
+    cells: NDArray[np.int16]
+    powers: NDArray[np.float32]
 
 
-class _Hat(NamedTuple):
-    """Hat functions: v times ``intervals`` lies between two nodes that are ``steps`` apart."""
-
-    column: int
-    intervals: int
-    steps: int
-    missing: int
-    around: int
-    cell: int
-    place: int
+_CONSTANT = _Table(
+    np.array([_VALID], np.int32), np.zeros(1, np.int8), np.zeros((1, 1), np.int16), np.ones((1, 1, 2), np.float32)
+)
+"""Of a column that holds 0 in every row."""
 
 
-class _Cell(NamedTuple):
-    """A feature of one cell for each number; the block is empty for the number ``void``."""
+@lru_cache(maxsize=64)
+def _table(feature: Feature) -> _Table:
+    """The table of a feature of one or two bytes. Features that are read alike share it: a number's takes .9 MB."""
+    column = feature.column
+    wire = np.arange(1 << (len(feature.vocabulary) if isinstance(feature, Tags) else 8 * column.itemsize)).astype("<u2")
+    whole = np.ascontiguousarray(wire.view(np.uint8).reshape(-1, 2)[:, : column.itemsize]).view(column.base)
+    whole = whole if column.shape else whole[:, 0]
+    valid = feature.valid(whole)
+    numbers, whole = wire[valid], whole[valid]
+    size, shares = min(int(numbers[-1]) + 2, 1 << 16), feature.shares(whole)
+    known, levels = np.zeros(size, np.int32), np.full(size, -1, np.int8)
+    cells, powers = np.zeros((feature.places, size), np.int16), np.zeros((feature.places, size, 2), np.float32)
+    known[numbers], gap = _VALID, feature.encode("", None).wire
+    cells[:, numbers], powers[:, numbers, 0] = shares.cells.T, feature.values(whole, shares).T
+    np.square(powers[..., 0], out=powers[..., 1])
+    if isinstance(gap, int):
+        known[gap] += _MISSING
+    if isinstance(feature, Number):
+        known[[0, STEPS]] += _AT_END
+    if feature.level_names:
+        levels[numbers] = feature.levels(whole)
+    return _Table(known, levels, cells, powers)
 
-    column: int
-    void: int
-    cell: int
-    place: int
+
+class _Joined(NamedTuple):
+    """The tables of all columns, one behind the other.
+
+    Attributes:
+        tops: (columns,) the last number of each table.
+        starts: (columns,) where each begins in ``known`` and ``levels``.
+        place_starts: (places,) where each place begins in ``cells`` and ``powers``.
+        known, levels, cells, powers: see `_Table`.
+    """
+
+    tops: NDArray[np.uint16]
+    starts: NDArray[np.intp]
+    place_starts: NDArray[np.intp]
+    known: NDArray[np.int32]
+    levels: NDArray[np.int8]
+    cells: NDArray[np.int16]
+    powers: NDArray[np.float32]
 
 
 class _Pair(NamedTuple):
-    """A cross of two plain features."""
+    """A cross: the columns of its two features, the number of levels of the second, its first cell and its place."""
 
     left: int
     right: int
@@ -91,10 +101,10 @@ class _Pair(NamedTuple):
 
 
 class _Wide(NamedTuple):
-    """Tags or a vector, and its columns in a row."""
+    """A feature without a table: its bytes in a row, its first cell and its first place."""
 
     feature: Feature
-    columns: slice
+    bytes: slice
     cell: int
     place: int
 
@@ -114,208 +124,90 @@ class CompiledRows:
             features: by name, in canonical order.
             first: the first cell and the first place of each, from 0.
         """
-        self._plain: list[_Plain] = []
-        self._hats: list[_Hat] = []
-        self._cells: list[_Cell] = []
-        self._pairs: list[_Pair] = []
-        self._tags: list[tuple[_Wide, Tags]] = []
-        self._vectors: list[_Wide] = []
-        self.places = 1 + sum(feature.places for feature in features.values())
-        self._form, self.row_bytes, numbers = "<", 0, dict[str, int]()
+        self.places, self.row_bytes = 1 + sum(feature.places for feature in features.values()), 0
+        self._narrow, self._pairs, self._wide = list[Feature](), list[_Pair](), list[_Wide]()
+        # The constant, and at first what has no table, is read from a column without bytes: it holds 0 in every row.
+        self._column_of, self._first_cell = np.zeros(self.places, np.intp), np.zeros(self.places, np.intp)
+        ends, masks, numbers = [(0, 0)], [0], dict[str, int]()
         for (name, feature), (cell, place) in zip(features.items(), first, strict=True):
-            size = feature.column.itemsize
+            cell, place, size = cell + 1, place + 1, feature.column.itemsize
             if isinstance(feature, Cross):
                 of = (numbers[feature.left], numbers[feature.right], feature.right_levels)
-                self._pairs.append(_Pair(*of, cell + 1, place + 1))
-            elif isinstance(feature, Tags | Coordinates):
-                wide = _Wide(feature, slice(self.row_bytes, self.row_bytes + size), cell + 1, place + 1)
-                if isinstance(feature, Tags):
-                    self._tags.append((wide, feature))
-                else:
-                    self._vectors.append(wide)
-                self._form, self.row_bytes = f"{self._form}{size}x", self.row_bytes + size
-            else:
-                numbers[name] = len(self._plain)
-                self._add(feature, cell + 1, place + 1)
-                self._form, self.row_bytes = self._form + "BH"[size - 1], self.row_bytes + size
-        self._wide = [*self._vectors, *(wide for wide, _ in self._tags)]
-        self._make_tables()
+                self._pairs.append(_Pair(*of, cell, place))
+                continue
+            low, self.row_bytes = self.row_bytes, self.row_bytes + size
+            if isinstance(feature, Coordinates) or (isinstance(feature, Tags) and len(feature.vocabulary) > _MOST_TAGS):
+                self._wide.append(_Wide(feature, slice(low, low + size), cell, place))
+                continue
+            numbers[name], across = len(ends), slice(place, place + feature.places)
+            self._column_of[across], self._first_cell[across] = len(ends), cell
+            self._narrow.append(feature)
+            ends.append((low, low + size - 1))
+            masks.append((1 << 8 * size) - 1)
+        self._ends, self._masks = np.array(ends).ravel(), np.array(masks, "<u2")
 
-    def _add(self, feature: Feature, cell: int, place: int) -> None:
-        """Add a feature of one or two bytes."""
-        column, ends = len(self._plain), (_NONE, _NONE)
-        gap, levels, most = feature.encode("", None).wire, (1, 1, MISSING_STEP, _NONE), MISSING_STEP
-        assert isinstance(gap, int)
-        match feature:
-            case Number():
-                ends, levels = (0, STEPS), (CROSS_LEVELS - 1, MISSING_STEP, MISSING_STEP, _NONE)
-                self._hats.append(_Hat(column, feature.nodes - 1, STEPS, feature.nodes, _NONE, cell, place))
-            case TimeOfDay():
-                most, levels = DAY_STEPS - 1, (TIME_NODES, DAY_STEPS, MISSING_STEP, gap)
-                self._hats.append(_Hat(column, TIME_NODES, DAY_STEPS, _NONE, TIME_NODES, cell, place))
-            case Category() | Boolean():
-                most, levels = gap, (1, 1, CROSS_LEVELS - 1, _NONE)
-                self._cells.append(_Cell(column, _NONE, cell, place))
-            case DayOfWeek():
-                most, levels = gap, (1, 1, MISSING_STEP, gap)
-                self._cells.append(_Cell(column, gap, cell, place))
-        low = self.row_bytes
-        high = low + 1 if feature.column.itemsize > 1 else _NONE
-        self._plain.append(_Plain(low, high, most, gap, ends, levels))
+    @cached_property
+    def _joined(self) -> _Joined:
+        """Made when rows are first read: who only encodes rows needs no table."""
+        alike = [replace(one, low=0.0, high=1.0, scale="linear") if isinstance(one, Number) else one
+                 for one in self._narrow]  # fmt: skip
+        tables = [_CONSTANT, *map(_table, alike)]
+        distinct = list({id(table): table for table in tables}.values())
+        sizes = np.cumsum([0, *(len(table.known) for table in distinct)])
+        areas = np.cumsum([0, *(table.cells.size for table in distinct)])
+        number = {id(table): at for at, table in enumerate(distinct)}
+        at, length = [number[id(table)] for table in tables], [len(table.known) for table in tables]
+        place_starts = np.zeros(self.places, np.intp)
+        for column in range(1, len(tables)):
+            places = np.flatnonzero(self._column_of == column)
+            place_starts[places] = areas[at[column]] + length[column] * np.arange(len(places))
+        known, levels, cells = (np.concatenate([table[field].ravel() for table in distinct]) for field in range(3))
+        powers = np.concatenate([table.powers.reshape(-1, 2) for table in distinct])
+        tops = (np.array(length) - 1).astype("<u2")
+        return _Joined(tops, sizes[at], place_starts, known, levels, cells, powers)
 
-    def _make_tables(self) -> None:
-        """The same as arrays, a row for each field."""
-        plain = [(one.low, max(one.high, 0), one.high != _NONE, one.most, one.gap, *one.ends) for one in self._plain]
-        self._by_plain = np.array(plain, np.int64).reshape(-1, 7).T.copy()
-        self._by_hat = np.array(self._hats, np.int64).reshape(-1, len(_Hat._fields)).T.copy()
-        self._by_cell = np.array(self._cells, np.int64).reshape(-1, len(_Cell._fields)).T.copy()
+    def checked(self, content: bytes) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32]]:
+        """Which of n rows `FeatureSchema.encode` can have given, and what is lost in each, (n,) each.
 
-    # Checks.
-
-    def valid(self, content: bytes) -> NDArray[np.bool_]:
-        """(n,) which of n rows `FeatureSchema.encode` can have given."""
-        size = len(content) // self.row_bytes
-        if size * self.places <= _FEW:
-            fits = [self._fits(numbers) for numbers in self._rows(content)]
-            for wide, tags in self._tags:
-                many = 1 << len(tags.vocabulary)
-                fits = [
-                    fit and bits < many and bits.bit_count() <= tags.most
-                    for fit, bits in zip(fits, self._bits(content, wide), strict=True)
-                ]
-            good, wider = np.array(fits, np.bool_), self._vectors
-        else:
-            found, (most, gap) = self._gathered(content), self._by_plain[3:5]
-            good, wider = ((found <= most) | (found == gap)).all(axis=1), self._wide
-        for one in wider:
+        Lost are values that are missing or unknown, and values at an end of their range: these were clipped, or are
+        exactly there. Tags, embeddings and histograms are not counted.
+        """
+        joined, numbers = self._joined, self._numbers(content)
+        found = np.add.reduce(joined.known.take(numbers + joined.starts), 1)
+        good: NDArray[np.bool_] = found & (_MISSING - 1) == len(joined.starts)
+        for one in self._wide:
             good &= one.feature.valid(self._column(content, one))
-        return good
-
-    def losses(self, content: bytes) -> list[tuple[int, int]]:
-        """See `FeatureSchema.losses`."""
-        if len(content) // self.row_bytes * self.places <= _FEW:
-            return [self._lost(numbers) for numbers in self._rows(content)]
-        found, (gap, low, high) = self._gathered(content), self._by_plain[4:]
-        missing, clipped = found == gap, (found == low) | (found == high)
-        return list(zip(missing.sum(axis=1).tolist(), clipped.sum(axis=1).tolist(), strict=True))
-
-    def _fits(self, numbers: Sequence[int]) -> bool:
-        return all(v <= one.most or v == one.gap for v, one in zip(numbers, self._plain, strict=True))
-
-    def _lost(self, numbers: Sequence[int]) -> tuple[int, int]:
-        missing = clipped = 0
-        for value, one in zip(numbers, self._plain, strict=True):
-            missing, clipped = missing + (value == one.gap), clipped + (value in one.ends)
-        return missing, clipped
-
-    # Cells and values.
+        return good, found // _MISSING & (_MISSING - 1), found // _AT_END
 
     def read(self, content: bytes) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """(n, places) cells and values of n valid rows: of the constant (cell 0), then of the blocks, from cell 1."""
-        size = len(content) // self.row_bytes
-        if size * self.places <= _FEW:
-            (cells, values), wider = self._read_few(content), self._vectors
-        else:
-            cells, values = np.zeros((size, self.places), np.intp), np.zeros((size, self.places), np.float32)
-            wider = self._wide
-            values[:, 0] = 1.0
-            found = self._gathered(content)
-            self._read_hats(found, cells, values)
-            self._read_cells(found, cells, values)
-        for one in wider:
+        """Of n valid rows the cells (n, places), and what a learner sees there and its square (n, places, 2).
+
+        The constant comes first (cell 0), then the blocks, from cell 1.
+        """
+        joined, numbers = self._joined, self._numbers(content)
+        where = numbers.take(self._column_of, 1) + joined.place_starts
+        cells, powers = joined.cells.take(where) + self._first_cell, joined.powers.take(where, 0)
+        for pair in self._pairs:
+            left, right = (joined.levels.take(numbers[:, one] + joined.starts[one]) for one in (pair.left, pair.right))
+            known = (left >= 0) & (right >= 0)
+            cells[:, pair.place] = (left.astype(np.intp) * pair.right_levels + right) * known + pair.cell
+            powers[:, pair.place] = known[:, None]
+        for one in self._wide:
             column, across = self._column(content, one), slice(one.place, one.place + one.feature.places)
             shares = one.feature.shares(column)
             np.add(shares.cells, one.cell, out=cells[:, across])
-            values[:, across] = one.feature.values(column, shares)
-        return cells, values
+            powers[:, across, 0] = one.feature.values(column, shares)
+            np.square(powers[:, across, 0], out=powers[:, across, 1])
+        return cells, powers
 
-    def _rows(self, content: bytes) -> Iterable[tuple[int, ...]]:
-        """The numbers of the plain features of each row."""
-        return struct.iter_unpack(self._form, content)
-
-    def _bits(self, content: bytes, tags: _Wide) -> list[int]:
-        """The tags of each row, one bit for each."""
-        low, high = tags.columns.start, tags.columns.stop
-        starts = range(0, len(content), self.row_bytes)
-        return [int.from_bytes(content[start + low : start + high], "little") for start in starts]
+    def _numbers(self, content: bytes) -> NDArray[np.uint16]:
+        """(n, columns) the numbers of the features that have a table; larger ones are those of its last entry."""
+        ends = np.frombuffer(content, np.uint8).reshape(-1, self.row_bytes).take(self._ends, 1)
+        found: NDArray[np.uint16] = np.minimum(ends.view("<u2") & self._masks, self._joined.tops)
+        return found
 
     def _column(self, content: bytes, one: _Wide) -> NDArray[Any]:
         """(n, length) the tags or the vector of each row."""
         raw = np.frombuffer(content, np.uint8).reshape(-1, self.row_bytes)
-        found: NDArray[Any] = np.ascontiguousarray(raw[:, one.columns]).view(one.feature.column.base)
+        found: NDArray[Any] = np.ascontiguousarray(raw[:, one.bytes]).view(one.feature.column.base)
         return found
-
-    def _gathered(self, content: bytes) -> NDArray[np.int64]:
-        """(n, plain features) their numbers."""
-        raw, (low, high, two) = np.frombuffer(content, np.uint8).reshape(-1, self.row_bytes), self._by_plain[:3]
-        found: NDArray[np.int64] = raw[:, low] + (raw[:, high].astype(np.int64) << 8) * two
-        return found
-
-    def _read_hats(self, found: NDArray[np.int64], cells: NDArray[np.intp], values: NDArray[np.float32]) -> None:
-        column, intervals, steps, missing, around, cell, place = self._by_hat
-        number = found[:, column]
-        gone = number == MISSING_STEP
-        node, right = np.divmod(np.where(gone, 0, number) * intervals, steps)
-        left = np.where(gone & (missing == _NONE), 0, steps - right)
-        after = np.where(right > 0, np.where(node + 1 == around, 0, node + 1), 0)
-        cells[:, place] = np.where(gone, np.maximum(missing, 0), node) + cell
-        cells[:, place + 1] = after + cell
-        values[:, place], values[:, place + 1] = left / steps, right / steps
-
-    def _read_cells(self, found: NDArray[np.int64], cells: NDArray[np.intp], values: NDArray[np.float32]) -> None:
-        column, void, cell, place = self._by_cell
-        number = found[:, column]
-        known = number != void
-        cells[:, place], values[:, place] = number * known + cell, known
-        for pair in self._pairs:
-            left, right = (self._levels(found[:, one], one) for one in (pair.left, pair.right))
-            known = (left >= 0) & (right >= 0)
-            cells[:, pair.place] = (left * pair.right_levels + right) * known + pair.cell
-            values[:, pair.place] = known
-
-    def _levels(self, number: NDArray[np.int64], column: int) -> NDArray[np.int64]:
-        times, parts, highest, void = self._plain[column].levels
-        return np.where(number == void, _NONE, np.minimum(number * times // parts, highest))
-
-    def _read_few(self, content: bytes) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """`read` of plain features, a row at a time."""
-        all_cells, all_values = list[list[int]](), list[list[float]]()
-        for numbers in self._rows(content):
-            cells, values = [0] * self.places, [0.0] * self.places
-            values[0] = 1.0
-            for column, intervals, steps, missing, around, cell, place in self._hats:
-                cells[place + 1], number = cell, numbers[column]
-                if number == MISSING_STEP:
-                    cells[place], values[place] = max(missing, 0) + cell, float(missing != _NONE)
-                    continue
-                node, right = divmod(number * intervals, steps)
-                cells[place], values[place] = node + cell, (steps - right) / steps
-                if right:
-                    cells[place + 1] = cell if node + 1 == around else node + 1 + cell
-                    values[place + 1] = right / steps
-            for column, void, cell, place in self._cells:
-                number = numbers[column]
-                cells[place], values[place] = (cell, 0.0) if number == void else (number + cell, 1.0)
-            for left, right, right_levels, cell, place in self._pairs:
-                one, other = self._level(numbers[left], left), self._level(numbers[right], right)
-                known = one >= 0 and other >= 0
-                cells[place], values[place] = known * (one * right_levels + other) + cell, float(known)
-            all_cells.append(cells)
-            all_values.append(values)
-        for wide, tags in self._tags:
-            across = slice(wide.place, wide.place + tags.most)
-            for cells, values, bits in zip(all_cells, all_values, self._bits(content, wide), strict=True):
-                cells[across], values[across] = _tagged(bits, tags, wide.cell)
-        shape = (len(all_cells), self.places)
-        return np.array(all_cells, np.intp).reshape(shape), np.array(all_values, np.float32).reshape(shape)
-
-    def _level(self, number: int, column: int) -> int:
-        times, parts, highest, void = self._plain[column].levels
-        return _NONE if number == void else min(number * times // parts, highest)
-
-
-def _tagged(bits: int, tags: Tags, first: int) -> tuple[list[int], list[float]]:
-    """The cells and values of tags, one bit for each."""
-    found = [tag for tag in range(bits.bit_length()) if bits >> tag & 1] or [len(tags.vocabulary)]
-    spare = tags.most - len(found)
-    return [tag + first for tag in found] + [first] * spare, [1 / math.sqrt(len(found))] * len(found) + [0.0] * spare

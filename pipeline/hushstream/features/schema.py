@@ -234,14 +234,7 @@ class FeatureSchema:
 
     def readable(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """(n,) which of the rows (n, row bytes) are valid encodings."""
-        return self.compiled.valid(rows.tobytes())
-
-    def losses(self, content: bytes) -> list[tuple[int, int]]:
-        """Numbers of missing or unknown values, and of values at an end of their range, for each row from the wire.
-
-        A value at an end was clipped, or is exactly there. Tags, embeddings and histograms are not counted.
-        """
-        return self.compiled.losses(content)
+        return self.compiled.checked(rows.tobytes())[0]
 
     def positions(self, rows: Rows) -> NDArray[np.float64]:
         """(n, features) the position of each value of checked rows on [0, 1], one column for each feature, by name.

@@ -7,7 +7,6 @@ are kept: no content of a record raises an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, groupby
 from typing import Any, NamedTuple
@@ -63,8 +62,7 @@ class ForgetMark(NamedTuple):
     after_click: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ContextColumns:
+class ContextColumns(NamedTuple):
     """n accepted contexts in log order; every list has n items."""
 
     event_ids: list[str]
@@ -401,8 +399,7 @@ class _ContextGatherer:
     def columns(self) -> ContextColumns:
         stored = np.frombuffer(b"".join(self._chunks), self._entry).reshape(-1, self._dimension)
         contexts = stored.astype(self._entry.newbyteorder("="), copy=False)
-        finite = np.isfinite(contexts)
-        if not finite.all():
+        if contexts.dtype.kind == "f" and not (finite := np.isfinite(contexts)).all():
             contexts = self._drop(contexts, np.logical_and.reduce(finite, axis=1))
         return ContextColumns(
             self._event_ids,

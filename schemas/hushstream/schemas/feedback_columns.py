@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress, groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ _FEEDBACK = frozenset({"Feedback", "FeedbackBatch"})
 _KINDS = {"shown": SHOWN, "reward": REWARD, "harm": HARM}
 
 
-@dataclass(frozen=True, slots=True)
-class FeedbackColumns:
+class FeedbackColumns(NamedTuple):
     """n accepted feedback rows in log order; every list has n items."""
 
     kinds: list[int]

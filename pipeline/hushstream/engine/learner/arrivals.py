@@ -34,16 +34,22 @@ brokers."""
 
 @dataclass(slots=True)
 class DecodedContexts:
-    """A slice of contexts as columns, with the reason for each row that is refused."""
+    """A slice of contexts as columns, with the reason for each row that is refused.
+
+    Attributes:
+        named: the largest offset of a click that a row or mark names; -1 if none does.
+    """
 
     low: int
     high: int
     columns: ContextColumns
+    named: int
     refused: dict[int, str] = field(default_factory=dict)
     oversized: list[int] = field(default_factory=list)
     """Offsets of batch records with more than `MAX_ROWS` rows; their rows are skipped."""
     losses: list[tuple[int, int]] = field(default_factory=list)
-    """Losses of each row (`FeatureSchema.losses`), if features are declared."""
+    """Values of each row that are missing, and that are at an end of their range, if features are declared
+    (`CompiledRows.checked`)."""
 
 
 Pieces: TypeAlias = Sequence[tuple[DecodedContexts, range]]
@@ -131,8 +137,9 @@ class Arrivals:
         pieces = self.over(part)
         self.awaited = next(self._waiting(pieces, part, click_high, latest_ms), None)
         high = part.high if self.awaited is None else self.awaited.at
-        offsets = [piece.columns.offsets[row] for piece, rows in pieces for row in rows]
-        if len(offsets) > MAX_ROWS:
+        offsets = list[int]()
+        if sum(len(rows) for _, rows in pieces) > MAX_ROWS:
+            offsets = [piece.columns.offsets[row] for piece, rows in pieces for row in rows]
             high = min(high, max(offsets[MAX_ROWS], offsets[0] + 1))
         if high == part.high:
             return part, False
@@ -142,6 +149,8 @@ class Arrivals:
         """The records of a slice that wait for a click from ``click_high`` on, in log order."""
         for piece, rows in pieces:
             columns = piece.columns
+            if piece.named < click_high:
+                continue
             contexts = (
                 (columns.offsets[row], columns.after_clicks[row], columns.timestamps_ms[row])
                 for row in rows
@@ -176,14 +185,18 @@ def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
     schema = rules.features
     form = None if schema is None else RowForm(schema.row_bytes, schema.digest)
     columns = gather_contexts(part.records, rules.width, rules.arms, form)
-    decoded = DecodedContexts(part.low, part.high, columns)
-    if schema is not None:
-        decoded.losses = schema.losses(columns.contexts.tobytes())
+    named = max(max(columns.after_clicks, default=-1), max((mark.after_click for mark in columns.marks), default=-1))
+    decoded = DecodedContexts(part.low, part.high, columns, named)
+    if schema is None:
+        good = rules.good(columns.contexts)
+    else:
+        good, missing, at_end = schema.compiled.checked(columns.contexts.tobytes())
+        decoded.losses = list(zip(missing.tolist(), at_end.tolist(), strict=True))
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
-    for row in np.flatnonzero(~rules.good(columns.contexts)):
-        decoded.refused[int(row)] = rules.refusal
+    for row in np.flatnonzero(~good).tolist():
+        decoded.refused[row] = rules.refusal
     return decoded
 
 

@@ -385,7 +385,7 @@ def _decode(system: PdapSystem, grid: Grid, part: InputSlice) -> PathContexts:
     known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
     paths[good] = grid.paths(known)
     return PathContexts(
-        found.low, found.high, found.columns, found.refused, found.oversized, found.losses, paths=paths.tolist()
+        found.low, found.high, found.columns, found.named, found.refused, found.oversized, found.losses, paths.tolist()
     )
 
 

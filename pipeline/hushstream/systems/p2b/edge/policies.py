@@ -571,7 +571,7 @@ class FeaturePolicy:
 
     def _read(self, content: bytes) -> SparseContext:
         """Sparse contexts of rows that lie one behind the other."""
-        return SparseContext.of(*self._rows.read(content))
+        return SparseContext(*self._rows.read(content))
 
 
 def _by_model(states: Sequence[FeatureState], rows: Iterable[int]) -> Iterable[tuple[SparseModel, list[int]]]:
