@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from hushstream.agents.security import read_security
 from hushstream.agents.worker.deployment import (
     CONFIGURATION,
     KeySource,
@@ -90,26 +89,6 @@ def test_an_encoder_fitted_for_other_digits_is_refused(rigs, written, tmp_path):
     (tmp_path / ENCODER).write_text(json.dumps({"digits": 1, "centroids": rigs.lattice().tolist()}), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="expected centroids fitted for 2 digits, got 1"):
         load(tmp_path)
-
-
-def test_a_password_comes_from_a_file_and_is_never_shown(written, tmp_path):
-    (tmp_path / "secret").write_text("canary-password\n", encoding="utf-8")
-    secure = {"protocol": "SASL_SSL", "username": "shop", "password_file": str(tmp_path / "secret")}
-    security = read_security(written(secure, "security.yaml"))
-    assert "canary-password" not in repr(security) + str(security)
-    assert security.password is not None
-    assert security.password.get_secret_value() == "canary-password"
-
-
-def test_a_missing_password_file_is_named_and_no_value_repeated(written, tmp_path):
-    (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    for wrong in (str(tmp_path / "none"), str(tmp_path / "binary"), str(tmp_path), 3):
-        with pytest.raises(ConfigurationError, match="password_file: expected a readable file"):
-            read_security(written({"password_file": wrong}, "security.yaml"))
-    path = written({"password": "canary-password", "passwort": "canary-password"}, "security.yaml")
-    with pytest.raises(ConfigurationError, match="passwort") as caught:
-        read_security(path)
-    assert "canary" not in str(caught.value)
 
 
 def test_without_a_source_no_key_is_made_up(tmp_path):

@@ -274,11 +274,6 @@ def test_a_password_is_never_printed():
     assert settings.client_options()["sasl_plain_password"] == "canary-secret"
 
 
-def test_sasl_without_credentials_is_refused_before_anything_connects():
-    with pytest.raises(ValidationError, match="needs username and password"):
-        Security(protocol="SASL_SSL")
-
-
 def test_credentials_on_a_plain_connection_are_refused():
     with pytest.raises(ValidationError, match="takes no username"):
         Security(username="learner", password="x")
@@ -287,13 +282,6 @@ def test_credentials_on_a_plain_connection_are_refused():
 def test_a_heartbeat_that_cannot_keep_the_session_is_refused():
     with pytest.raises(ValidationError, match="heartbeat_seconds"):
         WorkerSettings(**REQUIRED, session_timeout_seconds=3, heartbeat_seconds=2)
-
-
-def test_metrics_stay_on_loopback_and_off_unless_asked_for():
-    settings = WorkerSettings(**REQUIRED)
-    assert settings.metrics_host == "127.0.0.1"
-    assert settings.metrics_port is None
-    assert settings.zone_metrics_port is None
 
 
 def test_a_dead_worker_is_missed_after_three_heartbeats():

@@ -49,26 +49,6 @@ async def stable_pair(groups: GroupCoordinator, **fields: Any) -> tuple[Joined, 
     return again, other
 
 
-async def test_a_silent_member_is_removed_after_its_session_and_the_rest_rebalance():
-    groups = coordinator()
-    first, second = await stable_pair(groups, session_timeout_ms=1_000)
-    rebalancing = False
-    while not rebalancing:
-        await asyncio.sleep(0.05)
-        try:
-            groups.heartbeat("g", first.generation, first.member_id)
-        except RequestRefused as refusal:
-            rebalancing = refusal.code is ErrorCode.REBALANCE_IN_PROGRESS
-            assert rebalancing
-    alone = await groups.join("g", joiner(first.member_id), id_required=False)
-    assert alone.generation == first.generation + 1
-    assert [member_id for member_id, _, _ in alone.members] == [first.member_id]
-    with pytest.raises(RequestRefused) as caught:
-        groups.heartbeat("g", second.generation, second.member_id)
-    assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
-    groups.close()
-
-
 async def test_a_member_that_does_not_rejoin_is_left_behind_after_the_rebalance_timeout():
     groups = coordinator()
     first, _ = await stable_pair(groups, session_timeout_ms=10_000, rebalance_timeout_ms=100)

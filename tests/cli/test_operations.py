@@ -13,7 +13,6 @@ import yaml
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewPartitions, NewTopic
 
-from every_audit import halve_all_noise
 from hushstream.agents.kafka.administration import lacking
 from hushstream.agents.security import Cluster
 from hushstream.agents.worker.deployment import load
@@ -146,22 +145,6 @@ def test_a_role_whose_key_is_not_at_hand_is_named_and_is_exit_code_two(cli, fold
     assert answer.code == 2
     assert answer.out.startswith("verify played: NOT CHECKED: learner, shuffler (")
     assert cli(*place, "--role", "aggregator").code == 0
-
-
-def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, bootstrap, folder, tmp_path):
-    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "one-role.")
-    cli("topics", "apply", *place)
-    told = cli("topics", "export", tmp_path / "out", *place, "--role", "aggregator").out
-    assert told.endswith("it holds what aggregator sees: keep it in that zone\n")
-    assert {path.name.rpartition("-")[0] for path in (tmp_path / "out").glob("*.log")} == {
-        "window-sums", "interactions", "models", "dead-letters-server", "state-aggregator"
-    }  # fmt: skip
-    verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
-    assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
-    assert "name the role that it was made for with --role" in refused(*verify)
-    assert "expected a role of deployment played (learner, shuffler, aggregator)" in refused(
-        *verify, "--role", "counter"
-    )
 
 
 def test_a_journal_without_its_beginning_is_checked_with_its_archive_or_not(cli, folder, logs, tmp_path):
@@ -309,30 +292,6 @@ def test_a_broker_whose_port_is_taken_is_one_line_and_exit_code_two(cli):
 def test_a_port_beyond_all_ports_is_refused(cli):
     answer = cli("broker", "--port", "99999999")
     assert (answer.code, answer.err) == (2, "hushstream broker: port: expected 0 to 65535, got 99999999\n")
-
-
-def test_an_audit_prints_the_bound_beside_the_claim_of_a_configuration(cli, refused, config):
-    # The real noise: it fails with probability 1e-6 by the audit's own statement.
-    arguments = ("audit", "--config", config(), "--runs", "1000")
-    found = cli(*arguments, "--json")
-    assert found.code == 0
-    assert 0.2 < found.json["audits"][0]["epsilon_lower_bound"] <= found.json["claimed"]["epsilon"] == 1.0
-    text = cli(*arguments)
-    assert "within the claim" in text.out
-    assert "All 2 pass: " in text.out
-    sampled = config(add="privacy: {epsilon: 0.5}\nrelease: {sampling: 0.5}\n")
-    found = cli("audit", "--config", sampled, "--runs", "200", "--json")
-    assert (found.json["sampling"], found.json["sums"], found.json["epsilon"]) == (0.5, "fresh", 0.5)
-    assert "100 to 1000000 runs" in refused("audit", "--config", config(), "--runs", "1")
-
-
-def test_an_audit_above_the_claim_is_exit_code_one(cli, config, monkeypatch):
-    """Half the noise is found by its size alone (`tests/audits/test_power.py`)."""
-    halve_all_noise(monkeypatch)
-    found = cli("audit", "--config", config(), "--runs", "1000", "--json")
-    assert (found.code, found.json["passed"]) == (1, False)
-    assert not found.json["audits"][1]["passed"]
-    assert "EXCEEDS the claim" in cli("audit", "--config", config(), "--runs", "1000").out
 
 
 def test_a_refused_record_is_listed_shown_and_requeued_once(cli, refused, bootstrap, folder):

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,21 +16,14 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import PUBLISHED, common_name
 from hushstream.systems.catalogue import kinds
 from machine_drive import Rig
-from recordings import VARIANTS, Recording, recorded, require_all, unplayed
+from recordings import VARIANTS, Recording, every_home, recorded, require_all, unplayed
 
 pytestmark = pytest.mark.slow
 
 require_all(kinds())
 
 
-def homes() -> Iterator[Any]:
-    for variant in VARIANTS:
-        with variant.registered():
-            for place, (role, home) in enumerate(unplayed(variant).homes()):
-                yield pytest.param(variant, place, id=f"{variant.name}-{role.name}-{home}")
-
-
-HOMES = tuple(homes())
+HOMES = every_home()
 
 
 def unnamed_inputs(system: System, contents: Collection[Content]) -> set[str]:

@@ -38,7 +38,7 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds
 from machine_drive import Rig, Written
-from recordings import KEYS, VARIANTS, Recording, Variant, recorded, require_all, unplayed
+from recordings import KEYS, VARIANTS, Recording, Variant, every_home, recorded, require_all, unplayed
 
 pytestmark = pytest.mark.slow
 
@@ -69,14 +69,7 @@ KINDS: Mapping[str, Callable[[bytes, bytes], bytes]] = {
 }
 
 
-def homes() -> Iterator[Any]:
-    for variant in VARIANTS:
-        with variant.registered():
-            for place, (role, home) in enumerate(unplayed(variant).homes()):
-                yield pytest.param(variant, place, id=f"{variant.name}-{role.name}-{home}")
-
-
-HOMES = tuple(homes())
+HOMES = every_home()
 
 
 @pytest.fixture

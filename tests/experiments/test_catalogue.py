@@ -40,7 +40,7 @@ from hushstream.replay.studies.p2b.play import Line, Point, WorldSpec, over_seed
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 PNG = b"\x89PNG\r\n\x1a\n"
-SIMULATED = ("p2b-fig3", "p2b-fig4", "p2b-fig5")
+SIMULATED = ("p2b-fig3", "p2b-fig4", pytest.param("p2b-fig5", marks=pytest.mark.slow_statistics))
 
 
 def _point(users=400, **options) -> Point:
@@ -156,6 +156,7 @@ def test_a_range_that_is_too_narrow_and_a_wrong_word_are_counted(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow_statistics(keep=["bgt", "pdap"])
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("system", list(offers.studies()))
 def test_what_plans_say_beforehand_comes_out_in_drawn_worlds(system, tmp_path):

@@ -611,7 +611,7 @@ DIGESTS = frozenset({"head", "chain", "digest", "entry_id", "leaves"})
 """Fields with keyed digests of content, which tell nothing without the key."""
 
 
-@pytest.mark.sweep(
+sweep = pytest.mark.sweep(
     keep=[
         "slot-sums",
         "slot-sums, lift, sealed, public",
@@ -624,6 +624,9 @@ DIGESTS = frozenset({"head", "chain", "digest", "entry_id", "leaves"})
         "server, exact, laplace",
     ]
 )
+
+
+@sweep
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play, name):
     system, seen = play(name)
@@ -643,6 +646,7 @@ def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play, 
         assert topic in text.splitlines()[0]
 
 
+@sweep
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_topic_holds_content_that_the_guarantee_does_not_name(play, name):
     system, seen = play(name)
@@ -659,6 +663,7 @@ def test_no_topic_holds_content_that_the_guarantee_does_not_name(play, name):
     assert all(content.zone == there[content.topic].zone for content in contents)
 
 
+@sweep
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_statement_and_registry_name_what_the_guarantee_names(play, name):
     system, seen = play(name)

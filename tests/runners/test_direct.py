@@ -8,7 +8,7 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
-from hushstream.engine.records import InputRecord, ReplayMismatch
+from hushstream.engine.records import InputRecord
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -117,18 +117,6 @@ async def test_the_inputs_alone_give_every_output_again(rigs, system):
     assert contents(again, "window-sums") == contents(log, "window-sums")
 
 
-@pytest.mark.parametrize("topic", ["contexts", "reports", "window-sums"])
-async def test_a_log_whose_inputs_were_changed_is_not_continued(rigs, system, topic):
-    log = MemoryLog()
-    await play(rigs, system, log, USERS)
-    changed = copy_of(log)
-    records = next(records for (name, _), records in changed.partitions() if name == topic and records)
-    value = records[0].value
-    records[0] = records[0]._replace(value=value[:-1] + bytes([value[-1] ^ 1]))
-    with pytest.raises(ReplayMismatch):
-        driver_of(system, changed)
-
-
 async def test_a_log_under_another_key_or_configuration_is_not_continued(rigs, system):
     log = MemoryLog()
     await play(rigs, system, log, USERS)
@@ -137,20 +125,6 @@ async def test_a_log_under_another_key_or_configuration_is_not_continued(rigs, s
     other = rigs.make_system(public_dataset=True, partitions={"learner": 2, "shuffler": 2}, learner={"alpha": 0.5})
     with pytest.raises(HushstreamError, match="expected config_digest"):
         driver_of(other, copy_of(log))
-
-
-async def test_a_log_with_records_off_the_chain_is_resumed_past_them(rigs, system):
-    log = MemoryLog()
-    await play(rigs, system, log, USERS)
-    disturbed = copy_of(log)
-    for (topic, partition), records in list(log.partitions()):
-        if topic in ("decisions", "journal-shuffler") and len(records) > 2:
-            foreign = [records[0], records[1], records[2]._replace(value=b"junk"), *records[1:], records[-1]]
-            disturbed.load(topic, partition, [r._replace(offset=n) for n, r in enumerate(foreign)])
-    before = values(disturbed)
-    driver = driver_of(system, disturbed)
-    driver.pump()
-    assert values(disturbed) == before
 
 
 async def test_no_release_stands_in_the_log_before_its_journal_record(rigs, system):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import hpke
 import numpy as np
+import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
@@ -771,6 +772,37 @@ VARIANTS = (
     _meanarm(),
     _rrarm(),
 )
+
+SWEPT = frozenset(
+    {
+        "p2b-declared",
+        "p2b-declared-named",
+        "p2b-declared-named-started",
+        "p2b-declared-named-started-fading",
+        "p2b-declared-renewed",
+        "p2b-declared-shadow",
+        "p2b-onehot-started",
+        "pdap-home",
+        "pdap-named",
+    }
+)
+"""What each of them shows, others show together: `make test-all` drives them too."""
+
+
+def marks_of(variant: Variant) -> list[pytest.MarkDecorator]:
+    """Marks of the cases of a variant."""
+    return [pytest.mark.sweep] if variant.name in SWEPT else []
+
+
+def every_home() -> tuple[Any, ...]:
+    """(variant, place among its homes) of each role's home, as cases of a test."""
+    found = []
+    for variant in VARIANTS:
+        with variant.registered():
+            for place, (role, home) in enumerate(unplayed(variant).homes()):
+                name = f"{variant.name}-{role.name}-{home}"
+                found.append(pytest.param(variant, place, id=name, marks=marks_of(variant)))
+    return tuple(found)
 
 
 @cache

@@ -269,17 +269,6 @@ def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row, match):
     assert "5.01" not in str(caught.value)
 
 
-def test_own_ratings_are_played_like_any_world(tmp_path):
-    world = tastes(users=200, items=60, ratings=10)
-    path = tmp_path / "ratings.csv"
-    rows = zip(world.users, world.items + 1, world.values * 5, strict=True)
-    path.write_text("u,i,r\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows), encoding="utf-8")
-    mapping = RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=60)
-    played = play_world(Task("own", 10.0, 0), load_ratings(path, mapping))
-    assert len(played.kinds) == 3
-    assert played.rmse < 0.25
-
-
 # Replays of ratings: errors stand beside those of baselines, own files are played, and what cannot be is refused.
 
 SMALL = {"users": 120, "items": 40, "ratings": 8}

@@ -328,16 +328,6 @@ def test_what_was_published_follows_from_the_logs(direct):
     assert not any(check.changed for check in direct.verify.values())
 
 
-@pytest.mark.process
-@pytest.mark.slow
-def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
-    stream = run_with(options_of("pdap", {"runner": "stream", **OPTIONS}))
-    assert stream.rows == direct.rows
-    assert stream.curve == direct.curve
-    assert stream.verify is not None
-    assert not any(check.changed for check in stream.verify.values())
-
-
 def test_below_epsilon_1_vendors_declare_what_they_reach_alone_and_join_on_trial(tmp_path):
     config = {"privacy": {"epsilon": 0.1}, "vendors": [{"name": name, "items": {"capacity": 10}} for name in "abc"]}
     config["vendors"][2]["declared_rate"] = 0.9

@@ -16,9 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.worker.deployment import KeySource, load, prepare
 from hushstream.agents.worker.roles import all_machines
-from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import Audience
-from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Form
@@ -123,16 +121,6 @@ def test_what_is_said_before_anything_runs_names_from_how_many_users_on_it_pays(
     assert KIND.facts(strict, None)[0].value > facts["users_to_gain"].value
     assert KIND.notes(strict)
     assert not KIND.facts(films.make_config(noise="exact"), None)
-
-
-def test_the_budget_and_the_promise_are_those_of_all_epochs(films):
-    there = Artefacts("films", {})
-    once, twice = (films.make_config(epsilon=3.0, epochs=epochs) for epochs in (1, 2))
-    assert [KIND.budgets(one, None)[0].fits for one in (once, twice)] == [3, 6]
-    cost = KIND.guarantee(twice, there).cost
-    assert cost.epsilon_micro == 2 * KIND.guarantee(once, there).cost.epsilon_micro
-    with pytest.raises(ConfigurationError, match="a limit that covers the first release at least"):
-        KIND.guarantee(films.make_config(budget=BudgetConfig(2.0, 1e-5)), there)
 
 
 NAN, INF = float("nan"), float("inf")

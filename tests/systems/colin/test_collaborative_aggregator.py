@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from hushstream.engine.records import OffChain, ReplayMismatch
 from hushstream.schemas import codec
 from textbook import TextbookCollaborative
 
@@ -192,17 +191,3 @@ def test_phase_ends_of_no_learner_are_refused_and_an_empty_phase_gives_the_versi
 
 
 # Cuts, restores, replays.
-
-
-def test_a_changed_release_under_a_version_is_found_on_replay(related, rigs):
-    rig = related.RelatedAggregatorRig(related.make_system())
-    rig.give(related.release_values(rig.system, batches(related)))
-    log = rig.logs["releases", 0]
-    log[2] = log[2]._replace(value=rigs.changed(log[2].value, variance=1.0))
-    with pytest.raises(ReplayMismatch, match="models/0 record 3"):
-        rig.replayed(rig.fresh())
-    fresh = rig.fresh()
-    fresh.start(rig.genesis)
-    slices = [rig.slice(part) for part in fresh.recovery_ranges(rig.journal[1])]
-    with pytest.raises(OffChain):
-        fresh.replay(rig.journal[1], slices)

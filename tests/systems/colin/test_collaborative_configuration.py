@@ -18,7 +18,7 @@ from hushstream.engine.declare.plan import Audience
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
-from hushstream.privacy.promises.page import page_json, page_text
+from hushstream.privacy.promises.page import page_text
 from hushstream.privacy.promises.promise import Form
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import (
@@ -340,34 +340,6 @@ def test_every_value_and_every_tie_moves_the_digest():
 def guarantee(**release):
     values = {"mechanism": "negative-digit", "horizon": 64, "rewards_per_user": 10, **release}
     return CollaborativeSystem.of(make(release=ContinualConfig(**values)), GRAPH).guarantee()
-
-
-def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewards_and_epochs():
-    promised = guarantee(epsilon=0.5)
-    assert promised.epsilon_micro == 500_000
-    assert promised.unit == "one reward"
-    assert promised.lifetime.cost.epsilon_micro == 5_000_000
-    assert promised.redraws is None
-    assert promised.zone == "counter"
-    more = guarantee(epsilon=0.5, epochs=3)
-    assert more.epsilon_micro == 1_500_000, "the headline is for all epochs"
-    assert more.price == promised.cost
-    assert more.delta_units == more.truncation_units == 3 * promised.delta_units
-    assert more.lifetime.cost.epsilon_micro == 15_000_000
-    said = f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be."
-    assert said in page_text(more)
-    assert page_json(more)["unit"]["one_epoch"]["most"] == 3
-
-
-def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():
-    promised, laplace = guarantee(noise="k-norm", epsilon=0.5), guarantee(epsilon=0.5)
-    assert promised.epsilon_micro == laplace.epsilon_micro == 500_000
-    assert promised.delta_units == promised.truncation_units < 2**80 * 1e-15
-    assert promised.lifetime.cost.epsilon_micro == 5_000_000
-    assert promised.norm.startswith("L2")
-    assert promised.sensitivity == pytest.approx(2**24)
-    assert laplace.sensitivity == pytest.approx(np.sqrt(3) * 2**24)
-    assert "k-norm noise with scale" in promised.mechanism
 
 
 def test_noise_at_the_edge_is_promised_there():

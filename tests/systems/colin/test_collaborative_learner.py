@@ -492,34 +492,6 @@ def test_a_model_of_other_users_or_with_numbers_that_are_none_is_refused_and_the
     assert [answer.model_version for answer in rig.fold().answers] == [1]
 
 
-PLACES = ("server", "learner", "noisy-reward")
-
-
-def system_of(related, noise_at):
-    """Short memories and small allowances, so that each of them is reached."""
-    feedback = {"early_feedback": 3, "remembered_events": 5}
-    release = {"rows": 4, "horizon": 64, "rewards_per_user": 6}
-    if noise_at != "server":
-        release["noise_at"] = "learner"
-    if noise_at == "noisy-reward":
-        release["mechanism"] = noise_at
-    return related.make_system(feedback=feedback, release=release)
-
-
-@pytest.mark.parametrize("noise_at", PLACES)
-def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_sent(related, noise_at):
-    system = system_of(related, noise_at)
-    rig = related.RelatedLearnerRig(system)
-    rig.interact("e", reward=1.0)
-    rig.end_phase()
-    rig.fold()
-    log = rig.logs["clicks", 0]
-    name, fields = codec.decode(log[1].value)
-    log[1] = log[1]._replace(value=codec.encode(name, {**fields, "reward": 0.5}))
-    with pytest.raises(ReplayMismatch, match="its inputs give another"):
-        rig.replayed(rig.fresh())
-
-
 def journaled_arm(rig, arm):
     """The first journal record under the right key, but with another arm in its first row."""
     name, fields = codec.decode(rig.journal[0])

@@ -577,25 +577,6 @@ def test_where_no_further_epoch_is_allowed_nothing_is_released_and_the_counter_g
     assert again.snapshot() == machine.snapshot()
 
 
-def test_a_worker_that_follows_the_journal_of_a_reopened_one_gives_the_same_bytes(related):
-    rig = recorded(related)
-    rig.altered(1, **related.reward_fields(flipped(related, 1)))
-    machine = started(rig)
-    related.recover(rig, machine)
-    made = [go_on(rig, machine, 10 + turn, related.some_rewards(80 + turn, 4)) for turn in range(3)]
-    again = started(rig)
-    steps = related.recover(rig, again)
-    assert [step.releases for step in steps[STEPS:]] == [step.releases for step in made]
-    assert again.snapshot() == machine.snapshot()
-    resumed = started(rig)
-    related.recover(rig, resumed, rig.journal[: STEPS - 1])
-    state = resumed.snapshot()
-    resumed = started(rig)
-    resumed.restore(state)
-    steps = related.recover(rig, resumed, rig.journal[STEPS - 1 :])
-    assert [step.releases for step in steps[1:]] == [step.releases for step in made]
-
-
 def test_no_epoch_is_used_by_two_states_of_one_journal(related):
     """One worker saw the change and opened epoch 1; another, from a snapshot of before, must not open it again.
 
@@ -622,19 +603,3 @@ def test_no_epoch_is_used_by_two_states_of_one_journal(related):
     exact = [related.lattice_sums(log[:-4]), related.lattice_sums([*before, *rows, *rows])]
     noises = [related.arrays_of(release)[1] - sums for release, sums in zip(releases, exact, strict=True)]
     assert (noises[0] != noises[1]).all()
-
-
-def test_a_reopened_state_survives_a_snapshot(related):
-    rig = recorded(related, mechanism="honaker")
-    rig.altered(2, **related.reward_fields(flipped(related, 2)))
-    machine = started(rig)
-    related.recover(rig, machine)
-    state = machine.snapshot()
-    restored = started(rig)
-    restored.restore(state)
-    assert restored.snapshot() == state
-    rig.rewards(10, related.some_rewards(90, 4))
-    part = InputRange("rewards", 0, machine.position, machine.position + 1)
-    ours, theirs = (m.fold([rig.slice(part)])[0] for m in (machine, restored))
-    assert ours == theirs
-    assert codec.decode(ours.journal)[1]["head"]["epoch"] == 1

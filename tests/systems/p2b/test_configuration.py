@@ -10,7 +10,6 @@ import pytest
 from hushstream.engine.configuration import ExplorationConfig, PrivacyConfig
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.mechanisms.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -286,34 +285,6 @@ def test_records_too_large_to_publish_are_refused_before_anything_runs():
 
 def release(**values):
     return release_guarantee(make(release=ReleaseConfig(**values), slot=SlotConfig(lifetime_slots=3)))
-
-
-def test_slot_sums_promise_the_configured_epsilon_and_only_the_tables_truncation():
-    promised = release(epsilon=0.5)
-    assert promised.private_as_stated
-    assert promised.epsilon_micro == 500_000
-    assert promised.delta_units == promised.truncation_units < 2**80 * 1e-15
-    assert promised.lifetime.cost.epsilon_micro == 1_500_000
-    assert "null" in promised.relation
-
-
-def test_secret_sampling_buys_less_noise_for_the_same_epsilon():
-    plain, sampled = (make(release=ReleaseConfig(epsilon=1.0, sampling=p)) for p in (1.0, 0.5))
-    assert release_guarantee(plain).epsilon_micro <= release_guarantee(sampled).epsilon_micro <= 1_000_001
-    lattice = np.full((8, 4), 16_384, np.int64)
-    plain, sampled = (replace(config, encoder=EncoderConfig(codes=8)) for config in (plain, sampled))
-    assert P2BSystem.of(sampled, lattice).noise_epsilon > P2BSystem.of(plain, lattice).noise_epsilon
-
-
-def test_tuples_promise_the_exact_delta_of_the_smallest_threshold_that_reaches_the_target():
-    promised = release(mode="tuples", sampling=0.5, target_delta=1e-6)
-    lattice = np.full((8, 4), 16_384, np.int64)
-    config = make(release=ReleaseConfig(mode="tuples", sampling=0.5, target_delta=1e-6), encoder=EncoderConfig(codes=8))
-    threshold = P2BSystem.of(config, lattice).threshold
-    epsilon = promised.epsilon_micro / 1e6
-    assert promised.delta_units / 2**80 <= 1e-6
-    assert float(exact_delta(threshold - 1, 0.5, epsilon)) > 1e-6
-    assert promised.delta_units / 2**80 == pytest.approx(float(exact_delta(threshold, 0.5, epsilon)), rel=1e-3)
 
 
 def test_the_papers_mode_is_named_as_not_private():

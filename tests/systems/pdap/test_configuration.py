@@ -24,7 +24,7 @@ from hushstream.systems.pdap.configuration import (
 )
 from hushstream.systems.pdap.counter import Counter
 from hushstream.systems.pdap.plan import block_figures, plan
-from hushstream.systems.pdap.promise import budget_facts, epoch_guarantee, release_guarantee, spending_terms
+from hushstream.systems.pdap.promise import epoch_guarantee, release_guarantee
 from hushstream.systems.pdap.system import KIND
 
 NAN, INF = float("nan"), float("inf")
@@ -224,23 +224,6 @@ def test_the_rule_that_must_not_be_broken_is_a_condition(pdap):
     conditions = release_guarantee(pdap.config(events_per_person=40)).conditions
     assert any("no arm is chosen by anyone who sees rewards" in fact for fact in conditions)
     assert any("at most 40 events: nobody counts them" in fact for fact in conditions)
-
-
-def test_a_budget_admits_whole_epochs_and_says_how_many(pdap):
-    settings = replace(pdap.config(epsilon=0.5), budget=BudgetConfig(epsilon=1.6, delta=1e-6))
-    assert spending_terms(settings).fits == 3
-    assert budget_facts(settings).fits == 3
-    found = release_guarantee(settings)
-    assert found.epsilon_micro == 1_500_000
-    assert found.redraws.most == 3
-    assert found.redraws.price.epsilon_micro == 500_000
-    assert found.lifetime.cost.epsilon_micro == 3 * 100 * 500_000
-
-
-def test_without_a_budget_one_epoch_is_all(pdap):
-    settings = pdap.config(epsilon=0.5)
-    assert spending_terms(settings).fits == 1
-    assert budget_facts(settings).limit == epoch_guarantee(settings).cost
 
 
 def test_a_budget_with_room_for_nothing_is_refused(pdap):
