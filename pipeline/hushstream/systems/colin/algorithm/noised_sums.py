@@ -243,7 +243,7 @@ class CounterSums(NoisedRewardSums):
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         if self._arena is not None:
             return self._arena.release_of(blocks)
-        return np.array([self._counters[block].release().values for block in blocks.tolist()])
+        return np.vstack([self._base[:0], *(self._counters[block].release().values for block in blocks.tolist())])
 
     def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
         if self._arena is not None:
