@@ -37,7 +37,6 @@ pytestmark = [
             "slot-sums-sampled",
             "linear-sums-counter",
             "lift",
-            "windows-each-cell",
             "server-negative-digit-laplace",
             "colin-paper",
             "pdap-blocks",

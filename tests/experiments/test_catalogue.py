@@ -185,6 +185,7 @@ def test_tmc2007_is_played_from_a_local_folder(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow_statistics
 def test_figures_6_and_7_are_played_from_files_of_the_published_form(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)

@@ -96,16 +96,6 @@ def test_a_context_that_cannot_be_is_refused(served):
         served.serving.choose(np.full((1, 2), np.nan, dtype=np.float32), [b"u"], [b"0"])
 
 
-def test_one_answer_at_a_time_is_that_of_the_batch(served):
-    contexts, users, events = asked(300)
-    whole = served.serving.choose(contexts, users, events)
-    paths = served.config.grid.paths(contexts).tolist()
-    for place in range(300):
-        one = served.serving.one(paths[place], users[place], events[place])
-        columns = (whole.arms, whole.propensities, whole.cells, whole.arrivals, whole.tickets)
-        assert tuple(one) == tuple(int(column[place]) for column in columns)
-
-
 def test_only_eligible_arms_are_shown_each_as_often_as_it_says(served):
     eligible = np.zeros(served.config.arms, dtype=np.bool_)
     middle = np.full((256, 2), 0.5)
@@ -256,11 +246,6 @@ def test_a_forged_row_is_refused_among_good_ones(shops):
     seen = rig.fold()
     assert list(seen.arms) == ["one", "three"]
     assert seen.reasons == ["malformed_features"]
-
-
-def test_only_eligible_arms_are_shown(rig):
-    for number in range(30):
-        assert rig.decide(f"e{number}", eligible=bytes([0b0100_0010])) in (1, 6)
 
 
 def test_a_repeated_context_gets_the_same_answer_and_one_outcome(rig):

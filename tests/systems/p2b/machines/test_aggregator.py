@@ -12,10 +12,9 @@ import pytest
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.declaration import EVERYBODY
-from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.declare.role import Role
 from hushstream.engine.learner.items import catalogue_of
-from hushstream.engine.records import InputRecord, InputSlice, Step, TopicPartition
+from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
 from hushstream.learners.linucb import LinUCB, LinUCBModel, LinUCBState
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
@@ -209,26 +208,6 @@ def fresh(recording: Recording, name: str) -> Any:
     return machine
 
 
-def folded(machine: Any, values: Sequence[bytes]) -> list[Step]:
-    records = [InputRecord(place, 1000 + place, value) for place, value in enumerate(values)]
-    return list(machine.fold([InputSlice(*machine.inputs[0], 0, len(records), records)]))
-
-
-def of_release(recording: Recording, place: TopicPartition) -> list[bytes]:
-    """The parts of the newest whole release on a topic, in the order in which they were sent."""
-    records = [one for one in recording.records[place] if one.value.startswith(b"\xc3\x01")]
-    last = codec.decode(records[-1].value)[1]["whole"]
-    found = [one.value for one in records if codec.decode(one.value)[1]["whole"] == last]
-    assert [codec.decode(one)[1]["part"] for one in found] == [0, 1]
-    return found
-
-
-def made(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """What the versions of some steps say, beside where they stand in their journal."""
-    fields = [codec.decode(step.journal)[1] for step in steps if step.journal is not None]
-    return [{name: value for name, value in one.items() if name not in ("head", "chain")} for one in fields]
-
-
 def test_a_window_and_a_version_leave_in_parts_under_one_record_and_one_debit(recording: Recording) -> None:
     journal = list(decoded(recording.records["journal-shuffler", 0], "WindowJournal"))
     ledger = list(decoded(recording.records["ledger", 0], "LedgerEntry"))
@@ -251,22 +230,6 @@ def _by(fields: Mapping[str, Any]) -> set[int]:
     found = fields["model_versions"]
     packed = isinstance(found, bytes)
     return {int.from_bytes(found[at : at + 4], "little") for at in range(0, len(found), 4)} if packed else set(found)
-
-
-def test_parts_in_any_order_and_repeated_give_one_version_and_the_same_one(recording: Recording) -> None:
-    first, second = of_release(recording, CROWDS)
-    (whole,) = made(folded(fresh(recording, "aggregator"), [first, second]))
-    for values in ([second, first], [first, first, second], [second, second, first, first, second]):
-        steps = folded(fresh(recording, "aggregator"), values)
-        assert made(steps) == [whole]
-    assert sum(step.counts.get(Outcome.REPEATED_WINDOW_SUMS, 0) for step in steps) == 1
-
-
-@pytest.mark.parametrize("sent", [0, 1])
-def test_one_part_alone_gives_nothing(recording: Recording, sent: int) -> None:
-    steps = folded(fresh(recording, "aggregator"), [of_release(recording, CROWDS)[sent]] * 2)
-    assert not made(steps)
-    assert [step.counts for step in steps] == [{Outcome.INCOMPLETE_RELEASE: 0, Outcome.RELEASE_PART: 2}]
 
 
 def test_a_writer_that_stopped_between_two_parts_sends_both_again(recording: Recording) -> None:

@@ -50,11 +50,6 @@ def test_a_phase_end_closes_the_window_once_all_learner_partitions_have_sent_it(
     assert not rig.fold().journals
 
 
-def test_an_empty_window_releases_nothing(rig):
-    rig.end_phase(0)
-    assert not rig.fold().journals
-
-
 def test_a_window_closes_by_log_time_and_the_late_record_joins_the_next(rigs):
     rig = rigs.ShufflerRig(rigs.make_system(release={"window_slots": 100, "window_seconds": 60.0}))
     rig.slot(0, REPORT)
@@ -89,14 +84,6 @@ def test_without_a_time_limit_no_tick_is_asked_for(rig):
     rig.slot(0, REPORT)
     rig.fold()
     assert rig.machine.tick(10**9) is None
-
-
-def test_a_repeated_report_id_counts_once_also_in_a_later_window(rig):
-    for number in (0, 0, 1, 2, 3, 0, 1, 4, 5, 6, 7):
-        rig.slot(number, REPORT)
-    seen = rig.fold()
-    assert seen.counts["repeated_slot"] == 3
-    assert [window["slots"] for window in rig.sums_of(seen)] == [4, 4]
 
 
 def test_a_report_of_the_previous_period_counts_and_an_older_one_does_not(rig):
@@ -349,11 +336,3 @@ def test_where_time_closes_windows_auto_expects_as_many_as_a_counter_is_to_serve
     few_by_slots = {"window_slots": 100, "window_seconds": 60.0}
     assert rigs.make_system(expected_slots=40, release={**few_by_slots, "windows": 2}).window_tree is None
     assert rigs.make_system(expected_slots=40, release={**few_by_slots, "windows": 5_000}).window_tree.horizon == 5_000
-
-
-def test_the_guarantee_of_running_sums_is_that_of_one_window(rigs, running):
-    fresh = rigs.make_system(release={**RUNNING, "sums": "fresh"}).guarantee()
-    running = running.system.guarantee()
-    assert running.epsilon_micro == fresh.epsilon_micro
-    assert "counter over windows" in running.mechanism
-    assert running.delta_units < 2**80 / 10**10

@@ -257,14 +257,6 @@ def test_every_joined_slot_is_in_exactly_one_window_in_the_order_of_ids(log, slo
     assert all(len(window.contents) <= slots for window in closed)
 
 
-@given(st.permutations(range(6)))
-@settings(max_examples=30, deadline=None)
-def test_a_window_is_the_same_in_whatever_order_its_slots_come(order):
-    windows = Windows(rules(slots=6))
-    offers = [windows.offer(named(number), 0, content(number)) for number in order]
-    assert offers[-1].closed.contents == tuple(content(number) for number in range(6))
-
-
 @given(logs)
 @settings(max_examples=200, deadline=None)
 def test_an_id_counts_once_however_much_later_it_comes_again(log):
@@ -288,20 +280,6 @@ def test_an_id_is_known_again_after_more_periods_than_are_accepted_and_a_restart
     assert windows.window == 1
 
 
-def test_a_phase_ends_with_the_phase_end_of_its_last_origin():
-    windows = Windows(rules(slots=100, origins=(0, 3)))
-    windows.offer(named(1), 0, content(1))
-    assert windows.end_phase(0, 3) is None
-    assert windows.end_phase(0, 3) is None
-    closed = windows.end_phase(0, 0)
-    assert closed is not None
-    assert (closed.window, closed.closed_by, closed.contents) == (0, ClosedBy.SEAL, (content(1),))
-    assert windows.ended_phase == 0
-    windows.offer(named(2), 0, content(2))
-    assert windows.end_phase(0, 0) is None
-    assert windows.slots == 1
-
-
 def test_a_phase_end_of_a_later_phase_ends_the_earlier_ones_too():
     windows = Windows(rules(slots=100))
     windows.offer(named(1), 0, content(1))
@@ -317,19 +295,6 @@ def test_an_empty_window_never_closes():
     assert windows.end_phase(0, 0) is None
     assert windows.end_phase(0, 1) is None
     assert (windows.window, windows.ended_phase) == (0, 0)
-
-
-def test_log_time_closes_a_window_before_the_record_that_moved_it():
-    windows = Windows(rules(open_ms=10))
-    windows.advance(100)
-    windows.offer(named(1), 1, content(1))
-    assert windows.advance(109) is None
-    windows.offer(named(2), 1, content(2))
-    closed = windows.advance(110)
-    assert closed is not None
-    assert (closed.closed_by, closed.contents) == (ClosedBy.TIME, (content(1), content(2)))
-    assert windows.offer(named(3), 1, content(3)).outcome is SlotOutcome.JOINED
-    assert windows.slots == 1
 
 
 def test_late_early_and_repeated_reports_do_not_join():
