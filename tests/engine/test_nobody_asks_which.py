@@ -1,4 +1,4 @@
-"""Outside the rooms nobody asks which system, configuration or machine it has: it asks what is declared."""
+"""The house: outside the rooms nobody asks which system it has, and the meter of sizes counts what it says."""
 
 from __future__ import annotations
 

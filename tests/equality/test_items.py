@@ -1,4 +1,4 @@
-"""Items that come and go while workers decide, on the embedded broker: related users share one catalogue."""
+"""Items that come and go while workers decide, and a large catalogue in parts, on the embedded broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every gateway does, over a deployment of each system: its own calls, once, in full and in batches."""
+"""What every gateway does, over a deployment of each system, and the OpenAPI document that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power that an audit states is the one that it has."""
+"""Audits: the curves that they weigh by, the false-alarm rate that holds, and the power that they state."""
 
 import math
 from fractions import Fraction

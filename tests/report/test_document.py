@@ -1,4 +1,4 @@
-""""""
+"""The document, the terminal, pictures and files of a result: every field stands there, and nothing that is private."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-""""""
+"""The page of a result: whole, from nowhere else, with every figure, and with the verdict that follows from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What three slots give on worlds, what malicious clients do to them, and the paper's planner."""
+"""Ratings: what three slots give on worlds and own files, what malicious clients do, and the paper's planner."""
 
 from __future__ import annotations
 
