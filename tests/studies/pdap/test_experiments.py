@@ -28,6 +28,7 @@ from hushstream.systems.pdap.counter import Counter
 from hushstream.systems.pdap.promise import release_guarantee
 
 
+@pytest.mark.slow_statistics
 def test_every_private_row_says_what_it_promises():
     joining = run_sharing(Scale(quick=True))
     rows = [*run_table(Scale(quick=True)).rows, *joining.rows]
