@@ -30,18 +30,18 @@ COLUMNS = ("paper", "claimed ε", "true ε, δ", "paper's, reimplemented", "ours
 _HEAD = """\
 # Five papers, one table
 
-None of the five mechanisms satisfies its claimed (ε, δ) by our analysis (colin: its noisy sums;
-`hushstream audit` attacks each). Our DP-corrected variant is significantly better than the published one in
-{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}.
-By a single interval alone: {lost}.
+By our analysis none of the five published mechanisms has the (ε, δ) that its paper claims. `hushstream audit --all`
+attacks each (of colin its noisy sums). Our DP-corrected variant is significantly better than the published one in
+{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}. Significant by its own
+interval, but not over all {comparisons} comparisons: {lost}.
 
 {table}
-* **True ε**: of the paper's mechanism, under its claim's relation as we read it (p2b's and bgt's papers leave it
-  open). **Ours** has that ε, or the claimed one if no true ε, or one above 64, exists.
+* **True ε**: what the paper's mechanism has, under the relation of its claim (p2b's and bgt's papers leave it
+  open; we name ours). **Ours** has the same ε; where there is none, or one above 64, the claimed one.
   Costs are rounded up; a δ below 1e-9 is left out. From ε 10 on a guarantee is next to nothing.
 * **Reimplemented**: as we read the paper. No printed figure is reproduced; for colin we know no cause.
-* ± is half of the 95 % interval of the mean over {seeds} seeds. Gains are paired by seed, bold where significant
-  if all {comparisons} shall hold together (Bonferroni).
+* ± is half of the 95 % interval of the mean over {seeds} seeds. Gains are paired by seed; a bold one is significant over
+  all {comparisons} comparisons together (Bonferroni).
 * Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
 
 ## Each paper
@@ -57,7 +57,7 @@ _JOINING = """\
 
 Sharing a private model is better than learning alone in {joined} of {all} rows and worse in {lost};
 a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
-By a single interval alone (†): {single}.
+{single} of these differences (†) are significant by their own interval, not over all {comparisons} comparisons together (Bonferroni).
 
 * **Alone**: the best learner tried that users, vendors, nodes or devices have without us.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.
@@ -66,8 +66,7 @@ By a single interval alone (†): {single}.
   items alone, no upper bound for MovieLens (`ml-100k`), whose private model also uses genres and year.
 * **ε**: zero-out (p2b, pdol, bgt) or replace-one (colin, pdap). Replace-one, 1 is 2 in p2b, 2.113 in pdol,
   2.131 in bgt, and bgt's 10 is 24.2: next to nothing.
-* **Better, worse**: the 95 % interval of the difference from alone, paired by run, excludes 0; †: it no longer does
-  at 95 % for all {comparisons} comparisons together (Bonferroni).
+* **Better, worse**: the 95 % interval of the difference from alone, paired by run, excludes 0.
 
 ## All figures
 

@@ -107,7 +107,7 @@ def test_the_environment_overrides_a_value(cli, config, monkeypatch):
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     path = config(add="privacy: {units_per_person: 9, lifetime: {epsilon: 2.5, delta: 1.0e-6}}\n")
-    said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); slots of a user: 9"
+    said = "Budget of all reports of one user: epsilon 2.5, delta 1.00e-6 (basic composition); reports of a user: 9"
     for command, details in ((("guarantee",), ("--details",)), (("config", "check"), ())):
         assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path, *details).out
         (found,) = cli(*command, path, "--json").json["budgets"]
@@ -120,7 +120,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     [
         (
             "{epsilon: 0.5, delta: 1.0e-6}",
-            "privacy.lifetime: expected a limit that covers one slot of one user at least (epsilon 1, ",
+            "privacy.lifetime: expected a limit that covers one report of one user at least (epsilon 1, ",
         ),
         ("{epsilon: 0, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got 0"),
         ("{epsilon: .inf, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got inf"),
@@ -136,7 +136,7 @@ def test_a_budget_that_cannot_be_is_refused(refused, config, budget, message):
 def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, config, encoding):
     found = cli("config", "check", config(encoding=encoding), "--json").json
     assert {name: found[name] for name in ("deployment", "codes")} == {"deployment": "shop", "codes": 4}
-    assert [(one["counted"], one["planned"], one["fits"]) for one in found["budgets"]] == [("slots of a user", 1, 1)]
+    assert [(one["counted"], one["planned"], one["fits"]) for one in found["budgets"]] == [("reports of a user", 1, 1)]
 
 
 @pytest.mark.parametrize(

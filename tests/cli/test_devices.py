@@ -62,7 +62,7 @@ def test_the_guarantee_of_devices_is_a_page_of_its_own(cli, refused, config, edg
     headings = [line for line in said.splitlines()[6:] if line and not line.startswith(" ")]
     assert headings == ["One person, in a whole life", "It holds only if", "Not protected", "Devices"]
     for part in (
-        "What leaves a device: one slot in a life, of 109 bytes",
+        "What leaves a device: one report in a life, of 109 bytes",
         "the gateway sees an address",
         "was cleared",
         "restored from an older copy",

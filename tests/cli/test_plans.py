@@ -87,8 +87,8 @@ def test_a_shop_with_enough_visitors_gets_ahead_once_its_first_window_has_closed
 @pytest.mark.parametrize(
     ("text", "users", "visits", "said"),
     [
-        (SHOP, 20_000, 9, "a slot is due after 10 visits, and a user makes 9"),
-        (SHOP, 100, 12, "a window closes at 5,000 slots of a partition, and within a year there are 100"),
+        (SHOP, 20_000, 9, "a report is due after 10 visits, and a user makes 9"),
+        (SHOP, 100, 12, "a window closes at 5,000 reports of a partition, and within a year there are 100"),
         (SHOP + "privacy: {epsilon: 0.0001}\n", 20_000, 12, "the noise is too much"),
         (CODES + "release: {mechanism: tuples, sampling: 0.5}\n", 20_000, 12, "stay below the threshold of 50"),
         (MALL + "privacy: {epsilon: 0.00001}\n", 20, 12, "unless others' items suit their users better on average"),

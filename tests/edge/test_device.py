@@ -391,11 +391,11 @@ def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_
     config = parse_config(devices.VALUES)
     said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
     assert {"devices_see", "devices_cleared", "devices_have_no", "devices_flooded"} <= said.keys()
-    assert "never what a slot holds" in said["devices_see"]
+    assert "never what a report holds" in said["devices_see"]
     assert all(word in said["devices_flooded"] for word in ("changes nobody's guarantee", "slots_per_hour", "RFC 9578"))
     assert {"devices_send", "devices_ask", "devices_restored", "devices_killed"} <= said.keys()
     sent = devices.agreed(devices.deployed(tmp_path / "deployment")).body_bytes
-    assert f"one slot in a life, of {sent} bytes each" in said["devices_send"]
+    assert f"one report in a life, of {sent} bytes each" in said["devices_send"]
     hosted = parse_config({**devices.VALUES, "kind": "hosted", "slot": {}})
     assert not any("devices" in fact.name for fact in KIND.facts(hosted, artefacts_of(Path("nowhere"))))
 

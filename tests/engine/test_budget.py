@@ -109,11 +109,11 @@ def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(relat
         match=r"^privacy\.lifetime: expected a limit that covers one epoch of noise at least \(epsilon 1,",
     ):
         related.make_system(release=SMALL, budget=tight)
-    with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):
+    with pytest.raises(ConfigurationError, match=r"one report of one user at least .* got basic with epsilon 0\.9,"):
         rigs.make_system(budget=tight)
     with pytest.raises(ConfigurationError, match=r"the lift in its share of 0\.1 at least \(epsilon 2,"):
         rigs.make_system(measurement=LIFT, budget=BudgetConfig(5.0, 1e-6, lift=0.1))
-    with pytest.raises(ConfigurationError, match="a limit that covers one slot"):
+    with pytest.raises(ConfigurationError, match="a limit that covers one report"):
         rigs.make_system(release={"mode": "paper", "sampling": 0.5}, budget=BudgetConfig(5.0, 1e-6))
 
 
@@ -429,7 +429,7 @@ def test_a_life_that_is_promised_nothing_is_asked_for_in_words(question):
     require_person_promised(Config(PrivacyConfig()), SOUND, "toy.yaml")
 
 
-@pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single slots are protected"), (20, "is guaranteed, too")])
+@pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single reports are protected"), (20, "is guaranteed, too")])
 def test_single_units_are_called_protected_only_where_they_are(epsilon, left):
     """At epsilon 20 "only single units are protected" stood beside "next to nothing"."""
     promise = slot_sums_guarantee(epsilon, lifetime_slots=400)

@@ -92,7 +92,7 @@ def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deploym
     assert [(one.spent, one.price) for one in found.units] == [(slot, slot), (user, user)]
     spent = [line for line in found.as_text().splitlines() if line.startswith("Spent on ")]
     assert spent == [
-        f"Spent on one slot of one user: at most {slot} on a charge (privacy cost: {slot}).",
+        f"Spent on one report of one user: at most {slot} on a charge (privacy cost: {slot}).",
         f"Spent on {of_lift.unit}: at most {user} on a charge (privacy cost: {user}).",
     ]
 

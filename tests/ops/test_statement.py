@@ -284,7 +284,7 @@ def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, which, zer
     for name, ((high, low), price) in asked.items():
         beside = f" (delta {delta_text(price.delta_units)})."
         assert f"at most {high} % and at least {low} % likely{beside}" in facts[name]
-    assert "Ann's slot" in facts["example"]
+    assert "Ann's report" in facts["example"]
 
 
 def test_every_bound_stands_with_a_delta_of_its_own(rigs):
@@ -308,8 +308,8 @@ def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(ri
     statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
     promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
     assert list(statement.as_json())[:3] == ["sentence", "odds", "verdict"]
-    assert statement.verdict.startswith("For one person as a whole next to nothing is guaranteed beyond single slots; ")
-    assert "private as stated for single units alone: one slot of one user, replace-one" in statement.verdict
+    assert statement.verdict.startswith("For one person as a whole next to nothing is guaranteed beyond single reports; ")
+    assert "private as stated for single units alone: one report of one user, replace-one" in statement.verdict
     fine = statement_of(shuffled(rigs)).verdict
     assert fine.startswith("Private as stated for one person: one person, replace-one: epsilon 2, delta ")
     assert promise["person"]["warning"][1:] in statement.verdict

@@ -56,7 +56,7 @@ def guarantee(**changes: Any) -> Guarantee:
     values = {
         "mechanism": "discrete Laplace noise on the sums of each cell",
         "relation": "zero-out: one slot is there, or a null in its place",
-        "unit": "one slot of one user",
+        "unit": "one report of one user",
         "cost": Cost(1_000_000),
         "replace_one": Cost(2_000_000),
         "lifetime": Lifetime(12, 1, Cost(12_000_000), Cost(24_000_000)),
@@ -261,12 +261,12 @@ def statement() -> str:
         config_digest=DIGEST,
         sentence=guarantee().sentence(),
         odds=guarantee().odds(),
-        verdict="Private as stated: one slot of one user pays epsilon 1, one person in a whole life epsilon 12",
+        verdict="Private as stated: one report of one user pays epsilon 1, one person in a whole life epsilon 12",
         marks=("REPRODUCIBLE, NOT PRIVATE",),
         warning="for one person as a whole nothing is guaranteed; only single rewards are protected",
         sections=(
             Section("Who, and what for", (("operator", "Shop Ltd"), ("purpose", "to recommend"))),
-            Section("What that means, by an example", (("example", "Ann's slot becomes at most 73.2 % likely."),)),
+            Section("What that means, by an example", (("example", "Ann's report becomes at most 73.2 % likely."),)),
             Section("Who can read raw data", (("model of trust", trust),)),
             Section("Retention and erasure", (("topic contexts", "deleted after 7 days"),)),
         ),
@@ -309,7 +309,7 @@ def demo() -> str:
             "spent": {
                 "releases": 43,
                 "charged": [{"epsilon": 1, "mechanism": "linear-sums"}, {"epsilon": 0.5, "mechanism": "lift"}],
-                "limits": [{"epsilon": 1, "unit": "all slots of one user"}, {"epsilon": 0.5, "unit": "one user"}],
+                "limits": [{"epsilon": 1, "unit": "all reports of one user"}, {"epsilon": 0.5, "unit": "one user"}],
             },
         },
         "curve": [

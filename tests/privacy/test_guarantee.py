@@ -223,7 +223,7 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
 def test_the_warning_names_the_setting_that_gives_a_person_something():
     life = replace(ONE.lifetime, units=50, cost=Cost(50 * MICRO), exchange=Cost(100 * MICRO), cap=Cap("a.b", 4))
     said = replace(ONE, lifetime=life).warning
-    assert said.endswith("beyond single slots; with a.b of at most 4 a person is guaranteed something")
+    assert said.endswith("beyond single reports; with a.b of at most 4 a person is guaranteed something")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_the_warning_names_the_setting_that_gives_a_person_something():
 )
 def test_where_the_warning_begins(cost, weak):
     said = with_life(cost).warning
-    assert said == (weak and f"for one person as a whole {weak} is guaranteed beyond single slots")
+    assert said == (weak and f"for one person as a whole {weak} is guaranteed beyond single reports")
 
 
 @pytest.mark.parametrize(("exchange", "weak"), [(9, None), (10, "next to nothing")])
@@ -254,10 +254,10 @@ def test_the_larger_price_of_a_life_decides_whether_there_is_a_warning(exchange,
 
 def test_single_events_are_not_called_protected_where_they_are_not():
     assert paper_guarantee(10, "0.5").warning == (
-        "for one person as a whole next to nothing is guaranteed, and for one slot of one user next to nothing"
+        "for one person as a whole next to nothing is guaranteed, and for one report of one user next to nothing"
     )
     spent = with_life(Cost(1, DELTA_ONE), replace(ONE, cost=Cost(1, DELTA_ONE)))
-    assert spent.warning == "for one person as a whole nothing is guaranteed, and for one slot of one user nothing"
+    assert spent.warning == "for one person as a whole nothing is guaranteed, and for one report of one user nothing"
 
 
 def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():

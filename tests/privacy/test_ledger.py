@@ -26,7 +26,7 @@ def _ledger(limit=LIMIT):
 
 
 def _debit(cost=ONE, scope="deployment", mechanism="slot-sums"):
-    return Debit(scope, mechanism, cost, "zero-out", "one slot of one user")
+    return Debit(scope, mechanism, cost, "zero-out", "one report of one user")
 
 
 def test_what_does_not_fit_is_refused_with_scope_asked_and_left_and_charges_nothing():

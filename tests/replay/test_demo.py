@@ -45,9 +45,9 @@ def test_reports_of_the_demo_wait_for_rewards_and_one_that_would_not_is_said(nam
     with as_file(files("hushstream.replay.demo") / name) as path:
         config = read_config(path)
     early = replace(config, slot=replace(config.slot, settle_seconds=2))
-    said = "a slot leaves 2 to 4 s after its last visit, and a reward may take 10 s"
+    said = "a report leaves 2 to 4 s after its last visit, and a reward may take 10 s"
     assert sum(said in one.text for one in warnings(early)) == 1
-    assert not any("a slot leaves" in one.text for one in warnings(config))
+    assert not any("a report leaves" in one.text for one in warnings(config))
 
 
 def test_the_page_shows_the_shop_that_ships():

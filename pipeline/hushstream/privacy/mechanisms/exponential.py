@@ -100,7 +100,7 @@ def exponential_guarantee(
     return Guarantee(
         mechanism=f"exponential: one of {candidates} candidates, epsilon {epsilon_text(micro)}, utilities of"
         f" sensitivity {sensitivity}",
-        relation="zero-out: neighbours differ in the content of one user's slot, a report or null",
+        relation="zero-out: neighbours differ in the content of one user's report, an interaction or null",
         unit="one choice",
         cost=one,
         replace_one=_cost(2 * micro, 2 * exponential_truncation(candidates)),

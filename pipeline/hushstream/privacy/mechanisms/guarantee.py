@@ -32,8 +32,8 @@ from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta
 from hushstream.privacy.promises.promise import Claim, Deployment, Guarantee, Lifetime
 
 ZONE = "shuffler"
-RELATION = "zero-out: neighbours differ in the content of one user's slot, a report or null"
-UNIT = "one slot of one user"
+RELATION = "zero-out: neighbours differ in the content of one user's report, an interaction or null"
+UNIT = "one report of one user"
 LARGEST_SPLIT = 64
 """Largest number of slots for which the worst split over crowds is computed; for more, group privacy gives a bound."""
 
@@ -43,12 +43,12 @@ ITEMS_OPEN = (
     " nobody clicked publishes those clicks)"
 )
 _ALWAYS_OPEN = (
-    "that a user's slot came, with a report in it or null, in which window, and when",
-    "how many slots and windows there are, and how many records each topic holds",
+    "that a user's report came, with an interaction in it or null, in which window, and when",
+    "how many reports and windows there are, and how many records each topic holds",
     "what holds for the population, and what follows from it for anyone",
     "a user's own decisions, which follow that user's own clicks: the user and the client application see them",
-    "slots, from whoever runs the shuffler or holds its key",
-    "who sent a slot, from one operator who can read both sides of the shuffler",
+    "reports, from whoever runs the shuffler or holds its key",
+    "who sent a report, from one operator who can read both sides of the shuffler",
     ITEMS_OPEN,
 )
 OPEN_IN: dict[str, str] = {
@@ -331,7 +331,7 @@ def _sums_guarantee(
     error = tree_levels * places * truncation(*scale)
     delta = truncation_delta(2 * error, micro)
     running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
-    kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
+    kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each report with secret probability {sampling}"
     return Guarantee(
         mechanism=f"{what} plus discrete Laplace noise of scale {ratio_text(*scale)}{running}{kept}",
         relation=RELATION,
@@ -351,7 +351,7 @@ def _sums_guarantee(
         deployment=deployment,
         truncation_units=delta,
         not_protected=_not_protected(deployment),
-        conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
+        conditions=() if tree_levels == 1 else ("every report is in one window, which is one leaf", NOISE_ONCE),
     )
 
 

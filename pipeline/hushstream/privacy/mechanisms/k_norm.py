@@ -309,8 +309,8 @@ def k_norm_guarantee(
     return Guarantee(
         mechanism=f"k-norm: a vector of {count_text(dimension, 'integer')} plus lattice noise, density proportional to"
         f" exp(-length / {ratio_text(*scale)})",
-        relation="zero-out: neighbours differ in the content of one user's slot, a report or null",
-        unit="one slot of one user",
+        relation="zero-out: neighbours differ in the content of one user's report, an interaction or null",
+        unit="one report of one user",
         cost=one,
         replace_one=_cost(2 * micro, 2 * truncation),
         lifetime=Lifetime(
@@ -325,7 +325,7 @@ def k_norm_guarantee(
         deployment=deployment,
         truncation_units=one.delta_units,
         not_protected=(
-            "that a user's slot came, and when",
+            "that a user's report came, and when",
             "what holds for the population, and what follows from it for anyone",
         ),
     )

@@ -196,7 +196,7 @@ _FACTS = ("not_protected", "conditions")
 
 def _belief(prices: Prices) -> str:
     text = f"who was 50 % sure of something about it may become {percent(even_odds(prices.which))} sure"
-    return text if prices.zero_out is None else f"{text}; that there is any, {percent(even_odds(prices.zero_out))}"
+    return text if prices.zero_out is None else f"{text}; who was 50 % sure that it is not empty, {percent(even_odds(prices.zero_out))}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:

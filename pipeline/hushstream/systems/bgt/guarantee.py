@@ -115,22 +115,22 @@ def deviation_of(number: int, kind: Kind, config: BgtConfig) -> float:
     return float((top / bottom) ** 0.5 / UNIT ** (2 if kind == "pairs" else 1))
 
 
-RELATION = "zero-out: neighbours differ in the content of one user's slots, ratings or null"
-UNIT_OF_PROMISE = "all slots of one user, one of each kind"
+RELATION = "zero-out: neighbours differ in the content of one user's reports, ratings or null"
+UNIT_OF_PROMISE = "all reports of one user, one of each kind"
 ZONE = "shuffler"
 
 _WORDS = ("no", "one", "two", "three")
 
 _PUBLIC = (
-    "that a user sent a slot of each round, with ratings in it or null, and when",
-    "how many slots there are, the configuration, and public features of items",
+    "that a user sent a report of each round, with ratings in it or null, and when",
+    "how many reports there are, the configuration, and public features of items",
     "what holds for the population, and what follows from it for anyone",
-    "slots, from whoever runs the collector or holds its key",
+    "reports, from whoever runs the collector or holds its key",
     "a user's own predictions, which follow their own ratings: they and their device see them",
 )
 _HOSTED = (
-    "ratings, from the operator, whose workers make the slots; and what the times of their work show of ratings, from"
-    " whoever reads to the millisecond when slots reach the log"
+    "ratings, from the operator, whose workers make the reports; and what the times of their work show of ratings, from"
+    " whoever reads to the millisecond when reports reach the log"
 )
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
@@ -213,7 +213,7 @@ def _contents(config: BgtConfig) -> Iterator[Content]:
     if not config.devices:
         yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
         yield _content("predictions", "predicted ratings of the user who asks", Form.CLEAR)
-    yield _content("updates", "slots, without a name", Form.SEALED if config.devices else Form.CLEAR)
+    yield _content("updates", "reports, without a name", Form.SEALED if config.devices else Form.CLEAR)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
     yield _content("releases", "sums over all users of a round", form)
     yield _content("models", "biases and factors of items, made of releases alone", form)

@@ -96,7 +96,7 @@ class ExpectedErrors:
         if self.ratio >= HELPS:
             factors = "factors are likely to be found, and to help"
         elif self.ratio <= HURTS:
-            factors = "factors will not be found, and the third slot repeats the first"
+            factors = "factors will not be found, and the third report repeats the first"
         else:
             factors = "factors may or may not be found"
         return f"{_LIKE_FILMS}, a factor is {self.ratio:.2f} times the noise's edge: {factors}"
@@ -257,7 +257,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         points=tuple(Point(day, users(day), ranged(partial(share, day), FACTORS)) for day in DAYS),
         first_day=(days[0], days[1], days[2]),
         unit="users",
-        paid="set of three slots",
+        paid="set of three reports",
         noise=(end.factors_text,),
         lives=lives_of(lambda day: min(1, audience.of_one(day)), lambda _: lifetime_guarantee(config).life_prices),
         sizes=_sizes(config),
@@ -297,6 +297,6 @@ def _verdict(days: list[int | None], least: float, ratings: int) -> tuple[bool |
 def _sizes(config: BgtConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {config.partitions.learner}: at most so many workers share the work; one collector",
-        "a slot": f"{slot_bytes(config):,} bytes, of each user in each of three rounds",
+        "a report": f"{slot_bytes(config):,} bytes, of each user in each of three rounds",
         "memory": "not measured for this system (`hushstream bench` measures others)",
     }

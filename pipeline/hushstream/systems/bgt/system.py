@@ -96,7 +96,7 @@ def rounds_of(system: System) -> RatingDeviceService:
     """
     service = None if system.device_service is None else system.device_service()
     if not isinstance(service, RatingDeviceService):
-        raise HushstreamError(f"rounds: expected slots of ratings from devices, got {system.config.deployment}")
+        raise HushstreamError(f"rounds: expected reports of ratings from devices, got {system.config.deployment}")
     return service
 
 
@@ -107,10 +107,10 @@ def device_facts(config: BgtConfig) -> Sequence[Fact]:
         Fact(
             "devices_send",
             size,
-            f"What leaves a device: one slot in each of {ROUNDS} rounds, of {size} bytes each, whatever is in it; and "
-            f"requests for the model, the same for everybody while the aggregator is honest. A slot leaves at a random "
-            f"time within {wait} after the device learned of the round, or later when the device next runs. There is "
-            "no cookie, no credential and no id but the slot's, used once.",
+            f"What leaves a device: one report in each of {ROUNDS} rounds, of {size} bytes each, whatever is in it; "
+            f"and requests for the model, the same for everybody while the aggregator is honest. A report leaves at a "
+            f"random time within {wait} after the device learned of the round, or later when the device next runs. "
+            "There is no cookie, no credential and no id but the report's, used once.",
             DEVICES,
         ),
         *(Fact(name, 1.0, text, DEVICES) for name, text in _TEXTS.items()),
@@ -119,29 +119,29 @@ def device_facts(config: BgtConfig) -> Sequence[Fact]:
 
 _TEXTS = {
     "devices_see": "Who sees what of a device: the gateway sees an address, a time, an opaque id and a round, and "
-    "never what a slot holds. The broker's operator sees sealed slots of one size. Whoever has the collector's "
-    "sealing key sees what a slot holds, without an address. Whoever has both sides can put them together. Ratings "
+    "never what a report holds. The broker's operator sees sealed reports of one size. Whoever has the collector's "
+    "sealing key sees what a report holds, without an address. Whoever has both sides can put them together. Ratings "
     "and predictions stay on the device.",
     "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
     "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
     "only what the aggregator signed for the device's own agreement, at no higher privacy cost, and never an older "
-    "version than it has seen. The model also says about which items a slot is asked for, alike for all.",
+    "version than it has seen. The model also says about which items a report is asked for, alike for all.",
     "devices_cleared": "A device that was cleared counts as another user, and so does each further device of one "
     "person; nobody can know that. D such users of one person move every sum D times as far, at D^2 times the rho.",
     "devices_restored": "A device that is restored from an older copy may answer a round again, under the same id, "
-    "with other ratings. Only the slot that comes first counts. Whoever reads the collector's zone sees both.",
-    "devices_killed": "A device that is ended at any moment may forget its last ratings. It sends no second slot in a "
-    "round, and it never sends other bytes for a slot that may have left: a slot is in the device's storage before it "
-    "leaves.",
-    "devices_flooded": "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and "
-    "the noise is scaled to what one user's slots can move, even for somebody who knows all other slots. In the model "
-    "n forged slots weigh as much as n users. A gateway limits the slots an hour from one address, or from one IPv6 "
-    "network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and devices behind one "
-    "address share the limit. A slot over the limit is refused and sent later, whatever it holds. There are no blind "
-    "tokens (RFC 9578), and nobody has to prove to be a person.",
+    "with other ratings. Only the report that comes first counts. Whoever reads the collector's zone sees both.",
+    "devices_killed": "A device that is ended at any moment may forget its last ratings. It sends no second report in "
+    "a round, and it never sends other bytes for a report that may have left: a report is in the device's storage "
+    "before it leaves.",
+    "devices_flooded": "Whoever forges reports changes nobody's guarantee: each moves the sums by a bounded amount, "
+    "and the noise is scaled to what one user's reports can move, even for somebody who knows all other reports. In "
+    "the model n forged reports weigh as much as n users. A gateway limits the reports an hour from one address, or "
+    "from one IPv6 network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and devices "
+    "behind one address share the limit. A report over the limit is refused and sent later, whatever it holds. There "
+    "are no blind tokens (RFC 9578), and nobody has to prove to be a person.",
     "devices_ended": "Whoever may write the collector's input can end rounds (`DeviceRounds.end_round`), but cannot "
-    "begin one: the collector opens only rounds that the aggregator has signed. A slot that comes after the end of "
-    "its round does not count, but its user has no other slot in that round.",
+    "begin one: the collector opens only rounds that the aggregator has signed. A report that comes after the end of "
+    "its round does not count, but its user has no other report in that round.",
 }
 
 
@@ -206,7 +206,7 @@ def declare(core: BgtSystem) -> System:
         topics=topics_of(config.devices),
         erasure=EDGE_ERASURE if config.devices else ERASURE,
         words=EDGE_WORDS if config.devices else WORDS,
-        facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
+        facts={"items": config.items, "features": config.features, "bytes of a report": slot_bytes(config)},
         requests=None if config.devices else config,
         devices={"updates": "Write", STATEMENTS.name: "Read"} if config.devices else {},
         device_service=(lambda: RatingDeviceService(core, files.agreement_of(core))) if config.devices else None,
@@ -240,11 +240,11 @@ def _notes(config: BgtConfig) -> Sequence[Note]:
 
 
 WORDS = Words(
-    trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots "
-    "(where users' devices make the slots, the workers see neither), then the one trusted collector sees every slot "
-    "without a name; everybody after it sees noised sums",
-    erasure="hushstream forget drops the user's ratings: the user's slots are null from then on; records of ratings go "
-    "with their topic's retention; slots that were summed name nobody and stay, under noise",
+    trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the reports "
+    "(where users' devices make the reports, the workers see neither), then the one trusted collector sees every "
+    "report without a name; everybody after it sees noised sums",
+    erasure="hushstream forget drops the user's ratings: the user's reports are null from then on; records of ratings "
+    "go with their topic's retention; reports that were summed name nobody and stay, under noise",
     result=Result(
         data="ratings of items by users, and predictions of their ratings",
         what="one model of items' biases and factors; a user's predictions follow from it and from their own ratings",
@@ -257,18 +257,19 @@ WORDS = Words(
 
 EDGE_WORDS = replace(
     WORDS,
-    trust="central, at the collector; edge: users' devices make the slots and seal them, and the one trusted collector "
-    "opens every slot without a name; everybody after it sees noised sums; no topic of the deployment holds ratings",
-    erasure="the application drops the user's device, which holds all of the user's state; slots name no user and go "
-    "with their topic's retention; slots that were summed stay, under noise",
+    trust="central, at the collector; edge: users' devices make the reports and seal them, and the one trusted "
+    "collector opens every report without a name; everybody after it sees noised sums; no topic of the deployment "
+    "holds ratings",
+    erasure="the application drops the user's device, which holds all of the user's state; reports name no user and go "
+    "with their topic's retention; reports that were summed stay, under noise",
 )
 
 
 ERASURE = Erasure(
     stays=(
-        "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
-        "that somebody takes part, under a tag, with how many rounds they answered: their further slots are null, and "
-        "no allowance is refilled",
+        "reports of rounds that ended before: in sums, released with noise; the guarantee covers them",
+        "that somebody takes part, under a tag, with how many rounds they answered: their further reports are null, "
+        "and no allowance is refilled",
         "what was predicted for them, by event id: in the predictions journal, which names no user, until it is "
         "trimmed; event ids, which should name nobody either, also beside their tag among the rater's last 50,000",
     ),

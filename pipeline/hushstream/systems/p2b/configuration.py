@@ -165,7 +165,7 @@ class SlotConfig(Checked):
         """Refuse impossible values."""
         check_fields(self)
         if self.renew_every_seconds is not None:
-            expected = "at least 2, the cap of a life, where users get new slots (privacy.renew_every_seconds)"
+            expected = "at least 2, the cap of a life, where users get new reports (privacy.renew_every_seconds)"
             require(self.lifetime_slots > 1, "privacy.units_per_person", expected, self.lifetime_slots)
 
 

@@ -281,11 +281,11 @@ _SUMMED: Mapping[str, type[SummedCodes | SummedFeatures]] = {"codes": SummedCode
 _SUMS_OF_CODES = {
     "slot-sums": ("sums of rewards by code and arm over a window", Form.NOISED),
     "tuples": (
-        "how many kept slots of a window held the same code, arm and reward, where they reach the threshold",
+        "how many kept reports of a window held the same code, arm and reward, where they reach the threshold",
         Form.SAMPLED,
     ),
     "paper": (
-        "the kept slots of a window as they are, where enough share the code: what is unique under it is shown",
+        "the kept reports of a window as they are, where enough share the code: what is unique under it is shown",
         Form.CLEAR,
     ),
 }
@@ -336,7 +336,7 @@ def auto_codes(
     budget = float(epsilon)
     if min(arms, expected_slots, levels, windows) < 1 or dimension < 2 or not 0.0 < budget < math.inf:
         raise ContributionError(
-            "expected positive arms, slots, levels, windows and epsilon, and at least 2 dimensions, got "
+            "expected positive arms, reports, levels, windows and epsilon, and at least 2 dimensions, got "
             f"{arms}, {expected_slots}, {levels}, {windows}, {budget} and {dimension}"
         )
     variance = windows * _noise_variance(budget, levels)
@@ -495,7 +495,7 @@ def lifetime_slots_of(config: P2BConfig) -> int:
         return planned
     limit = filter_of(budget, _slots_share(budget))
     fits = largest_that(lambda slots: limit.admits(limit.price(_life(_guarantee_for(config, slots), config))), planned)
-    require_fits(fits, "one slot of one user", _guarantee_for(config, 1).cost, budget)
+    require_fits(fits, "one report of one user", _guarantee_for(config, 1).cost, budget)
     return fits
 
 
@@ -547,11 +547,11 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
     terms, planned = slot_terms_of(config), config.slot.lifetime_slots
     limit = terms.life.cost if config.budget is None else config.budget.limit
     windows = None if terms.own == "window" else terms.releases
-    unit = "all slots of one user"
+    unit = "all reports of one user"
     slots = lifetime_slots_of(config)
     promised = _lift_of(config)
     together = f"{unit} and the lift" if promised is not None and config.budget is not None else unit
-    found = [BudgetFacts(config.budget, limit, together, "slots of a user", planned, slots, "windows", windows)]
+    found = [BudgetFacts(config.budget, limit, together, "reports of a user", planned, slots, "windows", windows)]
     if promised is not None:
         lift = lift_terms_of(config)
         limit = lift.life.cost if config.budget is None else config.budget.limit
@@ -579,7 +579,7 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
 
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:
     """The price of all slots of one user together."""
-    unit = f"{promise.lifetime.units} slots of one user"
+    unit = f"{promise.lifetime.units} reports of one user"
     return Debit("", summed_of(config).mechanism, promise.lifetime.cost, promise.relation, unit)
 
 
@@ -608,7 +608,7 @@ def _edge(config: P2BConfig) -> Iterator[Content]:
         told = "how it was rewarded" if config.measurement.guardrail is None else "the reward and harm of it"
         yield _content("clicks", f"what a user was shown and {told}, with the user's name", Form.CLEAR)
         yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
-    slot = f"one slot a user, without identity: {summed_of(config).in_a_slot}"
+    slot = f"one report a user, without identity: {summed_of(config).in_a_slot}"
     yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
 
 
@@ -616,7 +616,7 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     summed = summed_of(config)
     compared = public_dataset and summed.compares
     if compared:
-        yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
+        yield _content("interactions", "context, arm and reward of the interactions that reports hold", Form.CLEAR)
     cells, form = summed.released
     yield _content("window-sums", cells, form)
     yield _content("models", "the model, made of noised sums alone", form)

@@ -243,8 +243,8 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         verdict=verdict,
         points=tuple(_point(ahead, day) for day in sorted({*DAYS, *filter(None, days[MIDDLE : MIDDLE + 1])})),
         first_day=days,
-        unit="slots",
-        paid="slot",
+        unit="reports",
+        paid="report",
         noise=_noise(ahead),
         lives=lives_of(
             lambda day: sum(visit <= audience.of_one(day) for visit in ahead.due_visits()),
@@ -268,7 +268,7 @@ def warnings(config: P2BConfig) -> tuple[Note, ...]:
     ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
     said = Note(
-        f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",
+        f"with the {count_text(config.expected_slots, 'report', ',')} expected: {verdict}",
         "useless" if beats is False else "warning",
     )
     return (
@@ -289,7 +289,7 @@ def _never_closed(config: P2BConfig) -> tuple[Note, ...]:
     smaller = f"release.window_units of at most {most:,}" if most else f"expected_slots of at least {window * parts:,}"
     return (
         Note(
-            f"release.window_units: a window closes at {window:,} slots of each of "
+            f"release.window_units: a window closes at {window:,} reports of each of "
             f"{count_text(parts, 'partition')}, and {slots:,} are expected in the whole life (expected_slots times "
             f"privacy.units_per_person): nothing would ever be released. State {smaller}, or release.window_seconds",
             "never",
@@ -341,12 +341,12 @@ def _early(config: P2BConfig) -> tuple[str, ...]:
     if settles >= window:
         return ()
     held = (
-        "are left out of it (if all are, the slot is null)"
+        "are left out of it (if all are, the report is null)"
         if config.release.form == "features"
         else "are only in it if they were rewarded"
     )
     return (
-        f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
+        f"feedback.settle_seconds: a report leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
         f"may take {window:g} s (feedback.attribution_window_seconds): visits that still wait for a reward {held}; "
         f"state at least {window:g}",
     )
@@ -357,7 +357,7 @@ def _renewed(config: P2BConfig) -> tuple[str, ...]:
     if every is None:
         return ()
     return (
-        f"a user who comes back gets a new slot {every / 86_400:.3g} days after one fell due, and {slots} in their "
+        f"a user who comes back gets a new report {every / 86_400:.3g} days after one fell due, and {slots} in their "
         f"life, which cost {price_text(life_prices(config, slots).which)} together",
     )
 
@@ -369,7 +369,7 @@ def _forgotten(config: P2BConfig) -> tuple[str, ...]:
     worth = windows.share * (1 << 40) * config.partitions.shuffler
     return (
         f"with model.half_life {config.half_life:g} the model is worth at most {worth:,.3g} windows of "
-        f"{config.release.window_slots:,} slots, however many were released; slots are given as they are worth",
+        f"{config.release.window_slots:,} reports, however many were released; reports are given as they are worth",
     )
 
 
@@ -403,7 +403,7 @@ def _verdict(
     config = ahead.config
     if ahead.audience.visits < config.slot.after_interactions:
         return False, (
-            f"It will not beat own learning: a slot is due after "
+            f"It will not beat own learning: a report is due after "
             f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
             f"makes {ahead.audience.visits}, so nothing is ever released. Set "
             f"slot.after_interactions to {ahead.audience.visits} or less."
@@ -411,7 +411,7 @@ def _verdict(
     if not ahead.windows(DAYS[-1]):
         return False, (
             f"It will not beat own learning: a window closes at "
-            f"{count_text(config.release.window_slots, 'slot', ',')} of a partition, "
+            f"{count_text(config.release.window_slots, 'report', ',')} of a partition, "
             f"and within a year there are {ahead.slots(DAYS[-1]):,.0f}."
         )
     if ahead.withheld:
@@ -473,7 +473,7 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         each = sample.slots / cells
         return (
             f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
-            f"{deviation / config.release.levels:.3g} slots "
+            f"{deviation / config.release.levels:.3g} reports "
             f"(one deviation) of {each:,.0f}, after a year",
         )
     layout, behaviour = layout_of_slots(config), ahead.behaviour
@@ -484,7 +484,7 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
-            f"{name}: off by {off:,.3g} slots of {sample.slots / behaviour.arms / block.cells:,.0f}; its effect on "
+            f"{name}: off by {off:,.3g} reports of {sample.slots / behaviour.arms / block.cells:,.0f}; its effect on "
             f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
         )
     return tuple(texts)
@@ -504,7 +504,7 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
         "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",
         "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for these {users:,} users, all "
         "resident, over all its workers (users.expire_after_seconds and --resident lower it)",
-        "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's slots",
+        "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's reports",
         "learner, state on disk": f"{users * _STATE_KB / 1000:,.0f} MB for them",
         "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / audience.days * _REPORT) / 1e6:,.0f} MB "
         "for each copy",

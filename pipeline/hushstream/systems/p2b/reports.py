@@ -416,7 +416,7 @@ class ModelTable:
     def as_text(self) -> str:
         """The items in the order of their rewards, then the best item of each cell, then the noise."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
-        lines.append(f"Version {self.version}, of about {count_text(self.observations, 'slot', ',.0f')}.")
+        lines.append(f"Version {self.version}, of about {count_text(self.observations, 'report', ',.0f')}.")
         lines += ["", "Items, by expected reward (95 % interval)"]
         for row in np.argsort(-self.own, kind="stable").tolist():
             low, high = self.interval(row)

@@ -172,8 +172,8 @@ def require_within_life(life: Prices, spent: tuple[Prices, ...], config: P2BConf
 def _fits(together: Prices, life: Prices) -> bool:
     """Whether a sum is within what was promised."""
     for paid, promised in ((together.which, life.which), (together.zero_out, life.zero_out)):
-        assert paid is not None, "a slot may be empty here"
-        assert promised is not None, "a slot may be empty here"
+        assert paid is not None, "a report may be empty here"
+        assert promised is not None, "a report may be empty here"
         if paid.epsilon_micro > promised.epsilon_micro or paid.delta_units > max(promised.delta_units, _TABLES):
             return False
     return True
@@ -186,7 +186,7 @@ def sums_told(life: Prices, spent: tuple[Prices, ...], config: P2BConfig) -> str
     aside = " (a delta below 1e-12 is the samplers' truncation, which is not compared)" if longer else ""
     return (
         f"a person was charged at most {bounds(_largest(spent))} so far; the changed file asks at most {bounds(own)} "
-        f"of somebody who was charged nothing, and no slot of a number that was counted; together at most "
+        f"of somebody who was charged nothing, and no report of a number that was counted; together at most "
         f"{bounds(together)}, of {bounds(life)} that the first file guaranteed for a life{aside}"
     )
 

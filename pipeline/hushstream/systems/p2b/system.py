@@ -101,7 +101,7 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
         return ()
     slot = config.slot
     size = body_bytes(int(summed_of(config).resolved["slot_bytes"]))
-    many = "one slot" if slots == 1 else f"{slots} slots"
+    many = "one report" if slots == 1 else f"{slots} reports"
     wait = duration_text(config.feedback.attribution_window_seconds + slot.settle_seconds)
     return (
         Fact(
@@ -109,8 +109,8 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
             size,
             f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
             f"{slot.after_interactions} decisions; and requests for the model, the same for everybody while the "
-            f"aggregator is honest. A slot leaves at a random time within {wait} after the decision that completes it, "
-            "or later when the device next runs. There is no cookie, no credential, no id but the slot's, used once.",
+            f"aggregator is honest. A report leaves at a random time within {wait} after the decision that completes "
+            "it, or later when the device next runs. There is no cookie, no credential, no id but the report's, used once.",
             DEVICES,
         ),
         *(Fact(name, 1.0, text, DEVICES) for name, text in _TEXTS.items()),
@@ -119,9 +119,9 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
 
 _TEXTS = {
     "devices_see": "Who sees what of a device: the gateway sees an address, a time and an opaque id, and never what a "
-    "slot holds. The broker's operator sees sealed slots of one size. Whoever has the shuffler's sealing key sees "
-    "what a slot holds, without an address. Whoever has both sides can put them together. The device itself holds all "
-    "that its user did.",
+    "report holds. The broker's operator sees sealed reports of one size. Whoever has the shuffler's sealing key sees "
+    "what a report holds, without an address. Whoever has both sides can put them together. The device itself holds "
+    "all that its user did.",
     "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
     "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
     "only what the aggregator signed for the device's own agreement, at no higher privacy cost, and never an older "
@@ -130,16 +130,16 @@ _TEXTS = {
     "person; nobody can know that. D such users of one person cost D times the epsilon of a life. In a browser a mark "
     "beside the state says what was spent: if the state alone is cleared, the device continues from the mark. "
     "Browsers clear both together.",
-    "devices_restored": "A device that is restored from an older copy may send a slot again, under the same id, with "
-    "other content. Only the slot that comes first counts. Whoever reads the shuffler's zone sees both.",
-    "devices_killed": "A device that is ended at any moment may forget its last decisions. It sends no slot twice "
-    "with different bytes: a slot is in the device's storage before it leaves.",
-    "devices_flooded": "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and "
-    "the noise is scaled to what one slot can move, even for somebody who knows all other slots. In the model n "
-    "forged slots weigh as much as n users. They also fill windows: releases come sooner with fewer users in them, "
-    "and a counter over windows (release.horizon) ends sooner. A gateway limits the slots an hour from one address, "
+    "devices_restored": "A device that is restored from an older copy may send a report again, under the same id, with "
+    "other content. Only the report that comes first counts. Whoever reads the shuffler's zone sees both.",
+    "devices_killed": "A device that is ended at any moment may forget its last decisions. It sends no report twice "
+    "with different bytes: a report is in the device's storage before it leaves.",
+    "devices_flooded": "Whoever forges reports changes nobody's guarantee: each moves the sums by a bounded amount, "
+    "and the noise is scaled to what one report can move, even for somebody who knows all other reports. In the model "
+    "n forged reports weigh as much as n users. They also fill windows: releases come sooner with fewer users in them, "
+    "and a counter over windows (release.horizon) ends sooner. A gateway limits the reports an hour from one address, "
     "or from one IPv6 network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and "
-    "devices behind one address share the limit. A slot over the limit is refused and sent later, whatever it holds. "
+    "devices behind one address share the limit. A report over the limit is refused and sent later, whatever it holds. "
     "There are no blind tokens (RFC 9578), and nobody has to prove to be a person.",
     "devices_have_no": "Decisions are on devices alone: there is no lift, no shadow, and no evaluation on a log.",
 }
@@ -163,8 +163,8 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
         Fact(
             "noise_of_an_item",
             noise,
-            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. After {count_text(windows, 'window')} "
-            f"an item has some {slots:.4g} slots, and the standard deviation of the noise in this total is "
+            f"{layout.cells} cells an item, {form.content_bytes} bytes a report. After {count_text(windows, 'window')} "
+            f"an item has some {slots:.4g} reports, and the standard deviation of the noise in this total is "
             f"{noise:.3g}{much}.",
         ),
         *_forgetting(config),
@@ -226,11 +226,11 @@ def _items(config: P2BConfig) -> Iterator[Fact]:
 
 def _chosen(config: P2BConfig, chance: float | None) -> str:
     each = config.slot.after_interactions
-    ended = "An interaction counts when its reward window has ended; where none has, the slot is empty."
+    ended = "An interaction counts when its reward window has ended; where none has, the report is empty."
     if chance is None:
-        return f"A slot holds one of {each} interactions, drawn uniformly. {ended}"
+        return f"A report holds one of {each} interactions, drawn uniformly. {ended}"
     return (
-        f"A slot holds, with chance {chance:g}, the first of {each} interactions that was rewarded, else one drawn "
+        f"A report holds, with chance {chance:g}, the first of {each} interactions that was rewarded, else one drawn "
         f"uniformly of those that were not. {ended}"
     )
 
@@ -419,7 +419,7 @@ def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
 
 
 _CENTRAL = "central: reports go to a trusted shuffler, which sums them and adds the noise; "
-_EXAMPLE = "Ann's slot reports a click on arm 3 in some situation, and is not empty"
+_EXAMPLE = "Ann's report holds a click on arm 3 in some situation, and is not empty"
 
 
 def _words(config: P2BConfig) -> Words:
@@ -435,8 +435,8 @@ def _words(config: P2BConfig) -> Words:
     return Words(
         trust=f"{_CENTRAL}edge: learners are agents on users' devices; only fixed-size reports leave them; no topic of "
         "the deployment holds contexts, clicks or decisions",
-        erasure="the application drops the user's agent, on the device that holds all of the user's state; slots name "
-        "no user and go with their topic's retention; what was released stays, noised",
+        erasure="the application drops the user's agent, on the device that holds all of the user's state; reports "
+        "name no user and go with their topic's retention; what was released stays, noised",
         example=_EXAMPLE,
         result=RECOMMENDATIONS,
     )
@@ -450,7 +450,7 @@ def _erasure(config: P2BConfig) -> Erasure:
             EVENTS_STAY,
         ),
         waits=(
-            f"a slot that they owe, and their name with it: sent as null within {config.slot.settle_seconds:g} s of "
+            f"a report that they owe, and their name with it: sent as null within {config.slot.settle_seconds:g} s of "
             f"log time",
             "their state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
@@ -471,8 +471,8 @@ _FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _
 
 
 _WHATEVER_A_SLOT_HOLDS = (
-    "It changes no guarantee: what leaves is bounded for whatever item a slot may hold, and when a slot is due follows "
-    "from the number of decisions alone."
+    "It changes no guarantee: what leaves is bounded for whatever item a report may hold, and when a report is due "
+    "follows from the number of decisions alone."
 )
 
 
@@ -497,9 +497,9 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
         Fact(
             "renew_every_seconds",
             every,
-            f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
-            f"{slots} in their life (privacy.units_per_person). Under replace-one they are charged "
-            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; a user who "
+            f"A user who comes back gets a new report {every / 3600:,.4g} hours of log time after one fell due, at "
+            f"most {slots} in their life (privacy.units_per_person). Under replace-one they are charged "
+            f"{price_text(one.which)} with one report and {price_text(life.which)} over their life{lift}; a user who "
             f"stays long enough pays all of it.",
         ),
     )
@@ -539,13 +539,13 @@ def started_facts(config: P2BConfig, start: ExportedModel | None, before: Predec
         about = start.about
         text = (
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
-            f"({start.slots:,.0f} slots). It knows {count_text(len(start.items), 'item')} by id; others begin as new "
+            f"({start.slots:,.0f} reports). It knows {count_text(len(start.items), 'item')} by id; others begin as new "
             "ones."
         )
         if before is None:
             both = start.paid + priced(config).guarantee.together
             text += (
-                f" Whoever gave a slot there was charged {_in_words(start.paid)}; whoever is in both is charged "
+                f" Whoever gave a report there was charged {_in_words(start.paid)}; whoever is in both is charged "
                 f"{_in_words(both)} together."
             )
         found.append(Fact("started_from_slots", start.slots, text))

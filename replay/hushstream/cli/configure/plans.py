@@ -184,7 +184,7 @@ def plan_command(
         float | None, typer.Option(help="pdol: share of labels that a central learner predicts beyond nodes alone.")
     ] = None,
     renew_every: Annotated[
-        float | None, typer.Option(help="p2b: days after which a user gets a new slot (default: as configured).")
+        float | None, typer.Option(help="p2b: days after which a user gets a new report (default: as configured).")
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw share of the gain against time into this PNG.")] = None,
     json: AsJson = False,

@@ -76,7 +76,7 @@ def run_joining(scale: Scale, progress: Progress | None) -> Findings:
 
 def _compared(row: Row) -> Row:
     """The columns of a row that all systems have."""
-    place = (("items", "{} items"), ("slots", "{:,} slots"), ("windows", "windows: {}"), ("placement", "{} counter"))
+    place = (("items", "{} items"), ("slots", "{:,} reports"), ("windows", "windows: {}"), ("placement", "{} counter"))
     world = ", ".join([row["world"], *(text.format(row[name]) for name, text in place if name in row)])
     names = [one for one in (*COMPARED, *GAINS) if one in row]
     figures = {f"{one}{end}": row[f"{one}{end}"] for one in names for end in ("", "_low", "_high")}

@@ -344,7 +344,7 @@ def table(result: RunResult) -> RenderableType:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, text in (
-        *provenance(result),
+        *(one for one in provenance(result) if one[0] != "Guarantee"),
         *(("beside it", one) for one in result.outside),
         *_facts(result),
         ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),

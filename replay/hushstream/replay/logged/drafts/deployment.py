@@ -114,18 +114,18 @@ class Shop:
         named = ", named: true" if self.named else ""
         yield f"items: {{capacity: {self._capacity()}{named}, expected: {max(self.items, _LEAST_ITEMS)}}}"
         yield from self.features
-        yield f"expected_slots: {self.slots}   # about so many users, one slot each, in its whole life; more may come"
+        yield f"expected_slots: {self.slots}   # about so many users, one report each, in its whole life; more may come"
         yield from self._mark("", "expected_slots")
         yield "slot:"
         yield f"  after_interactions: {min(_MOST_INTERACTIONS, self.visits)}   # as many visits as most users make"
         yield from self._mark("  ", "after_interactions")
-        yield f"privacy: {{epsilon: {_EPSILON}}}   # what one user's slot costs; smaller is more private, and noisier"
+        yield f"privacy: {{epsilon: {_EPSILON}}}   # what one user's report costs; smaller is more private, and noisier"
         yield "release:"
         yield "  mechanism: slot-sums"
-        yield f"  window_units: {self.window}   # a model comes after so many slots"
+        yield f"  window_units: {self.window}   # a model comes after so many reports"
         yield from self._mark("  ", "window_units")
         yield "feedback:"
-        yield "  settle_seconds: 3600   # slots wait so long for late rewards"
+        yield "  settle_seconds: 3600   # reports wait so long for late rewards"
         found = []
         if self.levels > 1:
             found.append("reward_levels")

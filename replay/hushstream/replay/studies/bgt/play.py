@@ -258,7 +258,7 @@ SEEDS = (0, 1, 2)
 EPSILONS = (10.0, 5.0, 3.0, 1.0)
 
 SETTINGS = (
-    f"Unit: {UNIT_OF_PROMISE} ({RELATION}); delta 1e-5. A user's slots against other slots of the same user cost 4"
+    f"Unit: {UNIT_OF_PROMISE} ({RELATION}); delta 1e-5. A user's reports against other reports of the same user cost 4"
     " rho: epsilon 24.2 where the guarantee against null is 10.",
     "RMSE on a scale from 0 to 1: FilmTrust (r - .5) / 3.5, MovieLens r / 5; a random four fifths of the ratings"
     " are for learning. F1 and balanced accuracy are for a rating above one half; all positive says yes to all.",

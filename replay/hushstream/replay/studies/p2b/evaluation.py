@@ -483,21 +483,19 @@ def verdict(found: Gains, privacy: Guarantee) -> tuple[str, ...]:
         f"The shared private model is {own}." if own else "",
         _drift(found),
         _kept(found),
-        _promised(found, privacy),
+        _drawn(found, privacy),
     )
     return (f"{first}.", reward, *filter(None, further))
 
 
-def _promised(found: Gains, privacy: Guarantee) -> str:
-    """The guarantee of the deployment; that of its replay, whose keys come from a seed, is none."""
-    phrase = privacy.under_key(reproducible=False).phrase()
+def _drawn(found: Gains, privacy: Guarantee) -> str:
+    """What the noise of a replay, whose keys come from a seed, leaves open."""
     if not privacy.reproducible:
-        return f"The guarantee: {phrase}."
-    seeded = "The noise of this replay comes from a seed; intervals do not cover it, so judge other seeds, too."
-    if found.draws:
-        ends = f"{min(found.draws):.4f} to {max(found.draws):.4f}"
-        seeded = f"Noise was drawn {len(found.draws)} times, and figures are means: by draw it earns {ends} a decision."
-    return f"With secret keys the guarantee is: {phrase}. {seeded}"
+        return ""
+    if not found.draws:
+        return "The noise of this replay comes from a seed; intervals do not cover it, so judge other seeds, too."
+    ends = f"{min(found.draws):.4f} to {max(found.draws):.4f}"
+    return f"Noise was drawn {len(found.draws)} times, and figures are means: by draw it earns {ends} a decision."
 
 
 def _missed(found: Gains) -> str:
