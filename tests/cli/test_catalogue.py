@@ -110,7 +110,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
     said = cli("prepare", folder / "shop.yaml", made, "--start", folder / "model.json")
     assert said.code == 0
     guarantee = cli("guarantee", made, "--details").out
-    assert "version 2 of the model of deployment before (800 slots). It knows 2 items by id" in guarantee
+    assert "version 2 of the model of deployment before (800 reports). It knows 2 items by id" in guarantee
     place = ("-d", made, "--bootstrap", bootstrap, "--prefix", "started.")
     assert cli("topics", "apply", *place).code == 0
     assert cli("items", "add", "socks", "boots", *place).out.splitlines() == [

@@ -67,7 +67,7 @@ def test_the_guarantee_of_devices_is_a_page_of_its_own(cli, refused, config, edg
         "was cleared",
         "restored from an older copy",
         "ended at any moment",
-        "forges slots",
+        "forges reports",
         "no lift",
     ):
         assert part in said, part

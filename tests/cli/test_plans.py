@@ -196,7 +196,7 @@ def test_checking_a_configuration_that_cannot_do_what_it_is_for_says_so_first_an
     noisy = written(SHOP + "privacy: {epsilon: 0.0001}\n")
     found = cli("config", "check", noisy)
     assert found.code == 2
-    assert found.out.startswith("useless: with the 20,000 slots expected: It will not beat own learning")
+    assert found.out.startswith("useless: with the 20,000 reports expected: It will not beat own learning")
     found = cli("config", "check", noisy, "--json")
     assert (found.code, len(found.json["useless"])) == (2, 1)
     found = cli("config", "check", written(SHOP), "--json")
@@ -229,7 +229,7 @@ def test_a_window_larger_than_all_expected_slots_is_refused_before_anything_is_m
     checked = cli("config", "check", short)
     assert checked.code == 2
     assert f"{short}: valid, but useless; " in checked.out
-    assert checked.out.startswith("useless: release.window_units: a window closes at 5,000 slots")
+    assert checked.out.startswith("useless: release.window_units: a window closes at 5,000 reports")
     assert cli("prepare", enough, tmp_path / "enough").code == 0
     timed = written(short.read_text("utf-8").replace("window_units: 5000", "window_units: 5000, window_seconds: 3600"))
     assert cli("prepare", timed, tmp_path / "timed").code == 0
@@ -268,7 +268,7 @@ def test_a_plan_with_new_slots_for_those_who_come_back(cli, written):
     at_once, renewed = cli(*asked).json, cli(*asked, "--renew-every", "90").json
     assert [life["units"] for life in at_once["lives"]] == [0, 1, 4]
     assert [life["units"] for life in renewed["lives"]] == [0, 1, 3]
-    assert any("a new slot 90 days after one fell due, and 4 in their life" in one for one in renewed["assumed"])
+    assert any("a new report 90 days after one fell due, and 4 in their life" in one for one in renewed["assumed"])
     assert renewed["lives"][-1]["prices"].startswith("one person, replace-one: epsilon 3,")
 
 

@@ -85,7 +85,6 @@ SLOT_STAYS = {
     "deploy/docs/proofs.md": "a place in a round, as in the code that is proved",
     "deploy/docs/reference/api.md": "of the code",
     "deploy/docs/reference/edge-transport.md": "of the wire's bytes",
-    "deploy/docs/reference/joining.md": "names of worlds in a result",
     "deploy/docs/reference/metrics.md": "made from the code's names",
     "deploy/docs/sizing.md": "a record of the log, which reports one interaction",
 }

@@ -81,7 +81,7 @@ def test_under_one_key_a_rating_moves_contents_sums_and_what_follows_from_them_a
 def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):
     text = str(statement_of(prepare(tmp_path, films.make_config())).as_json())
     assert "rater workers see ratings in clear" in text
-    assert "the user's slots are null from then on" in text
+    assert "the user's reports are null from then on" in text
     assert "sealed on state-rater" in " ".join(ERASURE.waits), "a published state outlives the next snapshot"
     assert "zero-out" in text
 
