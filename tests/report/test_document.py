@@ -394,7 +394,7 @@ def test_the_marks_of_the_guarantee_cannot_be_left_out(make_result):
 
 def test_a_guarantee_is_stated_with_exact_amounts_rounded_up():
     stated = slot_sums_guarantee(epsilon="0.7", lifetime_slots=3)
-    assert stated.summary.startswith("one slot of one user, replace-one: epsilon 1.4, delta ")
+    assert stated.summary.startswith("one report of one user, replace-one: epsilon 1.4, delta ")
     assert f"; {UNIT.zero_out}: epsilon 0.7, delta " in stated.summary
     assert "; one person in a whole life: " in stated.summary
     assert stated.in_life.startswith(f"{PERSON.which}: epsilon 4.2, delta ")
