@@ -265,13 +265,6 @@ def test_damage_anywhere_is_noticed_and_the_snapshot_ignored(store, position, ca
     assert "damaged" in caplog.text
 
 
-@pytest.mark.parametrize("length", [0, 5, 40])
-def test_a_truncated_snapshot_is_ignored(store, length):
-    store.save(3, SNAPSHOT)
-    store.path(3).write_bytes(store.path(3).read_bytes()[:length])
-    assert store.load(3) is None
-
-
 ZONE, STORAGE = "edge", "storage-edge"
 CONTENT = b"what ann likes"
 

@@ -56,19 +56,6 @@ def logs(folder) -> LogCopy:
     return asyncio.run(play(load(folder), Place("direct", folder, None, SEED), player)).logs
 
 
-def test_topics_are_planned_made_once_and_checked(cli, bootstrap, folder):
-    place = ("--deployment", folder, "--bootstrap", bootstrap)
-    planned = cli("topics", "plan", *place, "--json").json
-    assert {"contexts", "models", "ledger"} <= {item["name"].removeprefix("played.") for item in planned}
-    assert cli("topics", "check", *place).code == 1
-    assert cli("topics", "apply", *place, "--json").json == planned
-    assert cli("topics", "plan", *place, "--json").json == []
-    assert "all topics are there" in cli("topics", "apply", *place).out
-    checked = cli("topics", "check", *place)
-    assert (checked.code, checked.out) == (0, "all topics are as declared\n")
-    assert cli("topics", "check", *place, "--json").json == []
-
-
 def test_each_command_that_a_check_prints_works_as_it_is_printed(cli, bootstrap, folder, tmp_path, monkeypatch):
     """They lacked the deployment, and the second copy of a topic did not fit into the folder of the first."""
     monkeypatch.chdir(tmp_path)
@@ -124,16 +111,6 @@ def test_an_empty_deployment_has_no_letters_no_debits_and_can_be_exported(cli, b
     exported = cli("topics", "export", tmp_path / "out", *place, "--json").json
     assert exported["deployment"] == "played"
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o700
-
-
-def test_an_honest_export_verifies_by_role_and_for_all(cli, folder, logs, tmp_path):
-    export_copy(logs, load(folder), tmp_path / "export")
-    for role in ("all", "shuffler"):
-        answer = cli(
-            "verify", "--deployment", folder, "--log", tmp_path / "export", "--seed", SEED, "--role", role, "--json"
-        )
-        assert answer.code == 0
-        assert answer.json
 
 
 def test_a_role_whose_key_is_not_at_hand_is_named_and_is_exit_code_two(cli, folder, logs, tmp_path):
@@ -192,17 +169,6 @@ def test_one_changed_byte_in_a_topic_is_exit_code_one(cli, folder, logs, tmp_pat
     assert answer.code == 1
     assert "changed" in answer.out
     assert topic in answer.out
-
-
-def test_a_damaged_or_absent_export_is_refused(cli, refused, folder, logs, tmp_path):
-    place = ("verify", "--deployment", folder, "--seed", SEED, "--log", tmp_path / "export")
-    assert "expected a complete export" in refused(*place)
-    export_copy(logs, load(folder), tmp_path / "export")
-    largest = max((path for path in (tmp_path / "export").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    content[len(content) // 2] ^= 1
-    largest.write_bytes(content)
-    assert "export" in refused(*place)
 
 
 @pytest.mark.parametrize(

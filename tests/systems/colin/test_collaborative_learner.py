@@ -88,20 +88,6 @@ def test_an_open_decision_is_known_even_when_the_memory_of_events_is_full(relate
     assert len(rig.rows(rig.fold())) == 1
 
 
-def test_a_context_waits_for_the_click_that_it_names(related, rig):
-    arm = rig.decide("e")
-    rig.shown("e", arm)
-    rig.context("later", after_click=1)
-    rig.end_phase(after_click=1)
-    seen = rig.fold()
-    assert not seen.answers
-    assert seen.counts == {"shown": 1}
-    rig.reward("e", arm, 0.5)
-    seen = rig.fold()
-    assert list(seen.arms) == ["later"]
-    assert [row[2] for row in rig.rows(seen)] == [0.5], "the phase end has waited too"
-
-
 def test_a_click_that_never_comes_is_not_waited_for_once_younger_ones_have_come(related, rig):
     rig.context("e", after_click=7)
     rig.end_phase(after_click=7)

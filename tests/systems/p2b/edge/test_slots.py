@@ -25,9 +25,7 @@ from hushstream.systems.p2b.configuration import (
 )
 from hushstream.systems.p2b.edge.agent import Candidates, EdgeAgent, OlderState, click_chance
 from hushstream.systems.p2b.edge.users import (
-    pack_agent,
     pack_allowance,
-    unpack_agent,
     unpack_allowance,
 )
 from hushstream.systems.p2b.guarantee import life_prices, release_guarantee
@@ -121,16 +119,6 @@ def test_a_slot_holds_one_of_the_users_own_resolved_interactions(rigs):
         assert report in possible[slot.report_id]
     rounds = {report.code for report in rig.seen.reports}
     assert len(rounds) == 3, "the coin never chose one of the three rounds"
-
-
-def test_which_interaction_a_slot_reports_is_the_same_whatever_the_rewards_are(rigs):
-    codes = []
-    for reward in (0.0, 1.0):
-        rig = play(rigs, lambda n, r, value=reward: value, lambda n, r: r)
-        codes.append(
-            [(slot.report_id, report.code) for slot, report in zip(rig.seen.slots, rig.seen.reports, strict=True)]
-        )
-    assert codes[0] == codes[1]
 
 
 def test_an_unresolved_interaction_gives_null_of_the_same_size(rigs):
@@ -403,18 +391,6 @@ def test_a_user_whose_state_was_given_up_gets_no_slot_before_its_time(make, rigs
     assert left == agent.allowance()
     again = EdgeAgent(agent.terms, agent.key, "private", left)
     assert due_at(again, rigs, range(2, 200)) == [62, 123]
-
-
-@pytest.mark.parametrize("stopped", [1, 2, 30, 62, 63])
-def test_a_restored_user_goes_on_as_if_nothing_had_happened(make, rigs, stopped):
-    whole, agent = make(), make()
-    expected = [visit(whole, rigs, second) for second in range(150)]
-    found = [visit(agent, rigs, second) for second in range(stopped)]
-    fields = unpack_agent(pack_agent(agent.dump()))
-    agent = EdgeAgent.load(agent.terms, agent.key, fields, None, agent.decisions)
-    found += [visit(agent, rigs, second) for second in range(stopped, 150)]
-    assert [one and one.content for one in found] == [one and one.content for one in expected]
-    assert agent.dump() == whole.dump()
 
 
 def test_a_copy_from_before_a_renewal_is_older(make, rigs):
