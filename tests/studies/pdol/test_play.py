@@ -16,7 +16,6 @@ from hushstream.replay.datasets.store import DatasetError, locate
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.run import options_of, run_with
 from hushstream.replay.studies.pdol.experiments import (
-    RATE,
     as_printed,
     gossip_config,
     play_gossip,
@@ -77,7 +76,7 @@ def test_synthetic_records_are_as_they_are_said_to_be():
 
 def test_drift_turns_what_is_learned():
     streams = [small(drift=drift, records=6_000) for drift in (0.0, 4.0)]
-    calm, turned = (judged(stream, central_labels(stream, 0.5)) for stream in streams)
+    calm, turned = (judged(stream, central_labels(stream)) for stream in streams)
     assert calm.last > turned.last + 0.05
 
 
@@ -219,7 +218,7 @@ def test_the_forecast_is_true_where_nodes_differ_and_where_they_do_not(epsilon):
     for alike in (0.0, 0.3, 1.0):
         public, ours = _drawn(alike, 1), _drawn(alike, 3)
         config = sharing_config(ours, epsilon, node=True)
-        central, alone = (judged(public, said) for said in (central_labels(public, RATE), alone_labels(public)))
+        central, alone = (judged(public, said) for said in (central_labels(public), alone_labels(public)))
         lead = central.whole - alone.whole
         verdict = sharing_gain(config, ours.records_per_node, lead=lead).verdict
         played = play(ours, config, 0)

@@ -551,9 +551,23 @@ def test_the_range_of_a_plan_begins_where_tied_users_have_independent_tastes():
     config = make(release=release, learner=learner, features=replace(make().features, dimension=25))
     lows = [plan(config, users, Audience(users, 200, 1.0)).values["this deployment"].low for users in (1, 10, 20)]
     assert lows == pytest.approx([lows[0], lows[0] / sqrt(10), lows[0] / sqrt(20)])
-    assert lows[0] == share(config, 200, 0.15 / sqrt(2), 0.0) < share(config, 200, 0.15 / sqrt(2), 0.5), "no scatter"
+    assert lows[0] == 0.5 * share(config, 200, 0.15 / sqrt(2), 0.0) < 0.5 * share(config, 200, 0.15 / sqrt(2), 0.25)
     untied = plan(replace(config, learner=replace(learner, algorithm="linucb")), 20, Audience(20, 200, 1.0))
     assert untied.values["this deployment"].low == pytest.approx(lows[0])
+
+
+def test_the_range_of_a_plan_ends_where_users_are_alike_rewards_scatter_and_arms_differ_little():
+    """Nine drawn worlds of 16 users of nearly one taste, 120 clicks of 12 features each, at epsilon 2, gained .61 to
+    1.71 times what users alone gain; the range ended at 1.21, where arms differ most."""
+    release = ContinualConfig(mechanism="noisy-reward", epsilon=2.0, rewards_per_user=120)
+    config = make(release=release, features=replace(make().features, dimension=12))
+    found = plan(config, 16, Audience(16, 105, 365.0)).values["this deployment"]
+    assert found.high == pytest.approx(1.1 * share(config, 105, 0.15 / sqrt(2), 0.25, alike=16))
+    assert 1.71 < found.high < 1.8
+    assert found.middle == share(config, 105, 0.15, 0.25) < 1
+    noisy = replace(config, release=replace(release, epsilon=0.2), learner=replace(config.learner, algorithm="linucb"))
+    most = plan(noisy, 16, Audience(16, 105, 365.0)).values["this deployment"].high
+    assert most == 1.1 * share(noisy, 105, 0.15 * sqrt(2), 0.25), "where noise decides, large differences help"
 
 
 def test_a_plan_does_not_call_a_deployment_with_dark_visits_useless():

@@ -512,20 +512,24 @@ def foretold(seed: int) -> Foretold:
 
     Both are counted from a random policy; users alone have the better of two ridges, .2 a feature and 1.
 
-    5 to 20 users alike (uniform, nonnegative) or different (unit-sphere, masked), 5 to 25 features, 50 to 200 rewards
-    each, reward noise .05 to .4, epsilon .5 to 8; a user's mean rewards differ over arms by .1 to .22.
+    4 to 64 users, in half of the worlds nearly alike and all tied, 5 to 25 features, 50 to 200 rewards each, clicks or
+    rewards with noise .05 to .4, epsilon .5 to 10; a user's mean rewards differ over arms by .1 to .22.
     """
     draw = Draws(seed, "colin-foretold").generator()
-    users, each, epsilon = int(draw.choice([5, 10, 20])), int(50 * 4 ** draw.random()), float(0.5 * 16 ** draw.random())
+    users, each = int(draw.choice([4, 8, 16, 32, 64])), int(50 * 4 ** draw.random())
+    epsilon, alike = float(0.5 * 20 ** draw.random()), float(draw.choice([0.0, 0.0, 0.7, 0.95]))
+    clicks = bool(draw.integers(2))
     algorithm = str(draw.choice(["DP-LinUCB", "LDP-CoLin", "LDP-GOBLin"], p=[0.2, 0.4, 0.4]))
     noise, spread = float(0.05 * 8 ** draw.random()), 0.0
     while not LEAST_SPREAD <= spread <= MOST_SPREAD:
         named = {
             "variant": str(draw.choice(["uniform", "nonnegative", "masked", "unit-sphere"])),
             "dimension": int(draw.integers(5, 26)),
-            "edge_quantile": float(draw.uniform(0.0, 0.9)),
+            "edge_quantile": 0.0 if alike else float(draw.uniform(0.0, 0.9)),
             "users": users,
             "noise_std": noise,
+            "clicks": clicks,
+            "alike": alike,
         }
         world = WorldSetting("colin", tuple(sorted(named.items())), each * users, seed)
         expected = stage_of(world).expected
@@ -540,7 +544,7 @@ def foretold(seed: int) -> Foretold:
     ahead = plan(config, users, Audience(users, round(each * 7 / 8), 365.0, rate=float(expected.mean())))
     return Foretold(
         world=f"{users} users ({named['variant']}, {algorithm}), {each} rewards of {named['dimension']} features, "
-        f"noise {noise:.2g}, epsilon {epsilon:.2g}",
+        f"{'clicks' if clicks else f'noise {noise:.2g}'}, alike {alike:g}, epsilon {epsilon:.2g}",
         measure=ahead.measure,
         said=ahead.values["this deployment"],
         beats=ahead.beats,

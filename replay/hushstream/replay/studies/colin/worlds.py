@@ -167,6 +167,7 @@ class ColinWorld:
     feature_dimension: int
     arms: int
     noise_std: float
+    clicks: bool
     edge_quantile: float
     seed: int
     parameters: npt.NDArray[np.float64] = field(repr=False, compare=False)
@@ -201,8 +202,11 @@ class ColinWorld:
         return self.features(users, round_index).reshape(len(users), self.dimension)
 
     def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
-        """Return the (n,) noisy rewards, clipped to [0, 1]."""
+        """Return the (n,) noisy rewards, clipped to [0, 1], or clicks."""
         mean = self._means(users, round_index, arms)
+        if self.clicks:
+            coins = Draws(self.seed, "clicks").uniforms(users, round_index, self.arms)
+            return (coins[np.arange(len(users)), np.asarray(arms)] < mean).astype(np.float64)
         if self.noise_std > 0.0:
             mean = mean + self.noise_std * Draws(self.seed, "noise").normals(users, round_index, arms)
         return np.clip(mean, 0.0, 1.0)
@@ -210,7 +214,7 @@ class ColinWorld:
     def expected(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
         """Return the (n,) exact mean rewards, clipping included."""
         mean = self._means(users, round_index, arms)
-        if self.noise_std > 0.0:
+        if self.noise_std > 0.0 and not self.clicks:
             return clipped_normal_mean(mean, self.noise_std)
         return np.clip(mean, 0.0, 1.0)
 
@@ -238,6 +242,8 @@ def colin(
     arms: int = 10,
     pool: int = 1000,
     noise_std: float = 0.1,
+    clicks: bool = False,
+    alike: float = 0.0,
     edge_quantile: float = 0.3,
     seed: int = 0,
 ) -> ColinWorld:
@@ -251,6 +257,8 @@ def colin(
         arms: shown per round; the paper has 10.
         pool: all arms; the paper has 1,000.
         noise_std: sigma of the reward's noise before clipping; not stated in the paper.
+        clicks: whether a reward is 1 or 0, with its mean as the chance of 1, and has no other noise.
+        alike: the share of the first user's parameters in those of all others, before these get length 1.
         edge_quantile: the share of the pairs of users that is deleted, the least similar first; the paper has a
             threshold but does not state it. 0 keeps all pairs with a positive inner product.
         seed: seed of all random numbers.
@@ -267,6 +275,7 @@ def colin(
         ("pool", pool, 2, 2**20),
         ("noise_std", noise_std, 0.0, 1e3),
         ("edge_quantile", edge_quantile, 0.0, 1.0),
+        ("alike", alike, 0.0, 1.0),
         ("arms", arms, 2, 4096),
     ):
         require_number("colin", option, value, least, most)
@@ -275,6 +284,9 @@ def colin(
     kind = cast(Variant, variant)
     parameters = _rows(kind, "users", users, dimension, seed)
     parameters /= np.linalg.norm(parameters, axis=1, keepdims=True)
+    if alike:
+        parameters = alike * parameters[0] + (1.0 - alike) * parameters
+        parameters /= np.linalg.norm(parameters, axis=1, keepdims=True)
     relation, graph = relate(parameters, edge_quantile)
     return ColinWorld(
         variant=kind,
@@ -283,6 +295,7 @@ def colin(
         feature_dimension=dimension,
         arms=arms,
         noise_std=float(noise_std),
+        clicks=clicks,
         edge_quantile=float(edge_quantile),
         seed=seed,
         parameters=parameters,

@@ -61,7 +61,6 @@ from hushstream.systems.pdol.algorithm.gossip import (
     noise_law,
     require_gossip,
 )
-from hushstream.systems.pdol.algorithm.local import STEP
 from hushstream.systems.pdol.algorithm.rows import null_rows
 from hushstream.systems.pdol.configuration import (
     GRAPHS,
@@ -78,7 +77,6 @@ from hushstream.systems.pdol.plan import LEAST_GAIN, plan, sharing_gain
 DELTA = 1e-6
 HORIZON = 32
 NODES = 64
-RATE = STEP
 SOURCE = "Li et al. 2016, Distributed Private Online Learning for Social Big Data Computing (arXiv:1602.06489)"
 
 
@@ -399,7 +397,7 @@ def run_sharing(scale: Scale, progress: Progress | None = None) -> Findings:
             f"K = {HORIZON} leaves a counter, delta {DELTA:g}, record against null; accuracy of predictions made before"
             " each label.",
             "Alone: each node's own learner, as good as it gets (AdaGrad, exact ridge, recent labels, a stack of them)."
-            " Central: one AdaGrad that sees every record, without privacy.",
+            " Without privacy: the same learner at one node that has all records.",
         ),
     )
 
@@ -509,7 +507,7 @@ def _lead(stream: RecordStream) -> float:
 
 
 def _central(stream: RecordStream) -> Accuracy:
-    return judged(stream, central_labels(stream, RATE))
+    return judged(stream, central_labels(stream))
 
 
 def _gained(stream: RecordStream, chances: npt.NDArray[np.float64], config: PdolConfig, seed: int) -> float:

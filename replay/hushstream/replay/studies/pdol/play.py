@@ -7,7 +7,7 @@ soon as the aggregate has enough releases. The stages are those of `hushstream.s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from hushstream.replay.studies.pdol.worlds import RecordStream
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeRelease, NodeState, counter_address, plan_of
-from hushstream.systems.pdol.algorithm.local import ALONE, EXPERTS, SHOWN, VOTES, AdaGrad, NodePredictors
+from hushstream.systems.pdol.algorithm.local import ALONE, EXPERTS, SHOWN, VOTES, NodePredictors
 from hushstream.systems.pdol.algorithm.rows import predictions, scores
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
@@ -187,17 +187,9 @@ def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
     first = np.searchsorted(nodes[order], nodes[order])
     turn = np.empty(len(nodes), dtype=np.int64)
     turn[order] = np.arange(len(nodes)) - first
-    for number in range(int(turn.max(initial=-1)) + 1):
-        yield np.flatnonzero(turn == number)
+    yield from np.split(np.argsort(turn, kind="stable"), np.cumsum(np.bincount(turn))[:-1])
 
 
-def central_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
-    """The predictions of one AdaGrad learner that sees every record, without privacy, int8 (m,)."""
-    learner, node = AdaGrad(1, stream.dimension, rate), np.zeros(1, dtype=np.int64)
-    said = np.zeros(len(stream), dtype=np.int8)
-    for place in range(len(stream)):
-        row = stream.rows.part(place, place + 1)
-        found = learner.scores(node, row)
-        said[place] = 1 if found[0] > 0 else -1
-        learner.learn(node, row, found)
-    return said
+def central_labels(stream: RecordStream) -> npt.NDArray[np.int8]:
+    """The predictions of the same learner if one node has every record, without privacy, int8 (m,)."""
+    return alone_labels(replace(stream, nodes=np.zeros_like(stream.nodes), node_count=1))

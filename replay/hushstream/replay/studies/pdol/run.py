@@ -30,7 +30,7 @@ from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.pdol.experiments import RATE, gossip_config, sharing_config, shortened
+from hushstream.replay.studies.pdol.experiments import gossip_config, sharing_config, shortened
 from hushstream.replay.studies.pdol.play import Accuracy, accuracy, alone_labels, central_labels, predicted_labels
 from hushstream.replay.studies.pdol.worlds import RecordStream
 from hushstream.replay.study import Progress
@@ -223,11 +223,11 @@ def _result(
     options: PdolOptions, stream: RecordStream, deployed: System, recording: Recording[RecordsPlayed]
 ) -> RunResult:
     config: PdolConfig = deployed.core.config
-    labels = recording.played.predicted, alone_labels(stream), central_labels(stream, RATE)
+    labels = recording.played.predicted, alone_labels(stream), central_labels(stream)
     right, apart, led = (said == stream.rows.labels for said in labels)
     shared, alone, central = map(accuracy, (right, apart, led))
     constant = Accuracy(stream.constant, stream.constant)
-    compared = {"shared": shared, "nodes alone": alone, "central AdaGrad, not private": central, "constant": constant}
+    compared = {"shared": shared, "nodes alone": alone, "all at one node, not private": central, "constant": constant}
     return RunResult(
         **run_fields(options, stream.name, deployed, recording, len(stream)),
         title=f"pdol on {stream.name}: {_form(config)}",
@@ -252,7 +252,7 @@ def _room(lead: Gap) -> str:
     if lead.low is None or lead.high is None:
         return "One node: a central learner has no more records than it."
     ends = f"{100 * lead.low:+.1f} to {100 * lead.high:+.1f}, 95 % CI over nodes"
-    said = f"Central AdaGrad without privacy predicts {100 * lead.value:+.1f} points more than nodes alone ({ends})"
+    said = f"One node with all records, not private, predicts {100 * lead.value:+.1f} points more than alone ({ends})"
     return f"{said}: `plan --lead {lead.value:.3f}`." if lead.low > 0 else f"{said}: no lead is shown."
 
 
