@@ -400,6 +400,7 @@ class LearnerMachine(DecisionRole):
             self.agents.spill_surplus()
 
     def adopt(self, track: str, fields: dict[str, Any]) -> None:
+        self._answer_run()
         model = decode_model(self.system, fields)
         self.terms.policy.adopt(track, model.version, *model.arrays)
         self._together.drop()
@@ -409,6 +410,7 @@ class LearnerMachine(DecisionRole):
         assert self.items is not None, "nobody reads changes in a deployment of codes"
         catalogue = self.items.catalogue
         before = catalogue.entries
+        self._answer_run()
         self._together.learn()
         self._together.drop()
         taken = self.take_items(changed, batch)
@@ -423,8 +425,14 @@ class LearnerMachine(DecisionRole):
     # Clicks.
 
     def learn(self, rows: Clicks, part: InputSlice, batch: DecisionBatch) -> None:
-        """Join feedback to its decisions, or keep it until the decision comes."""
+        """Join feedback to its decisions, or keep it until the decision comes.
+
+        What waits in the run is answered first where a click touches it: its event, its user, or what all count.
+        """
+        run, counts_all = self._run, self.lift is not None
         for click in rows.rows:
+            if run.rows and (counts_all or click.event_id in run.events or click.user in run.users):
+                self._answer_run()
             if click.kind == HARM:
                 self._harmed(click, part, batch)
                 continue
@@ -432,7 +440,7 @@ class LearnerMachine(DecisionRole):
             if decision is not None:
                 self._apply(decision, click, part, batch)
                 continue
-            past = self.past.get(click.event_id)
+            past = self.past.get(click.event_id, len(run.rows))
             if past is None:
                 self._hold_early(click, part, batch)
             elif past.user != click.user:
@@ -441,6 +449,8 @@ class LearnerMachine(DecisionRole):
                 batch.too_late(click)
             else:
                 batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        if batch.clicks.next_ms >= NEVER_MS:
+            self._answer_run()
 
     def _harmed(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Take a harm for the guardrail, and for nothing else."""
@@ -489,7 +499,9 @@ class LearnerMachine(DecisionRole):
         """Answer rows; they are scored together with others of the batch (`Together`)."""
         decoded, columns, together, past_of = rows.decoded, rows.decoded.columns, self._together, self.past.get
         times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
-        run.decoded, run.batch = decoded, batch
+        if decoded is not run.decoded:
+            self._answer_run()
+            run.decoded, run.batch = decoded, batch
         for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
@@ -505,7 +517,8 @@ class LearnerMachine(DecisionRole):
                 self._answer_run()
                 together.score(decoded, range(row, rows.last), self.agents.peek)
             self._take_row(decoded, row, batch)
-        self._answer_run()
+        if batch.clicks.next_ms >= NEVER_MS:
+            self._answer_run()
 
     def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         """Take a row into the run, or refuse it, or answer it publicly."""
@@ -555,6 +568,7 @@ class LearnerMachine(DecisionRole):
         if not run.rows:
             return
         decoded, batch, lift, held = run.decoded, run.batch, self.lift, self.past.end
+        assert decoded is not None, "rows have contexts"
         columns, rows, kept = decoded.columns, run.rows, self.terms.policy.kept
         events, users = [columns.event_ids[row] for row in rows], [columns.users[row] for row in rows]
         arms, propensities, versions, policies = list[int](), list[int](), list[int](), bytearray()
@@ -645,8 +659,10 @@ class LearnerMachine(DecisionRole):
         if now_ms <= before_ms:
             return
         self.now_ms = now_ms
-        if self._run.rows and self._run.taken[0][2] + self.terms.attribution_window_ms <= now_ms:
-            self._answer_run()
+        if self._run.rows:
+            oldest_ms = self._run.taken[0][2]
+            if oldest_ms + self.terms.attribution_window_ms <= now_ms or has_settled(oldest_ms, now_ms, self.settle_ms):
+                self._answer_run()
         for event_id, user, decision in self.past.ended(now_ms):
             self._expire(event_id, user, decision, batch)
         due, settled = self.due, []
@@ -690,6 +706,7 @@ class LearnerMachine(DecisionRole):
 
     def end_phase(self, phase: int, batch: DecisionBatch) -> None:
         """Send all slots that are due, and pass the phase end on; it is public, and ends all reward windows."""
+        self._answer_run()
         if self.due:
             users = [user for _, user in self.due]
             self.due.clear()
@@ -748,6 +765,7 @@ class LearnerMachine(DecisionRole):
 
     def close(self, user: str, batch: DecisionBatch) -> None:
         """Delete a user's state, and remove their name from the remembered events."""
+        self._answer_run()
         self.agents.delete_state(user)
         if self.lift is not None:
             self.lift.forget(lift_user(self.terms.user_key(user)))
@@ -777,11 +795,11 @@ class Run:
 
     __slots__ = ("batch", "decoded", "events", "rows", "taken", "users")
 
-    decoded: DecodedContexts
     batch: DecisionBatch
 
     def __init__(self) -> None:
         """Begin without rows."""
+        self.decoded: DecodedContexts | None = None
         self.rows: list[int] = []
         self.taken: list[tuple[EdgeAgent, NDArray[np.bool_] | None, int, int, bool]] = []
         self.events: set[str] = set()
