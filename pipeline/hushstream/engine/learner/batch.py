@@ -17,6 +17,7 @@ change this, each user has a capacity of their own, and rewards do not count aga
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -353,17 +354,20 @@ class DecisionBatch(Batch):
 
     def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
         """The fields of the journal record without its head."""
-        propensities, policies = np.array(self._propensities, "<u4"), bytes(self._policies)
-        explored = (propensities < WHOLE // 2) & (np.frombuffer(policies, np.uint8) == MODEL)
-        self.counts[Outcome.EXPLORED] += int(explored.sum())
+        size, propensities, policies = len(self._arms), self._propensities, bytes(self._policies)
+        explored = 0
+        if min(propensities, default=WHOLE) < WHOLE // 2:
+            answers = zip(propensities, policies, strict=True)
+            explored = sum(propensity < WHOLE // 2 and by == MODEL for propensity, by in answers)
+        self.counts[Outcome.EXPLORED] += explored
         return {
             "log_time_ms": log_time_ms,
             "event_ids": self._event_ids,
-            "arms": np.array(self._arms, "<i4").tobytes(),
-            "propensities": propensities.tobytes(),
+            "arms": struct.pack(f"<{size}i", *self._arms),
+            "propensities": struct.pack(f"<{size}I", *propensities),
             "policy": policy,
             "policies": policies,
-            "model_versions": np.array(self._versions, "<i4").tobytes(),
+            "model_versions": struct.pack(f"<{size}i", *self._versions),
             "slots": self.sent,
             "debits": self.debits,
         }

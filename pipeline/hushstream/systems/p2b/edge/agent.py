@@ -51,6 +51,7 @@ shown. So a request whose items are all at their caps is answered as if there we
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -317,17 +318,48 @@ class WaitingCandidates(NamedTuple):
     """What waits for slots where each slot has two candidates.
 
     Attributes:
-        resolved: resolved interactions whose reward window has not ended.
+        packed: resolved interactions whose reward window has not ended: the numbers and the context of each, one behind
+            the other. As objects they would take a quarter of a user's memory.
+        count: how many these are.
+        ends_ms: the first of their deadlines.
         candidates: the candidates of each slot.
     """
 
-    resolved: tuple[Resolved, ...]
+    packed: bytes
+    count: int
+    ends_ms: int
     candidates: Mapping[int, Candidates[Interaction]]
+
+    @classmethod
+    def of(cls, resolved: Sequence[Resolved], candidates: Mapping[int, Candidates[Interaction]]) -> WaitingCandidates:
+        """What waits, from interactions whose contexts have one length."""
+        if not resolved and not candidates:
+            return _NOTHING_WAITS
+        ends_ms = min((one.deadline_ms for one in resolved), default=_NEVER_MS)
+        return cls(b"".join(map(_pack_resolved, resolved)), len(resolved), ends_ms, candidates)
+
+    @property
+    def resolved(self) -> list[Resolved]:
+        """The resolved interactions, oldest first."""
+        size, found = len(self.packed) // max(self.count, 1), list[Resolved]()
+        for start in range(0, len(self.packed), size or 1):
+            numbers, context = _NUMBERS.unpack_from(self.packed, start), start + _NUMBERS.size
+            found.append(Resolved(*numbers[:3], self.packed[context : start + size], *numbers[3:]))
+        return found
+
+
+_NUMBERS = struct.Struct("<iqqid")
+"""Slot, number, deadline, arm and reward of a `Resolved`."""
+
+
+def _pack_resolved(one: Resolved) -> bytes:
+    return _NUMBERS.pack(one.slot, one.number, one.deadline_ms, one.arm, one.reward) + one.context
 
 
 _RESOLVED = ("slot", "index", "deadline_ms", "context", "arm", "reward")
 """The fields of a `Resolved` in a snapshot, in order."""
-_NOTHING_WAITS = WaitingCandidates((), {})
+_NEVER_MS = 1 << 62
+_NOTHING_WAITS = WaitingCandidates(b"", 0, _NEVER_MS, {})
 _NO_CANDIDATES: Candidates[Interaction] = Candidates()
 
 
@@ -346,7 +378,8 @@ class TwoCandidates:
         self._chance = chance
 
     def resolved(self, waits: WaitingCandidates, one: Resolved) -> WaitingCandidates:
-        return WaitingCandidates((*waits.resolved, one), waits.candidates)
+        ends_ms = min(waits.ends_ms, one.deadline_ms)
+        return WaitingCandidates(waits.packed + _pack_resolved(one), waits.count + 1, ends_ms, waits.candidates)
 
     def decided(
         self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, began: Began | None
@@ -355,17 +388,14 @@ class TwoCandidates:
 
     def _settled(self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int) -> WaitingCandidates:
         """Make candidates of the interactions whose reward window has ended."""
-        if not waits.resolved:
+        if waits.ends_ms > log_time_ms:
             return waits
-        ended = [one for one in waits.resolved if one.deadline_ms <= log_time_ms]
-        if not ended:
-            return waits
-        candidates = dict(waits.candidates)
+        waiting, candidates = waits.resolved, dict(waits.candidates)
+        ended = [one for one in waiting if one.deadline_ms <= log_time_ms]
         for one in sorted(ended, key=attrgetter("number")):
             pair, word = candidates.get(one.slot, _NO_CANDIDATES), _word(agent.key, "slot-candidate", one.number)
             candidates[one.slot] = pair.observe(one.interaction, one.reward > 0, self._chance, word)
-        resolved = tuple(one for one in waits.resolved if one.deadline_ms > log_time_ms)
-        return WaitingCandidates(resolved, candidates)
+        return WaitingCandidates.of([one for one in waiting if one.deadline_ms > log_time_ms], candidates)
 
     def taken(
         self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, slot: int
@@ -373,9 +403,9 @@ class TwoCandidates:
         waits = self._settled(waits, agent, log_time_ms)
         pair = waits.candidates.get(slot)
         chosen = None if pair is None else pair.chosen(self._chance, _word(agent.key, "slot-choice", slot))
-        resolved = tuple(one for one in waits.resolved if one.slot != slot)
+        resolved = [one for one in waits.resolved if one.slot != slot]
         candidates = {other: one for other, one in waits.candidates.items() if other != slot}
-        return chosen, WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+        return chosen, WaitingCandidates.of(resolved, candidates)
 
     def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
         return {
@@ -392,9 +422,9 @@ class TwoCandidates:
         }
 
     def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
-        resolved = tuple(Resolved(*(item[name] for name in _RESOLVED)) for item in dumped["resolved"])
+        resolved = [Resolved(*(item[name] for name in _RESOLVED)) for item in dumped["resolved"]]
         candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
-        return WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+        return WaitingCandidates.of(resolved, candidates)
 
 
 def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:

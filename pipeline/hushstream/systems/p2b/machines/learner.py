@@ -570,7 +570,8 @@ class LearnerMachine(DecisionRole):
         decoded, batch, lift, held = run.decoded, run.batch, self.lift, self.past.end
         assert decoded is not None, "rows have contexts"
         columns, rows, kept = decoded.columns, run.rows, self.terms.policy.kept
-        events, users = [columns.event_ids[row] for row in rows], [columns.users[row] for row in rows]
+        # A user's name is held once: with every decision it came anew.
+        events, users = [columns.event_ids[row] for row in rows], [taken[0].user for taken in run.taken]
         arms, propensities, versions, policies = list[int](), list[int](), list[int](), bytearray()
         numbers, deadlines_ms, befores = list[int](), list[int](), list[int]()
         for place, (row, taken) in enumerate(zip(rows, run.taken, strict=True)):
