@@ -320,13 +320,13 @@ class WaitingCandidates(NamedTuple):
     Attributes:
         packed: resolved interactions whose reward window has not ended: the numbers and the context of each, one behind
             the other. As objects they would take a quarter of a user's memory.
-        count: how many these are.
+        held: how many these are.
         ends_ms: the first of their deadlines.
         candidates: the candidates of each slot.
     """
 
     packed: bytes
-    count: int
+    held: int
     ends_ms: int
     candidates: Mapping[int, Candidates[Interaction]]
 
@@ -341,10 +341,11 @@ class WaitingCandidates(NamedTuple):
     @property
     def resolved(self) -> list[Resolved]:
         """The resolved interactions, oldest first."""
-        size, found = len(self.packed) // max(self.count, 1), list[Resolved]()
+        size, found = len(self.packed) // max(self.held, 1), list[Resolved]()
         for start in range(0, len(self.packed), size or 1):
-            numbers, context = _NUMBERS.unpack_from(self.packed, start), start + _NUMBERS.size
-            found.append(Resolved(*numbers[:3], self.packed[context : start + size], *numbers[3:]))
+            slot, number, deadline_ms, arm, reward = _NUMBERS.unpack_from(self.packed, start)
+            context = self.packed[start + _NUMBERS.size : start + size]
+            found.append(Resolved(slot, number, deadline_ms, context, arm, reward))
         return found
 
 
@@ -379,7 +380,7 @@ class TwoCandidates:
 
     def resolved(self, waits: WaitingCandidates, one: Resolved) -> WaitingCandidates:
         ends_ms = min(waits.ends_ms, one.deadline_ms)
-        return WaitingCandidates(waits.packed + _pack_resolved(one), waits.count + 1, ends_ms, waits.candidates)
+        return WaitingCandidates(waits.packed + _pack_resolved(one), waits.held + 1, ends_ms, waits.candidates)
 
     def decided(
         self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, began: Began | None
