@@ -299,10 +299,11 @@ def test_the_sentence_names_both_figures_the_interval_and_its_method():
     )
 
 
-def test_a_fitted_model_is_named_in_the_verdict_and_what_the_interval_leaves_out_after_it():
-    said = payoff(-0.02, -0.006, fitted="clicks are a model's").sentence
-    assert said.startswith("In the fitted model it does not pay: ")
-    assert "paired over 64 nodes of this run, whose noise was drawn once; clicks are a model's)." in said
+def test_a_comparison_in_worlds_drawn_from_a_log_says_so_and_a_wide_interval_that_the_log_cannot_tell():
+    said = payoff(-0.02, -0.006, fitted="over 24 worlds").sentence
+    assert said.startswith("In worlds that fit this log it does not pay: ")
+    assert "interval -0.020 to -0.006, over 24 worlds)." in said
+    assert payoff(-0.02, 0.006, fitted="over 24 worlds").sentence.startswith("This log cannot tell whether it pays: ")
 
 
 def test_rows_of_one_group_count_as_one():

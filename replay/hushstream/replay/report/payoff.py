@@ -97,7 +97,7 @@ class Payoff:
         otherwise: what to do where it does not pay: a clause without a full stop.
         less_is_better: whether a smaller value is the better one.
         digits: digits after the decimal point.
-        fitted: where outcomes are those of a fitted model, which one, and what the interval leaves out; else empty.
+        fitted: where outcomes are those of worlds drawn from a log, how its interval was made, or why there is none.
     """
 
     what: str
@@ -121,25 +121,26 @@ class Payoff:
     @property
     def method(self) -> str:
         """How the interval was computed and what it does not cover, in words."""
-        fitted = f"; {self.fitted}" if self.fitted else ""
-        return f"paired over {self.gap.groups:,} {self.units} of this run, whose noise was drawn once{fitted}"
+        return self.fitted or f"paired over {self.gap.groups:,} {self.units} of this run, whose noise was drawn once"
 
     @property
     def sentence(self) -> str:
         """One or two sentences that say whether it pays."""
         gap, digits = self.gap, self.digits
-        where = "the fitted model" if self.fitted else "this run"
-        within = "no interval"
+        within = f"no interval{self.fitted and f': {self.fitted}'}"
         if gap.low is not None and gap.high is not None:
             within = f"95 % interval {gap.low:+.{digits}f} to {gap.high:+.{digits}f}, {self.method}"
         figures = (
             f"{self.what} {self.value:.{digits}f} against {self.reference:.{digits}f} of {self.baseline} "
             f"({gap.value:+.{digits}f}; {within})."
         )
+        where = "In worlds that fit this log" if self.fitted else "In this run"
         begins = {
-            "pays": f"In {where} it pays",
-            "does not pay": f"In {where} it does not pay",
-            "too close to call": f"Too close to call in {where} whether it pays",
+            "pays": f"{where} it pays",
+            "does not pay": f"{where} it does not pay",
+            "too close to call": "This log cannot tell whether it pays"
+            if self.fitted
+            else "Too close to call in this run whether it pays",
         }[self.verdict]
         otherwise = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
         return f"{begins}: {figures}{otherwise}"

@@ -6,7 +6,6 @@
     arm: item                         column of the item that was shown
     owner: seller                     column of the vendor whose item it was; left out: each vendor showed its own
     reward: clicked                   column of what it earned, from 0 to 1
-    propensity: p                     column of the probability that it was shown, in (0, 1]; may be left out
     user: who                         column of the user; left out: each row is a user of its own
     delimiter: ","                    of a CSV file
     data: internal                    or public: whether exact figures may be shown to anybody
@@ -17,20 +16,21 @@ never the value.
 The world ``own-vendors`` plays such a log.
 
 Contexts, homes and users are those of the log, row after row; a longer run starts the log again. A log has rewards of
-the shown items only. So clicks come from a fitted model: an item's mean reward in a cell of the space, shrunk towards
-that of the cell above as if it had `_RIDGE` more rewards of that size. The item's overall mean is shrunk towards that
-of all items of its vendor. Where the log has propensities, rewards are weighted by their inverse (scaled to a mean of 1
-for each item). So an item that was shown only where it suits does not seem to suit everywhere.
+the shown items only. So clicks come from worlds drawn from what the log leaves possible (`ClickPosterior`): the
+first is deployed, and the interval is over `DRAWN`, each with noise of its own. Where the users of a vendor never saw
+another vendor's item, nothing tells what they would click, and no interval is printed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.log import LogError
@@ -46,11 +46,22 @@ from hushstream.replay.logged.mapping import (
 from hushstream.replay.logged.table import RawChunk, Table, name_of, read_chunks
 from hushstream.replay.logged.values import Place, category_numbers, integers, numbers, texts, visits_of
 from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Float64, Int64
+from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdap.cells import LARGEST_DIMENSION, Grid
 from hushstream.systems.pdap.configuration import LARGEST_ARMS
 
 _LEVELS = 3
-_RIDGE = 5.0
+DRAWN = 24
+"""Worlds that are drawn from a log."""
+
+_BEFORE, _BETWEEN = 300, 20
+"""Rounds of the sampler before the first drawn world, and from one to the next."""
+
+_SCALE = 0.5
+"""Scale of the half-Cauchy priors of deviations, on the probit scale."""
+
+_WIDE = 25.0
+"""Prior variance of the overall rate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +74,6 @@ class LoggedVisits:
         users: numbers of the users.
         arms: the shown items; the items of all vendors are numbered together.
         rewards: from 0 to 1.
-        propensities: in (0, 1], or None.
     """
 
     contexts: Float32
@@ -71,65 +81,127 @@ class LoggedVisits:
     users: Int64
     arms: Int64
     rewards: Float64
-    propensities: Float64 | None = None
 
 
-class ClickFit:
-    """A fitted model of the mean reward of an item at a context."""
+_Effects = tuple[list[Float64], Float64]
+"""Effects of the known keys of each level, and the variance of each level."""
+
+
+class _Tree:
+    """Normal effects of nested groups of rows: a group's is that of the group above plus its own.
+
+    A round draws all of them from their distribution given everything else, exactly: sums go up the tree, draws down.
+    """
+
+    def __init__(self, levels: Sequence[Int64], wide: bool) -> None:
+        """``levels``: each level's keys of all rows, coarse to fine; where ``wide``, the top has variance `_WIDE`."""
+        self.known, self._above, place = [], [], np.zeros(len(levels[0]), dtype=np.int64)
+        for keys in levels:
+            known, first, at = np.unique(keys, return_index=True, return_inverse=True)
+            self.known.append(known)
+            self._above.append(place[first])
+            place = at
+        self._place, self._wide = place, wide
+        self.variances = np.full(len(levels), 0.05)
+        if wide:
+            self.variances[0] = _WIDE
+        self.effects = [np.zeros(len(known)) for known in self.known]
+        self.fitted = np.zeros(len(place))
+
+    def draw(self, rest: Float64, generator: np.random.Generator) -> None:
+        """Draw effects, then variances, given what the other trees leave of each row, whose variance is 1."""
+        precisions, sums = [_added(self._place, np.ones(len(rest)))], [_added(self._place, rest)]
+        for above, variance in zip(self._above[:0:-1], self.variances[:0:-1], strict=True):
+            shrunk = 1 / (1 + precisions[0] * variance)
+            precisions.insert(0, _added(above, precisions[0] * shrunk))
+            sums.insert(0, _added(above, sums[0] * shrunk))
+        found = np.zeros(1)
+        for level, (precision, total) in enumerate(zip(precisions, sums, strict=True)):
+            base, known = found[self._above[level]], precision + 1 / self.variances[level]
+            noise = generator.standard_normal(len(known)) / np.sqrt(known)
+            self.effects[level] = (total - precision * base) / known + noise
+            found = base + self.effects[level]
+            if level or not self._wide:
+                # A half-Cauchy prior as two inverse gamma draws (Makalic and Schmidt 2016, section 2).
+                mixed = (1 / _SCALE**2 + 1 / self.variances[level]) / generator.gamma(1.0)
+                rate = (self.effects[level] ** 2).sum() / 2 + 1 / mixed
+                self.variances[level] = max(1e-8, rate / generator.gamma((len(known) + 1) / 2))
+        self.fitted = found[self._place]
+
+    def at(self, effects: _Effects, levels: Sequence[Int64], fresh: Draws) -> Float64:
+        """The effects of rows by their keys; a group that the log lacks has its own draw."""
+        found = np.zeros(len(levels[0]))
+        for level, (known, drawn, keys) in enumerate(zip(self.known, effects[0], levels, strict=True)):
+            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            there, values = known[place] == keys, drawn[place]
+            new = keys[~there]
+            values[~there] = np.sqrt(effects[1][level]) * fresh.normals(new & 0xFFFFFFFF, level, new >> 32)
+            found += values
+        return found
+
+
+def _added(places: Int64, values: Float64) -> Float64:
+    return np.bincount(places, values).astype(np.float64, copy=False)
+
+
+class ClickPosterior:
+    """The worlds that a log leaves possible: chances of a click by context, home, user and item.
+
+    A probit model (Albert and Chib 1993) of nested normal effects on cells of the space: of all visits, of homes, of
+    vendors' items, of pairs of home and vendor or item, of items and, where rows share them, of users. Variances have
+    half-Cauchy priors and are drawn too, so where rows are few, worlds differ much. A reward between 0 and 1 is a click
+    with that chance. Rows may have been shown by any policy that looked at context, home and user alone.
+    """
 
     def __init__(self, log: LoggedVisits, owners: Int64) -> None:
-        """Fit to a log; ``owners`` (arms,) are the vendors of all items, including those never shown."""
-        self._grid = Grid(log.contexts.shape[1], 2, _LEVELS)
-        self._arms = len(owners)
-        weights = _weights(log, self._arms)
-        earned = weights * log.rewards
-        self._base = _bases(log, weights, earned, owners)
-        paths = self._grid.paths(log.contexts)
-        self._levels = [
-            _sums(self._keys(paths, log.arms, level), earned, weights) for level in range(1, self._grid.levels + 1)
+        """Bind to a log; ``owners`` (arms,) are the vendors of all items, including those never shown."""
+        self._grid, self._log, self._owners = Grid(log.contexts.shape[1], 2, _LEVELS), log, owners
+        self._named = len(np.unique(log.users)) < len(log.users)
+        crossed = np.bincount(log.homes, owners[log.arms] != log.homes, int(owners.max()) + 1)
+        self.crossed = bool((crossed[np.unique(log.homes)] > 0).all())
+        """Whether users of every vendor saw an item of another."""
+
+    @cached_property
+    def _drawn(self) -> tuple[list[_Tree], list[list[_Effects]]]:
+        log, generator = self._log, Draws(len(self._log.rewards), "pdap-posterior").generator()
+        rows = len(log.rewards)
+        keys = self._keys(log.contexts, log.homes, log.users, log.arms)
+        trees = [_Tree(levels, not number) for number, levels in enumerate(keys)]
+        fitted, drawn = np.full(rows, ndtri(np.clip(log.rewards.mean(), 0.5 / rows, 1 - 0.5 / rows))), []
+        trees[0].fitted = fitted.copy()
+        for done in range(1, _BEFORE + DRAWN * _BETWEEN + 1):
+            signs = np.where(generator.random(rows) < log.rewards, 1.0, -1.0)
+            below = np.maximum(generator.random(rows) * ndtr(signs * fitted), 1e-300)
+            latent = fitted - signs * ndtri(below)
+            for tree in trees:
+                others = fitted - tree.fitted
+                tree.draw(latent - others, generator)
+                fitted = others + tree.fitted
+            if done > _BEFORE and not (done - _BEFORE) % _BETWEEN:
+                drawn.append([(list(tree.effects), tree.variances.copy()) for tree in trees])
+        return trees, drawn
+
+    def means(self, number: int, arrivals: Arrivals, arms: Int64) -> Float64:
+        """Chance of a click on one item for each user, (n,), in the drawn world of a number from 0."""
+        trees, drawn = self._drawn
+        keys = self._keys(arrivals.contexts, arrivals.homes, arrivals.users, np.broadcast_to(arms, len(arrivals)))
+        parts = zip(trees, drawn[number], keys, strict=True)
+        return np.asarray(
+            ndtr(sum(tree.at(one, key, Draws(number, f"pdap-{at}")) for at, (tree, one, key) in enumerate(parts)))
+        )
+
+    def _keys(self, contexts: Float32, homes: Int64, users: Int64, arms: Int64) -> list[list[Int64]]:
+        paths, vendors, items = self._grid.paths(contexts), int(self._owners.max()) + 1, len(self._owners)
+        cells = [paths // self._grid.width(level) for level in range(_LEVELS + 1)]
+        owners = self._owners[arms]
+        found = [
+            cells,
+            [cell * vendors + homes for cell in cells[:2]],
+            [cell * vendors + owners for cell in cells],
+            [homes * vendors + owners, homes * items + arms],
+            [cell * items + arms for cell in cells],
         ]
-
-    def __call__(self, contexts: Float32, arms: Int64) -> Float64:
-        """Mean reward of one item for each context, (n,)."""
-        paths = self._grid.paths(contexts)
-        found = self._base[np.broadcast_to(arms, len(contexts))]
-        for level, (keys, earned, weights) in enumerate(self._levels, 1):
-            asked = self._keys(paths, arms, level)
-            at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-            found = np.where(keys[at] == asked, _drawn(earned[at], weights[at], found), found)
-        return np.asarray(found)
-
-    def _keys(self, paths: Int64, arms: Int64, level: int) -> Int64:
-        return np.asarray(paths // self._grid.width(level) * self._arms + arms)
-
-
-def _weights(log: LoggedVisits, arms: int) -> Float64:
-    if log.propensities is None:
-        return np.ones(len(log.arms))
-    weights = 1.0 / log.propensities
-    shown, total = np.bincount(log.arms, minlength=arms), _added(log.arms, weights, arms)
-    return np.asarray(weights * (shown / np.maximum(total, 1.0))[log.arms])
-
-
-def _bases(log: LoggedVisits, weights: Float64, earned: Float64, owners: Int64) -> Float64:
-    """Mean reward of each item over all contexts, (arms,)."""
-    sold, vendors = owners[log.arms], int(owners.max()) + 1
-    grand = earned.sum() / weights.sum()
-    of_vendor = _drawn(_added(sold, earned, vendors), _added(sold, weights, vendors), grand)
-    return _drawn(_added(log.arms, earned, len(owners)), _added(log.arms, weights, len(owners)), of_vendor[owners])
-
-
-def _drawn(earned: Float64, weights: Float64, to: Float64) -> Float64:
-    return np.asarray((earned + _RIDGE * to) / (weights + _RIDGE))
-
-
-def _added(places: Int64, values: Float64, size: int) -> Float64:
-    return np.bincount(places, values, size).astype(np.float64, copy=False)
-
-
-def _sums(keys: Int64, earned: Float64, weights: Float64) -> tuple[Int64, Float64, Float64]:
-    known, places = np.unique(keys, return_inverse=True)
-    return known, _added(places, earned, len(known)), _added(places, weights, len(known))
+        return [*found, [users]] if self._named else found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,16 +213,18 @@ class OwnVendors:
         vendors: names of the vendors.
         owners: (items,) the vendor of each item.
         log: the rows of the log.
-        fit: the model of an item's mean reward.
+        posterior: the worlds that it leaves possible.
         internal: whether figures on it may be shown only inside the organisation.
+        number: which of these worlds this one is.
     """
 
     name: str
     vendors: tuple[str, ...]
     owners: Int64 = field(repr=False)
     log: LoggedVisits = field(repr=False)
-    fit: ClickFit = field(repr=False)
+    posterior: ClickPosterior = field(repr=False)
     internal: bool
+    number: int = 0
 
     @property
     def dimension(self) -> int:
@@ -164,10 +238,10 @@ class OwnVendors:
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
         """See `VendorWorld`; items do not change over the run."""
-        return self.fit(arrivals.contexts, arms)
+        return self.posterior.means(self.number, arrivals, arms)
 
 
-_COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
+_COLUMNS = ("vendor", "arm", "owner", "reward", "user")
 
 
 def _data(source: str, key: str, value: object) -> str:
@@ -196,7 +270,6 @@ class VendorMapping:
     reward: str
     data: Annotated[str, _data]
     owner: str | None = None
-    propensity: str | None = None
     user: str | None = None
     delimiter: str = ","
 
@@ -227,7 +300,7 @@ def own_vendors(*, file: Table, mapping: str | Path | Mapping[str, Any]) -> OwnV
     owners = np.repeat(np.arange(len(read.items)), read.sizes)
     log = _joined([_part(source, read, chunk) for chunk in read_chunks(file, read)])
     internal = read.data == INTERNAL
-    return OwnVendors(Path(source).name, tuple(read.items), owners, log, ClickFit(log, owners), internal)
+    return OwnVendors(Path(source).name, tuple(read.items), owners, log, ClickPosterior(log, owners), internal)
 
 
 def vendor_mapping(given: Mapping[str, Any] | str | Path) -> VendorMapping:
@@ -242,8 +315,8 @@ def vendor_mapping(given: Mapping[str, Any] | str | Path) -> VendorMapping:
     return mapping
 
 
-_Columns = tuple[Float32, Int64, Any, Int64, Float64, Float64 | None]
-"""Contexts, homes, users as texts or None, arms, rewards, propensities."""
+_Columns = tuple[Float32, Int64, Any, Int64, Float64]
+"""Contexts, homes, users as texts or None, arms, rewards."""
 
 
 def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
@@ -255,16 +328,12 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
     vendors = tuple(mapping.items)
     homes = category_numbers(*column(mapping.vendor), vendors)
     sellers = homes if mapping.owner is None else category_numbers(*column(mapping.owner), vendors)
-    least = float(np.nextafter(0.0, 1.0))
     return (
         _places(mapping.features, chunk, place).astype(np.float32),
         homes,
         None if mapping.user is None else texts(*column(mapping.user)),
         _arms(mapping, chunk, source, sellers),
         numbers(*column(mapping.reward), least=0.0, most=1.0),
-        None
-        if mapping.propensity is None
-        else numbers(*column(mapping.propensity), least=least, most=1.0, form="a number in (0, 1]"),
     )
 
 
@@ -297,9 +366,8 @@ def _numbered(values: Sequence[Any], name: str, place: Place, held: int | tuple[
 
 
 def _joined(parts: Sequence[_Columns]) -> LoggedVisits:
-    contexts, homes, users, arms, rewards, propensities = zip(*parts, strict=True)
+    contexts, homes, users, arms, rewards = zip(*parts, strict=True)
     rows = sum(map(len, homes))
     numbered = np.arange(rows) if users[0] is None else np.unique(np.concatenate(users), return_inverse=True)[1]
-    weighed = None if propensities[0] is None else np.concatenate(propensities)
     placed, homed, shown, earned = (np.concatenate(column) for column in (contexts, homes, arms, rewards))
-    return LoggedVisits(placed, homed, numbered, shown, earned, weighed)
+    return LoggedVisits(placed, homed, numbered, shown, earned)

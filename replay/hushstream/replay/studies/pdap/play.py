@@ -215,7 +215,7 @@ class Visits:
 def play(task: Task) -> Played:
     """Play one run; the result depends only on the task."""
     world = make_world(task.world, task.options, task.seed)
-    mall, visits = _mall(task, world), _visits(task, world)
+    mall, visits = _mall(task.form, configuration(task, world), task.seed), _visits(task, world)
     chances, done, online = np.zeros(task.contexts), 0, dict[int, float]()
     stops = [stop for stop in CHECKPOINTS if stop < task.contexts] + [task.contexts]
     while done < task.contexts:
@@ -331,16 +331,39 @@ def keyed_noise(config: PdapConfig, key: Key, partition: int) -> KeyedBlockNoise
     return KeyedBlockNoise(key, address, block_scales(config))
 
 
-def _mall(task: Task, world: VendorWorld) -> Mall:
-    key = seeded_key(task.seed, "counter")
-    config = configuration(task, world)
+def _mall(form: Form, config: PdapConfig, seed: int) -> Mall:
+    key = seeded_key(seed, "counter")
     apart = [OwnRewards(config, vendor, key) for vendor in range(len(config.vendors))]
-    if task.form == "alone":
+    if form == "alone":
         return Mall(None, apart)
-    exact = task.form == "exact"
+    exact = form == "exact"
     noises = [exact_noise] if exact else [keyed_noise(config, key, place) for place in range(config.counters)]
     chain = Chain(config, [Counter(config, noise) for noise in noises], Aggregate(config), key)
     return Mall(chain, apart if config.on_trial else (), config.trial_share)
+
+
+def simulated(
+    form: Form, config: PdapConfig, world: VendorWorld, arrivals: Arrivals, coins: Float64, seed: int
+) -> Float64:
+    """Click probabilities of all answers of a deployment in simulation, (n,).
+
+    Args:
+        form: see `Form`.
+        config: of the deployment.
+        world: with the click probabilities.
+        arrivals: the users, in order.
+        coins: (n,), decide which answers are clicked.
+        seed: of tickets, noise and clean visits.
+    """
+    generator, count = Draws(seed, "pdap-simulated").generator(), len(arrivals)
+    numbers = generator.integers(0, TICKETS, count).astype(np.uint8)
+    mall, visits = _mall(form, config, seed), Visits(arrivals, numbers, coins, generator.random(count))
+    chances, done = np.zeros(count), 0
+    while done < count:
+        end = int(min(count, done + mall.capacity_left))
+        _play_some(world, mall, visits, range(done, end), chances)
+        done = end
+    return chances
 
 
 @lru_cache(maxsize=64)
