@@ -252,6 +252,14 @@ def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, eps
     assert [one.gain >= enough for one in errors] == [True, False]
 
 
+def test_the_plan_of_devices_is_that_of_hosted_raters():
+    hosted = BgtConfig("x", 400, release=ReleaseConfig(epsilon=3.0))
+    devices = replace(hosted, kind="edge", settle_seconds=60.0)
+    plans = [plan(one, Audience(2000, 32, 365.0)) for one in (hosted, devices)]
+    assert plans[0].values == plans[1].values
+    assert plans[0].verdict == plans[1].verdict
+
+
 def test_a_plan_does_not_say_will_where_users_who_are_alike_have_as_much_alone() -> None:
     """Of 40 drawn worlds ten gained less than a range that took own means for noisy ones, and one "will" was a loss."""
     config = BgtConfig("x", 484, release=ReleaseConfig(epsilon=4.3))

@@ -30,7 +30,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
 from hushstream.engine.values import whole
 from hushstream.privacy.amounts import count_text
-from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.configuration import LONGEST_VALID_SECONDS, BgtConfig
 from hushstream.systems.bgt.edge.agent import PRIOR_RATINGS, PRIOR_WEIGHT
 from hushstream.systems.bgt.guarantee import deviation_of, lifetime_guarantee, rho_micro
 from hushstream.systems.bgt.records import ROUNDS, slot_bytes
@@ -229,7 +229,10 @@ def _deviation(config: BgtConfig, users: int) -> float:
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:
     """The plan for a number of users."""
-    exact = replace(config, release=replace(config.release, noise="exact"), budget=None)
+    model = replace(config.model, valid_seconds=LONGEST_VALID_SECONDS)
+    # Devices never send exact sums, so what sharing brings without privacy is that of hosted raters.
+    release = replace(config.release, noise="exact")
+    exact = BgtConfig(config.deployment, config.items, config.features, config.scale, release, model)
 
     def users(day: float) -> int:
         return min(1 << 22, int(audience.users / audience.days * day))
