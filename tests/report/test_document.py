@@ -108,7 +108,7 @@ def test_the_terminal_shows_arms_guarantee_speed_and_verify(result):
     for row in result.rows.plain:
         assert re.search(rf"^ *{row['condition']} .* {row['mean_reward']:.4f} ", text, re.MULTILINE)
     assert text.startswith("A shared private model raised new users' mean reward")
-    assert f"guarantee {result.privacy.summary}" in words(text)
+    assert result.privacy.sentence() in words(text)
     assert "demo (hosted)" in text
     assert "7,764 decisions/s" in text
     assert "30 records equal, 1 float tie, 0 changed" in text
@@ -123,7 +123,7 @@ def test_marks_come_first_on_the_terminal(make_result):
 def test_a_live_run_shows_its_guarantee_without_rewards(live_result):
     text = shown_of_table(live_result)
     assert "mean reward" not in text
-    assert live_result.privacy.summary in words(text)
+    assert live_result.privacy.sentence() in words(text)
 
 
 def test_names_are_not_read_as_markup(make_result):
