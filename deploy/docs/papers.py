@@ -62,7 +62,7 @@ a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 * **Alone**: the best learner tried that users, vendors, nodes or devices have without us.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.
 * **Mixture**: both at once: colin's dark visits, pdap's trial, pdol's guarded nodes, bgt's mixing devices.
-* **Without privacy**: the same sharing of exact values; pdol: a central AdaGrad; bgt: exact biases of users and
+* **Without privacy**: the same sharing of exact values; pdol: one node with all records; bgt: exact biases of users and
   items alone, no upper bound for MovieLens (`ml-100k`), whose private model also uses genres and year.
 * **ε**: zero-out (p2b, pdol, bgt) or replace-one (colin, pdap). Replace-one, 1 is 2 in p2b, 2.113 in pdol,
   2.131 in bgt, and bgt's 10 is 24.2: next to nothing.
