@@ -32,7 +32,8 @@ _HEAD = """\
 
 By our analysis none of the five published mechanisms has the (ε, δ) that its paper claims. `hushstream audit --all`
 attacks each (of colin its noisy sums). Our DP-corrected variant is significantly better than the published one in
-{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}. Significant by its own
+{over_reimplemented} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}. \
+Significant by its own
 interval, but not over all {comparisons} comparisons: {lost}.
 
 {table}
@@ -40,7 +41,8 @@ interval, but not over all {comparisons} comparisons: {lost}.
   open; we name ours). **Ours** has the same ε; where there is none, or one above 64, the claimed one.
   Costs are rounded up; a δ below 1e-9 is left out. From ε 10 on a guarantee is next to nothing.
 * **Reimplemented**: as we read the paper. No printed figure is reproduced; for colin we know no cause.
-* ± is half of the 95 % interval of the mean over {seeds} seeds. Gains are paired by seed; a bold one is significant over
+* ± is half of the 95 % interval of the mean over {seeds} seeds. Gains are paired by seed; \
+a bold one is significant over
   all {comparisons} comparisons together (Bonferroni).
 * Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
 
@@ -57,7 +59,8 @@ _JOINING = """\
 
 Sharing a private model is better than learning alone in {joined} of {all} rows and worse in {lost};
 a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
-{single} of these differences (†) are significant by their own interval, not over all {comparisons} comparisons together (Bonferroni).
+{single} of these differences (†) are significant by their own interval, not over all {comparisons} comparisons \
+together (Bonferroni).
 
 * **Alone**: the best learner tried that users, vendors, nodes or devices have without us.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.

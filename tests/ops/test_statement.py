@@ -308,7 +308,7 @@ def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(ri
     statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
     promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
     assert list(statement.as_json())[:3] == ["sentence", "odds", "verdict"]
-    assert statement.verdict.startswith("For one person as a whole next to nothing is guaranteed beyond single reports; ")
+    assert statement.verdict.startswith("For one person as a whole next to nothing is guaranteed beyond single reports")
     assert "private as stated for single units alone: one report of one user, replace-one" in statement.verdict
     fine = statement_of(shuffled(rigs)).verdict
     assert fine.startswith("Private as stated for one person: one person, replace-one: epsilon 2, delta ")

@@ -195,8 +195,9 @@ _FACTS = ("not_protected", "conditions")
 
 
 def _belief(prices: Prices) -> str:
-    text = f"who was 50 % sure of something about it may become {percent(even_odds(prices.which))} sure"
-    return text if prices.zero_out is None else f"{text}; who was 50 % sure that it is not empty, {percent(even_odds(prices.zero_out))}"
+    sure, zero = percent(even_odds(prices.which)), prices.zero_out
+    text = f"who was 50 % sure of something about it may become {sure} sure"
+    return text if zero is None else f"{text}; who was 50 % sure that it is not empty, {percent(even_odds(zero))}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:
