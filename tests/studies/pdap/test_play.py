@@ -141,6 +141,10 @@ def test_rows_become_visits_of_their_vendors(tmp_path, kind):
     assert world.log.users.tolist() == [0, 1, 0]
     again = world.arrivals(7, np.random.default_rng(0))
     assert again.homes.tolist() == [0, 1, 1, 0, 1, 1, 0], "row after row, and again from the beginning"
+    other = replace(world, number=1).arrivals(3000, np.random.default_rng(0))
+    # Ann has two of three rows, Bob one, and each is as likely to come: two thirds of the visits are Ann's.
+    assert np.mean(other.users == 0) == pytest.approx(2 / 3, abs=0.05)
+    assert set(zip(other.users.tolist(), other.homes.tolist(), strict=True)) == {(0, 0), (0, 1), (1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ never the value.
 The world ``own-vendors`` plays such a log.
 
 Contexts, homes and users are those of the log, row after row; a longer run starts the log again. A log has rewards of
-the shown items only. So clicks come from worlds drawn from what the log leaves possible (`ClickPosterior`): the
-first is deployed, and the interval is over `DRAWN`, each with noise of its own. Where the users of a vendor never saw
-another vendor's item, nothing tells what they would click, and no interval is printed.
+the shown items only. So clicks come from worlds drawn from what the log leaves possible (`ClickPosterior`): the first
+is deployed, and the interval is over `DRAWN`, each with users and noise of its own. Where the users of a vendor never
+saw another vendor's item, nothing tells what they would click, and no interval is printed.
 """
 
 from __future__ import annotations
@@ -232,8 +232,13 @@ class OwnVendors:
         return int(self.log.contexts.shape[1])
 
     def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:
-        """See `VendorWorld`: always the first rows of the log; nothing is drawn."""
+        """See `VendorWorld`: in world 0 the first rows of the log; in others rows of users drawn again from it."""
         rows = np.arange(count) % len(self.log.homes)
+        if self.number:
+            ends, order = np.cumsum(np.bincount(self.log.users)), np.argsort(self.log.users, kind="stable")
+            visits = np.split(order, ends[:-1])
+            drawn = generator.integers(0, len(visits), count)
+            rows = generator.permutation(np.concatenate([visits[user] for user in drawn])[:count])
         return Arrivals(self.log.contexts[rows], self.log.homes[rows], self.log.users[rows])
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:

@@ -191,7 +191,7 @@ async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool
 WORLDS = (Vendors, FilmVendors, OwnVendors)
 _POSSIBLE = (
     f"over {DRAWN} worlds drawn from a model of the log's clicks by context, home, user and item, "
-    "each with noise of its own"
+    "each with users and noise of its own"
 )
 _NOT_CROSSED = "users of some vendor saw no item of another, so nothing tells what they would click"
 _NEVER_OUTCOMES = 1 << 40
