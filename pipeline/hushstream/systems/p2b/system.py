@@ -108,9 +108,10 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
             "devices_send",
             size,
             f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
-            f"{slot.after_interactions} decisions; and requests for the model, the same for everybody while the aggregator "
-            f"is honest. A report leaves at a random time within {wait} after the decision that completes it, or later "
-            "when the device next runs. There is no cookie, no credential, no id but the report's, used once.",
+            f"{slot.after_interactions} decisions; and requests for the model, the same for everybody while the "
+            f"aggregator is honest. A report leaves at a random time within {wait} after the decision that completes "
+            "it, or later when the device next runs. There is no cookie, no credential, no id but the report's, "
+            "used once.",
             DEVICES,
         ),
         *(Fact(name, 1.0, text, DEVICES) for name, text in _TEXTS.items()),
