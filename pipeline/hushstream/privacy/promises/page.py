@@ -219,9 +219,8 @@ def _kept(days: int | None) -> str:
 
 
 def _person(promise: Guarantee) -> Group:
-    lift = promise.lift
+    lift, lifetime = promise.lift, promise.lifetime
     counted = promise.units_in_life if lift is None else f"{promise.units_in_life}; and the lift: {lift.unit}"
-    lifetime = promise.lifetime
     lines = [
         *_prices(promise.in_all, promise.person, promise.unnoised),
         Line(
