@@ -176,6 +176,23 @@ def test_what_nobody_begins_with_is_not_measured_and_sizes_are_for_the_stated_us
         assert f"for these {users:,} users" in found["sizes"]["learner, memory"]
 
 
+@pytest.mark.parametrize(
+    ("days", "horizon", "counted", "compared"), [(30, 128, 0, 0), (365, 128, 4_164, 2), (365, 10, 0, 0)]
+)
+def test_a_plan_counts_for_the_lift_whom_it_will_count(cli, written, days, horizon, counted, compared):
+    """It said what all 20,000 show, of whom none begins with a model, and by a day after the last release.
+
+    Ten visits of twelve, 2.5 days apart: 5,000 slots at 20,000 in 365 days are there on day 114, and 14 days are left.
+    """
+    measured = f"measurement: {{baseline: 0.1, own: 0.1, epsilon: 2, decisions_per_user: 20, releases: {horizon}}}\n"
+    asked = ("--users", 20_000, "--visits-per-user", 12, "--days", days, "--visit-days", 30, "--json")
+    notes = cli("plan", written(SHOP + measured), *asked).json["notes"]
+    if horizon == 128:
+        counted = {30: 0, 365: 20_000 * 14 // 365}[days]
+    assert notes[0].endswith(f"{counted:,} of these")
+    assert sum("12 decisions of each of them" in one for one in notes) == compared
+
+
 def test_users_may_come_over_a_year_while_the_visits_of_each_take_a_month(cli, written):
     asked = ("plan", written(SHOP), "--users", 20_000, "--visits-per-user", 10, "--days", 335, "--json")
     # 5,000 slots at 59.7 a day take 83.75 days; each is due at the tenth visit, 27 days after the first, or 301.5.
@@ -377,3 +394,52 @@ def test_each_draft_closes_a_window_though_a_quarter_of_its_users_send_no_slot()
     for users in range(2, 5_000):
         drafts = [Shop(name="shop", items=2, features=(), users=users, visits=4, windows=one) for one in WINDOWS]
         assert max(one.window for one in drafts) <= 3 * users / 4, users
+
+
+def middle_of(found):
+    return {name: one["middle"] for name, one in found["values"].items()}
+
+
+def test_where_tuples_are_withheld_new_users_earn_what_own_learning_earns(cli, written):
+    """ "It will not beat own learning" stood over nearly twice its reward."""
+    path = written(CODES + "release: {mechanism: tuples, sampling: 0.5}\n")
+    found = middle_of(cli("plan", path, "--users", 20_000, "--visits-per-user", 12, "--json").json)
+    assert found["this deployment"] == found["own learning"] < found["without privacy"]
+
+
+def test_decisions_that_are_drawn_earn_what_a_random_item_does(cli, written):
+    def said(share):
+        text = SHOP + (f"exploration: {{choice: epsilon, share: {share}}}\n" if share else "")
+        return middle_of(cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json)
+
+    none, half, every = said(0), said(0.5), said(1)
+    for name in ("own learning", "this deployment", "without privacy"):
+        assert every[name] == pytest.approx(0.08)
+        assert half[name] == pytest.approx((none[name] + every[name]) / 2)
+    assert half["the best single item"] == none["the best single item"]
+
+
+@pytest.mark.parametrize(("rate", "said"), [(0.4, "40.00% of visits (as given)"), (1.0, "5.00% of visits (a guess")])
+def test_how_many_visits_are_rewarded_is_not_how_much_graded_rewards_are_worth(cli, written, rate, said):
+    """A log whose random item earns .43 had a plan from .76 on, and of a share of 1 it was said that .05 was given."""
+    text = SHOP.replace("click_rate: 0.08", f"click_rate: {rate}, reward_levels: 4")
+    asked = ("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json")
+    found, told = cli(*asked).json, cli(*asked, "--click-rate", 0.3).json
+    assert "if each reward were whole" in found["measure"]
+    assert told["measure"] == "reward a visit of a new user"
+    assert any(said in one for one in found["assumed"])
+
+
+@pytest.mark.parametrize(("users", "visits"), [(1, 12), (20_000, 100), (20_000, 100_000)])
+def test_a_plan_of_few_users_or_many_visits_says_what_own_learning_earns_in_which_visits(cli, written, users, visits):
+    """Own learning over a hundred visits was called that of 100,000; a model in clear of one user was called worse."""
+    found = cli("plan", written(SHOP), "--users", users, "--visits-per-user", visits, "--json").json
+    assert middle_of(found)["without privacy"] >= middle_of(found)["own learning"]
+    assert found["measure"].endswith("over the first 100") == (visits > 100)
+
+
+def test_a_deployment_of_devices_has_no_learners_to_size(cli, written):
+    text = SHOP + "kind: edge\nslot: {sealed: true}\n"
+    found = cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json
+    assert not any("learner" in f"{name} {size}" for name, size in found["sizes"].items())
+    assert found["sizes"]["partitions"].startswith("shuffler 1:")

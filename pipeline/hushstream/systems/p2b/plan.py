@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hushstream.engine.declare.declaration import Note
@@ -27,6 +27,7 @@ from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.edge.agent import click_chance
 from hushstream.systems.p2b.forecast import (
+    MOST_VISITS,
     Forecast,
     Sample,
     Spreads,
@@ -47,6 +48,7 @@ from hushstream.systems.p2b.guarantee import (
     window_tree_of,
 )
 from hushstream.systems.p2b.lift import SHOWN, controls_of, guardrail_tree, smallest_effect, users_needed
+from hushstream.systems.p2b.sealed import SEALED_BYTES, SLOT_BYTES
 from hushstream.systems.p2b.server.prior import vector_length
 from hushstream.systems.p2b.server.totals import remembered
 from hushstream.systems.p2b.slots import LEAST_SHAPED
@@ -82,6 +84,8 @@ LOW, MIDDLE, HIGH = range(3)
 
 LEAST_HOURS, MOST_SECONDS = 7 * 24, 30 * 86_400
 """A measurement whose releases last no longer, or are further apart, tells nothing of use."""
+
+_GRADED = ", if each reward were whole (--click-rate: their mean)"
 
 _HARM_RATE = 0.01
 """How often a guardrail's harm is supposed to come, as nobody states it."""
@@ -186,6 +190,13 @@ class Forecaster:
         rewarded = self.sample(DAYS[-1]).slots / cells * slot_share(self.spreads, self.behaviour)
         return rewarded < resolve_threshold(self.config)
 
+    @property
+    def measure(self) -> str:
+        """The quantity of the forecast, in words; how much graded rewards are worth is known from ``rate`` alone."""
+        first = f", over the first {MOST_VISITS}" if self.audience.visits > MOST_VISITS else ""
+        graded = self.config.release.levels > 1 and self.audience.rate is None and self.ends is ASSUMED_ENDS
+        return f"reward a visit of a new user{first}{_GRADED if graded else ''}"
+
     def at(self, day: float, end: int = MIDDLE) -> Forecast:
         """The rewards of new users at the end of a day, in the middle or at an end of the range."""
         return self.under(self.ends[end], day)
@@ -195,11 +206,12 @@ class Forecaster:
         config, sample, (items, features, luck, alike) = self.config, self.sample(day), end
         spreads, luck = self.spreads.times(items, features, alike), luck if sample.slots else 0.0
         if config.release.form == "features":
-            return forecast_features(layout_of_slots(config), spreads, self.behaviour, sample).unlucky(luck)
-        variance = sample.variance / config.release.levels**2
-        sample = Sample(sample.slots, sample.interactions, variance)
-        found = forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.behaviour, sample)
-        return found.unlucky(luck)
+            found = forecast_features(layout_of_slots(config), spreads, self.behaviour, sample)
+        else:
+            sample = replace(sample, variance=sample.variance / config.release.levels**2)
+            found = forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.behaviour, sample)
+        drawn = config.exploration.share if config.exploration.choice == "epsilon" else 0.0
+        return (replace(found, private=found.cold) if self.withheld else found.unlucky(luck)).drawn(drawn, spreads.rate)
 
     def better(self, end: int) -> int | None:
         """The first day on which a new user is better off with a release than without a model; None for none."""
@@ -232,7 +244,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         verdict = f"{_late(ahead, days[MIDDLE])}{verdict} {_against_single(ahead, ends)}"
     return Plan(
         system=config.system,
-        measure="reward a visit of a new user",
+        measure=ahead.measure,
         values={
             "own learning": _range([end.cold for end in ends]),
             "the best single item": _range([end.single for end in ends]),
@@ -252,7 +264,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         ),
         sizes=_sizes(ahead),
         assumed=(*([source] if source else []), *_assumptions(ahead)),
-        notes=tuple(_measured(config, audience, spreads.rate)) if ahead.windows(DAYS[-1]) else (),
+        notes=tuple(_measured(ahead)),
         facts={
             "gain": ends[MIDDLE].gain,
             "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
@@ -297,18 +309,29 @@ def _never_closed(config: P2BConfig) -> tuple[Note, ...]:
     )
 
 
-def _measured(config: P2BConfig, audience: Audience, rate: float) -> Iterator[str]:
-    """What `hushstream lift` can tell of such an audience, by group."""
-    most, tenth = config.measurement.decisions_per_user, rate / 10
-    for group in controls_of(config.measurement):
-        smallest, users = smallest_effect(config, group, audience.users, rate), users_needed(config, group, tenth, rate)
+def _measured(ahead: Forecaster) -> Iterator[str]:
+    """What `hushstream lift` can tell of such an audience, by group: of users who begin with a model before it ends."""
+    config, audience, rate, asked = ahead.config, ahead.audience, ahead.spreads.rate, ahead.config.measurement
+    opened, ends = first_day(lambda day: ahead.windows(day) > 0), asked.every_seconds * asked.releases / 86_400
+    if opened is None or not (controls := controls_of(asked)):
+        return
+    counted = int(audience.users * max(0.0, min(audience.days, ends) - opened) / audience.days)
+    yield (
+        f"`hushstream lift` counts only users who begin with a model, from day {opened} until its last release on day "
+        f"{ends:,.3g}: {counted:,} of these"
+    )
+    most, tenth = min(asked.decisions_per_user, audience.visits), rate / 10
+    # A user with half as many decisions as may count is worth half a user, of sampling and of noise (`users_needed`).
+    worth = most / asked.decisions_per_user
+    for group in controls if counted else ():
+        smallest = smallest_effect(config, group, counted * worth, rate)
         yield (
-            f"`hushstream lift`, shared private model against {SHOWN[group]}: 80 % chance to detect a difference of "
-            f"{smallest:.2g} in rewards a decision (rate {rate:.2%}, {most} decisions of each of these users); "
-            f"{tenth:.2g} takes {users:,} users ({users / audience.users * audience.days:,.0f} days)"
+            f"The shared private model against {SHOWN[group]}: at least 80 % chance to detect a difference of "
+            f"{smallest:.2g} in rewards a decision (rate {rate:.2%}, {count_text(most, 'decision')} of each of them); "
+            f"{tenth:.2g} takes {users_needed(config, group, tenth, rate) / worth:,.0f} of them"
         )
-        if (harm := config.measurement.guardrail) is not None:
-            smallest = smallest_effect(config, group, audience.users, _HARM_RATE, guardrail_tree)
+        if (harm := asked.guardrail) is not None:
+            smallest = smallest_effect(config, group, counted * worth, _HARM_RATE, guardrail_tree)
             yield f"Of its guardrail, {harm}, it detects a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
 
 
@@ -375,8 +398,6 @@ def _forgotten(config: P2BConfig) -> tuple[str, ...]:
 
 def _days(ahead: Forecaster) -> tuple[int | None, int | None, int | None]:
     """The first better day for the largest, the expected and the smallest effects."""
-    if ahead.withheld:
-        return (None, None, None)
     return (ahead.better(HIGH), ahead.better(MIDDLE), ahead.better(LOW))
 
 
@@ -455,7 +476,7 @@ def _range(values: Sequence[float]) -> Range:
 
 def _share(ahead: Forecaster, day: int, end: int) -> float | None:
     """The share of the non-private gain, at least 0: a model without information is as good as none."""
-    if not ahead.windows(day) or ahead.withheld:
+    if not ahead.windows(day):
         return 0.0
     share = ahead.at(day, end).share
     return None if share is None else min(1.0, max(0.0, share))
@@ -497,27 +518,30 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     numbers = config.context.dimension * _NUMBER
     context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
     users = audience.users
-    week = 7 * day * (context + 2 * _CLICK + _BROKER)
-    sums = 8 * summed_of(config).sums[0]
-    ever = visits * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
-    return {
+    week = 0.0 if config.devices else 7 * day * (context + 2 * _CLICK + _BROKER)
+    sums, report = 8 * summed_of(config).sums[0], _REPORT + (SEALED_BYTES - SLOT_BYTES) * config.slot.sealed
+    ever = ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW) + (0 if config.devices else visits * _DECISION)
+    sizes = {
         "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",
         "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for these {users:,} users, all "
         "resident, over all its workers (users.expire_after_seconds and --resident lower it)",
         "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's reports",
         "learner, state on disk": f"{users * _STATE_KB / 1000:,.0f} MB for them",
-        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / audience.days * _REPORT) / 1e6:,.0f} MB "
+        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / audience.days * report) / 1e6:,.0f} MB "
         "for each copy",
         "broker, kept for ever": f"{ever / 1e6:,.0f} MB for each copy, unless journals are trimmed",
     }
+    if config.devices:
+        sizes["partitions"] = sizes["partitions"].partition(", ")[2]
+    return {name: size for name, size in sizes.items() if not (config.devices and name.startswith("learner"))}
 
 
 def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
     config, audience, spreads, (low, _, high) = ahead.config, ahead.audience, ahead.spreads, ahead.ends
     blocks = sorted({round(value, 3) for value in spreads.blocks.values()})
     least, most = f"{blocks[0]:g}", f" to {blocks[-1]:g}" if len(blocks) > 1 else ""
-    given = audience.rate is not None or config.click_rate is not None
-    source = "as given" if given else "a guess: --click-rate"
+    given = spreads.rate in (audience.rate, config.click_rate)
+    source = "measured" if ahead.ends is MEASURED_ENDS else "as given" if given else "a guess: --click-rate"
     features = config.release.form == "features"
     what, drawn = "each feature" if features else "the whole context", features and ahead.ends is ASSUMED_ENDS
     return (
@@ -537,6 +561,7 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
         *_renewed(config),
         *_forgotten(config),
         *_early(config),
+        *(["chances that softmax draws are not in it"] if config.exploration.choice == "softmax" else []),
     )
 
 
