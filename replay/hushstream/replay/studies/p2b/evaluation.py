@@ -552,13 +552,14 @@ def beyond_additive(found: Gains, crosses: Sequence[tuple[str, str]]) -> list[st
     cure = (
         [f"What the additive model misses depends on pairs of features; declare as crosses: {pairs}."] if pairs else []
     )
+    trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK})"
     if found.left is None:
-        return cure
+        few = f"{trees} show another item than the additive model in too few rows to compare what both earn."
+        return [few] * (NONLINEAR in found.rewards and "non-private" in found.rewards) + cure
     gain = finding(found.left[1]) == "significantly better"
     form = "its form leaves that gain." if gain else "no gain beyond its form is shown."
-    more = f"{against(*found.left)} than the additive model: {form}"
-    trees = f"Boosted trees on the same exact rows ({INTERNAL_MARK}) earn {more}"
-    return [trees, *(cure or ["No pair of features explains it."] * gain)]
+    more = f"{trees} earn {against(*found.left)} than the additive model: {form}"
+    return [more, *(cure or ["No pair of features explains it."] * gain)]
 
 
 def policy_name(policy: str) -> str:
