@@ -348,6 +348,9 @@ def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_
         "30 users in its life (a year of 10 visits a month, 4 each), 2 models for them, no control "
         "groups. Read it through; then:"
     )
+    drafted = (tmp_path / "few.yaml").read_text(encoding="utf-8")
+    assert "cannot tell a difference" not in drafted, "4,000 users of whom it was said tell .11 of a rate of .25"
+    assert "# measurement: left out; first evaluate whether there is a gain\n" in drafted
     assert "hushstream up" not in few.out, "no step leads to a deployment that is not forecast to help"
     assert f"evaluate --log '{log}' --mapping" in few.out, "a printed command works as printed"
     mapping = public.with_suffix(".map.yaml")

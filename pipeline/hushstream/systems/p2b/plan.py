@@ -48,10 +48,10 @@ from hushstream.systems.p2b.guarantee import (
     window_tree_of,
 )
 from hushstream.systems.p2b.lift import SHOWN, controls_of, guardrail_tree, smallest_effect, users_needed
-from hushstream.systems.p2b.sealed import SEALED_BYTES, SLOT_BYTES
+from hushstream.systems.p2b.sealed import SEALED_BYTES
 from hushstream.systems.p2b.server.prior import vector_length
 from hushstream.systems.p2b.server.totals import remembered
-from hushstream.systems.p2b.slots import LEAST_SHAPED
+from hushstream.systems.p2b.slots import LEAST_SHAPED, SLOT_BYTES
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Assumed deviations on log-odds: of an item's own effect, of a feature, of all features together (at most), and of

@@ -141,7 +141,8 @@ class Shop:
             yield "# delete this line for `hushstream up --next`."
             yield f"measurement: {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
         else:
-            yield "# measurement: left out; so few users cannot tell a difference as large as all rewards"
+            why = "so few users cannot tell a difference as large as all rewards"
+            yield f"# measurement: left out; {why if self.enough else 'first evaluate whether there is a gain'}"
         yield "partitions: {learner: 1, shuffler: 1}"
 
     def _mark(self, before: str, setting: str) -> Iterator[str]:
