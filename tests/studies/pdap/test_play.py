@@ -266,6 +266,7 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     assert result.payoff.sentence.startswith("This log cannot tell whether it pays: ")
     assert "no interval: users of some vendor saw no item of another" in result.payoff.sentence
     assert result.headline is None
+    assert result.facts["gain in points"] == result.payoff.gap.value
     files = write(result, tmp_path / "report")
     told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"

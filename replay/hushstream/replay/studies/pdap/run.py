@@ -305,15 +305,16 @@ def _result(
     """The result of a run; ``drawn`` is the comparison over worlds drawn from a log, where one is played."""
     played, where = recording.played, "" if drawn is None else " in a world drawn from the log"
     counters = "one counter" if config.release.placement == "serving" else "a counter of each home"
+    payoff = drawn or _payoff(100 * played.chances, 100 * apart, _by_user(played.chances, apart, visits), "users")
     return RunResult(
         **run_fields(options, world.name, deployed, recording, len(played.chosen)),
         title=f"P-DAP on {world.name}: {counters}",
-        facts={"placement": config.release.placement, "gain in points": 100 * float((played.chances - apart).mean())},
+        facts={"placement": config.release.placement, "gain in points": payoff.gap.value},
         reached=f"{100 * played.chances.mean():.1f} % of visits are clicked{where}",
         headline=None
         if drawn
         else ratio("click rate, shared over vendors alone with exact clicks", paired(played.chances, apart)),
-        payoff=drawn or _payoff(100 * played.chances, 100 * apart, _by_user(played.chances, apart, visits), "users"),
+        payoff=payoff,
         rows=_vendors(config, played, visits, apart),
         curve=_curve(options, played, apart),
         warnings=(INTERNAL_MARK,) if _is_internal(world) else (),
