@@ -213,9 +213,7 @@ def test_a_role_uses_what_its_machines_read_and_journal(shape):
 
 EVIDENCE = {
     "p2b": {"learner": (), "shuffler": ("window-sums", "ledger")},
-    "p2b, public, measured": {
-        "learner": ("interactions", "lift", "ledger-edge"), "shuffler": ("window-sums", "ledger"),
-    },
+    "p2b, public, measured": {"learner": ("lift", "ledger-edge"), "shuffler": ("window-sums", "ledger")},
     "colin, counted by a server": {"learner": (), "counter": ("releases", "ledger")},
     "colin, counted at the edge": {"learner": ("releases", "ledger")},
 }  # fmt: skip

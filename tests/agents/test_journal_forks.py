@@ -65,7 +65,7 @@ class Role:
         self.journal = "decisions" if learner else "journal-shuffler"
         self.outputs = ("reports", "lift", "ledger-edge") if learner else ("window-sums", "ledger")
         self.marks = f"marks-{self.zone}"
-        self.tracks = 1 + system.track_count if learner else 1
+        self.tracks = 2 if learner else 1
         self.spending_terms = system.ledgers[self.outputs[-1]]
         self.irreplaceable = ""
 

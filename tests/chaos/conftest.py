@@ -117,10 +117,10 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def deployed(frozen: Any, harness: Any) -> Callable[..., Any]:
     """Makes a `Deployment` of one role over the frozen logs: ``deployed(bench, "shuffler", "calm", **settings)``."""
-    counts = {"learner": load("frozen").LEARNERS, "shuffler": load("frozen").SHUFFLERS, "aggregator": 2}
+    counts = {"learner": load("frozen").LEARNERS, "shuffler": load("frozen").SHUFFLERS, "aggregator": 1}
     others = {
-        "learner": {"reports": counts["shuffler"], "interactions": 2, "models": 2},
-        "shuffler": {"window-sums": 2},
+        "learner": {"reports": counts["shuffler"], "models": 1},
+        "shuffler": {"window-sums": 1},
         "aggregator": {},
     }
 

@@ -48,7 +48,6 @@ def test_warm_users_started_from_the_complete_model_on_both_runners(run):
             "contributors": {0},
             "cold": {0},
             "warm_private": {last["private"]["version"]},
-            "warm_nonprivate": {last["nonprivate"]["version"]},
         }
 
 
@@ -74,7 +73,7 @@ def test_sums_and_their_debits_are_the_same_bytes(run):
 def test_the_last_model_of_each_line_is_the_same_bytes(run):
     ours, theirs = last_models(run.direct), last_models(run.stream)
     assert ours == theirs
-    assert set(ours) == {"private", "nonprivate"}
+    assert set(ours) == {"private"}
 
 
 # Recomputing.
@@ -102,7 +101,7 @@ def is_mark(source: tuple[str, int]) -> bool:
 def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run, key_seed):
     sources = [source for source, part in run.stream.logs.parts.items() if part.records and not is_mark(source)]
     assert {topic for topic, _ in sources} >= {
-        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "window-sums", "ledger",
+        "contexts", "clicks", "decisions", "reports", "journal-shuffler", "window-sums", "ledger",
         "models",
     }  # fmt: skip
     for source in sources:

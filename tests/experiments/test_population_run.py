@@ -29,7 +29,7 @@ from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
-TRACKS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+TRACKS = {"cold": "cold", "warm_private": "private"}
 
 
 def _config(**release) -> P2BConfig:
@@ -73,16 +73,15 @@ class AgentCoins:
 
 
 def _by_machines(system, world, edge, shuffler):
-    """Rewards by condition, and both published models, from the per-event machines in one process."""
+    """Rewards by condition, and the published model, from the per-event machines in one process."""
     machines = [
         LearnerMachine(system, 0, edge),
         ShufflerMachine(system, 0, shuffler),
         AggregatorMachine(system, 0),
-        AggregatorMachine(system, 1),
     ]
     log = MemoryLog()
     driver = DirectDriver(log, machines, bytes(32))
-    rewards = {condition: np.zeros((EVALUATED, ROUNDS)) for condition in CONDITIONS}
+    rewards = {condition: np.zeros((EVALUATED, ROUNDS)) for condition in TRACKS}
 
     async def play(client, user, condition, earned):
         name = f"{condition}-{user}"
@@ -102,14 +101,14 @@ def _by_machines(system, world, edge, shuffler):
             await asyncio.gather(
                 *(
                     play(client, CONTRIBUTORS + row, condition, rewards[condition][row])
-                    for condition in CONDITIONS
+                    for condition in TRACKS
                     for row in range(EVALUATED)
                 )
             )
 
     asyncio.run(both_phases())
     policy = machines[0].terms.policy
-    return rewards, {track: policy.shared(TRACKS[track]).state for track in CONDITIONS[1:]}
+    return rewards, policy.shared("private").state
 
 
 @pytest.mark.sweep(keep=["clicks"])
@@ -123,12 +122,11 @@ def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
     system = P2BSystem.fitted(_config(**release), public_dataset=True)
     world = _world(seed=4, outcome="gaussian" if release.get("levels") else "clicks")
     edge, shuffler = seeded_key(3, "edge"), seeded_key(3, "shuffler")
-    rewards, states = _by_machines(system, world, edge, shuffler)
+    rewards, state = _by_machines(system, world, edge, shuffler)
     run = run_population(system, world, CONTRIBUTORS, EVALUATED, 3, coins=AgentCoins(edge), key=shuffler)
-    for condition, state in states.items():
-        start = LinUCBModel(run.models[condition].gram, run.models[condition].moment).state()
-        np.testing.assert_array_equal(state.packed, start.packed)
-    for condition in CONDITIONS:
+    model = run.models["warm_private"]
+    np.testing.assert_array_equal(state.packed, LinUCBModel(model.gram, model.moment).state().packed)
+    for condition in TRACKS:
         assert np.mean(np.abs(rewards[condition] - run.rewards[condition]) > 1e-12) <= 0.01
 
 

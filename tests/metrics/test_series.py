@@ -66,7 +66,7 @@ def test_no_metric_is_in_both_registries(played):
 
 def test_outcomes_that_contents_or_single_users_move_are_the_zones():
     moved = {"decided", "explored", "value_missing", "value_at_end", "over_quota", "repeated_context", "parked"}
-    moved |= {"repeated_interactions", "forged_slot", "forgotten", "expired", "rejected"}
+    moved |= {"forged_slot", "forgotten", "expired", "rejected"}
     assert {name for name, whose in OUTCOMES.items() if whose == "zone-private"} == moved
 
 

@@ -52,8 +52,6 @@ OF_THE_WORKER = {
     "hushstream_topic_drift",
 }  # fmt: skip
 """What a worker says of itself, its disk, its brokers and topics, no record: a state, or an age in steps of 5 s."""
-EXACT = "interactions"
-"""What users of the track without privacy do, which the guarantee calls unprotected; no deployment has that track."""
 RELEASED = "releases"
 """Both sides read the same releases: what follows from them, as where a vendor forwards its customers, may differ."""
 SHOW_ALL = ("p2b-windows", "p2b-counter", "colin-counter", "pdol-released", "bgt-gaussian")
@@ -94,8 +92,6 @@ class Sides:
 
     def passes(self, topic: str, value: bytes) -> bytes | None:
         """What is appended in place of a value; None: nothing."""
-        if topic == EXACT:
-            return None
         if topic == RELEASED and topic in self._written:
             self.released.append(value)
             return value if self.other is None else self.other.released[len(self.released) - 1]
@@ -185,7 +181,7 @@ class Worker:
                     self.metrics.journaled()
                     self._changed = self._turns
                 self.metrics.batch(step.counts, 0.01 * len(self._waiting))
-                self.metrics.released([one for one in step.releases if one.topic != EXACT])
+                self.metrics.released(step.releases)
                 self.metrics.dead_letters(step.dead_letters)
             self.metrics.role_gauges(machine.journal[1], self._gauges(machine))
             return steps

@@ -135,7 +135,6 @@ def foreign_records(log: MemoryLog, system: System) -> None:
         log.append("reports", partition, codec.encode("Tick", {"config_digest": system.digest}))
         log.append("reports", partition, b"noise")
     log.append("window-sums", 0, b"noise")
-    log.append("interactions", 1, b"noise")
 
 
 def deploy(name: str, foreign: bool) -> Deployment:
@@ -160,8 +159,7 @@ def deploy(name: str, foreign: bool) -> Deployment:
                 foreign_records(log, system)
             await asyncio.gather(*(play(client, user, 3, ROUNDS, "private") for user in range(USERS // 2)))
             await client.end_phase(0)
-            tracks = ("private", "nonprivate")
-            players = (play(client, user, 0, ROUNDS, tracks[user % 2]) for user in range(USERS // 2, USERS))
+            players = (play(client, user, 0, ROUNDS, "private") for user in range(USERS // 2, USERS))
             await asyncio.gather(*players)
             if foreign:
                 foreign_records(log, system)

@@ -63,7 +63,7 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
     assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
     assert readers["client"] == {"decisions"}
     assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler", "state-shuffler"}
-    assert readers["aggregator"] == {"window-sums", "interactions", "models", "state-aggregator"}
+    assert readers["aggregator"] == {"window-sums", "models", "state-aggregator"}
     assert readers["operator"] == {
         "window-sums",
         "models",
@@ -138,7 +138,7 @@ def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(dep
         ("User:desk", "dead-letters-edge", "Read"),
         *(("User:desk", topic, one) for topic in ("contexts", "clicks") for one in ("Read", "Write")),
         ("User:other", "dead-letters-server", "Read"),
-        *(("User:other", topic, one) for topic in ("window-sums", "interactions") for one in ("Read", "Write")),
+        *(("User:other", topic, one) for topic in ("window-sums",) for one in ("Read", "Write")),
     }
     assert set(without) < set(named)
     with pytest.raises(HushstreamError, match="expected a zone of deployment small, got requeue-counter"):
@@ -152,7 +152,7 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
     read = {who: {rule.name.removeprefix(PREFIX) for rule in found if rule.principal == f"User:{who}"}
             for who in ("one", "two", "owner")}  # fmt: skip
     assert read["one"] == {
-        "contexts", "clicks", "decisions", "reports", "interactions", "models", "lift", "ledger-edge",
+        "contexts", "clicks", "decisions", "reports", "models", "lift", "ledger-edge",
         "dead-letters-edge", "marks-edge", "state-learner",
     }  # fmt: skip
     assert read["two"] == {
@@ -167,16 +167,16 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
 
 
 REQUEUED = {
-    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"window-sums", "interactions"}},
+    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"window-sums"}},
     "colin": {"edge": {"contexts", "clicks"}, "counter": {"rewards"}, "server": {"releases"}},
 }
 """What whoever requeues in a zone may write."""
 
 VERIFIED = {
     "p2b": {
-        "learner": {"contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"},
+        "learner": {"contexts", "clicks", "decisions", "reports", "models", "dead-letters-edge"},
         "shuffler": {"reports", "journal-shuffler", "window-sums", "ledger", "dead-letters-shuffler"},
-        "aggregator": {"window-sums", "interactions", "models", "dead-letters-server"},
+        "aggregator": {"window-sums", "models", "dead-letters-server"},
     },
     "colin": {
         "learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},

@@ -195,7 +195,7 @@ def test_the_manifest_counts_what_is_there(deployment, exported):
     assert manifest.counts == deployment.system.partitions
     assert manifest.deployment == "small"
     assert manifest.records == sum(len(records) for _, records in deployment.log.partitions())
-    assert {(part.topic, part.partition) for part in manifest.partitions} >= {("interactions", 0), ("decisions", 1)}
+    assert {(part.topic, part.partition) for part in manifest.partitions} >= {("models", 0), ("decisions", 1)}
 
 
 def test_offsets_with_holes_and_a_beginning_above_zero_survive(deployment, tmp_path):

@@ -155,12 +155,11 @@ def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment, edito
 
 def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded):
     result = verify(LogCopy.of(invaded.log), invaded.system, invaded.keys)
-    assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "window-sums", "interactions")} == {
+    assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "window-sums")} == {
         "reports": 8,
         "window-sums": 2,
-        "interactions": 2,
     }
-    assert result.totals[Status.CHANGED] == 12
+    assert result.totals[Status.CHANGED] == 10
     assert result.exit_code == 1
 
 
@@ -230,7 +229,7 @@ def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded
 
 
 def test_identical_sends_count_as_repeated(deployment, editor):
-    for topic in ("reports", "interactions", "window-sums", "ledger", "dead-letters-edge"):
+    for topic in ("reports", "window-sums", "ledger", "dead-letters-edge"):
         source = editor.holding(topic)[-1]
         records = editor.copy.part(source).records
         result = verify(editor.inserted(source, len(records), records[-2].value), deployment.system, deployment.keys)

@@ -102,8 +102,7 @@ def p2b() -> str:
         reached=reached_text(rewards, None),
         rows=rows,
         curve=curve,
-        unprotected={CONDITION_NAMES["warm_nonprivate"]: f"{NOT_PRIVATE}; deployment not-private"},
-        beside={"not-private": guarantee(private_as_stated=False, claimed=CLAIM)},
+        unprotected={CONDITION_NAMES["warm_nonprivate"]: NOT_PRIVATE},
     )
     return page(result, NAMES)
 
@@ -167,7 +166,7 @@ def vendors() -> str:
 def evaluation() -> str:
     """A replayed log with estimators that disagree."""
     estimates = []
-    for policy, value in (("cold", 0.04), ("warm_nonprivate", 0.061), ("warm_private", 0.056), ("popular", 0.05)):
+    for policy, value in (("cold", 0.04), ("non-private", 0.061), ("warm_private", 0.056), ("popular", 0.05)):
         for place, estimator in enumerate(("replay", "ips", "snips", "dr")):
             mean, effective = value + 0.002 * place, 12.0 if (policy, estimator) == ("popular", "replay") else 812.0
             within = Interval(mean - 0.006, mean + 0.006)
@@ -179,7 +178,7 @@ def evaluation() -> str:
     gains = Gains(
         "warm_private",
         23_000,
-        {LOGGING: 0.05, "cold": 0.042, "warm_nonprivate": 0.063, "warm_private": 0.058},
+        {LOGGING: 0.05, "cold": 0.042, "non-private": 0.063, "warm_private": 0.058},
         {**differences, SINGLE: None},
         {LOGGING: Halves((0.007, Interval(0.001, 0.013)), (-0.002, Interval(-0.012, 0.008)))},
         Comparison(0.762, 0.601, 0.94),

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars
@@ -17,7 +18,9 @@ from hushstream.agents.worker.deployment import load, prepare, read_config, read
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.checks import FROM_ROWS, without_marks
 from hushstream.features.schema import declare
+from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.replay.catalogue import make_world
 from hushstream.replay.logged.drafts.deployment import shop_of_log
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.evaluate import Interval
@@ -27,7 +30,7 @@ from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import RunResult, document, write
 from hushstream.replay.studies.p2b.evaluation import PLAN_OF, EvaluateOptions, conclusion, evaluate_with
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, P2BOptions, run_p2b
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, P2BOptions, clear_rewards, clear_sums_of, run_p2b
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.guarantee import guarantee_of
 
@@ -209,7 +212,7 @@ def test_a_deployment_that_does_not_fit_the_log_is_refused(place, tmp_path, chan
     ("options", "message"),
     [
         ({"config": {"privacy": {"epsilon": 2}}}, "deployment: expected a log of your own and no further setting"),
-        ({"conditions": ("warm_nonprivate",)}, "expected some of cold, warm_private where features are declared"),
+        ({"conditions": ("warm_nonprivate",)}, "conditions: expected some of cold, warm_private, got warm_nonprivate"),
     ],
 )
 def test_what_goes_against_the_deployment_is_refused(place, options, message):
@@ -326,18 +329,47 @@ def test_under_random_keys_the_private_deployment_is_private_as_stated(live):
     assert result.marks == ()
     assert load(folder).guarantee().unnoised == ()
     assert not load(folder).public_dataset
-    assert "interactions" not in load(folder).partitions
-    assert all(name != "records_interactions" for name in result.counts)
     assert all(check.changed == 0 for check in result.verify.values())
 
 
-def test_what_is_without_privacy_is_a_deployment_of_its_own_and_says_so(live):
+def test_what_is_without_privacy_is_computed_here_and_says_so(live):
     folder, result = live
-    beside = load(folder / "not-private")
-    assert [beside.config.deployment] == [*result.beside] == ["replay-not-private"]
-    assert beside.guarantee().unnoised == ("interactions", "models")
-    assert result.beside["replay-not-private"].marks == (NOT_PRIVATE, REPRODUCIBLE)
-    assert result.label.endswith(f"shared, non-private: {NOT_PRIVATE}; {REPRODUCIBLE}; deployment replay-not-private")
+    assert result.marks == ()
+    assert result.label.endswith(f"shared, non-private: {NOT_PRIVATE}")
+    assert not list(folder.glob("*/deployment.yaml")), "there is one deployment"
+
+
+def test_users_without_privacy_learn_as_linucb_does_from_all_that_contributors_did():
+    world = make_world("synthetic", users=20, rounds=5, dimension=4, arms=3, seed=2)
+    users, new = np.arange(12), np.arange(12, 20)
+    chosen = np.random.default_rng(1).integers(0, 3, (12, 5))
+    rewards = np.stack([world.rewards(users, turn, chosen[:, turn]) for turn in range(5)], axis=1)
+    kernel, shared = LinUCB(3, 4, 0.5), LinUCBModel.cold(3, 4, 2.0).state()
+    for user, turn in np.ndindex(12, 5):
+        context = world.contexts(users[user : user + 1], turn)[0]
+        kernel.learn(shared, context, int(chosen[user, turn]), float(rewards[user, turn]))
+    expected = np.zeros((8, 5))
+    for row, user in enumerate(new):
+        state = shared.fork()
+        for turn in range(5):
+            one = np.array([user])
+            context = world.contexts(one, turn)[0]
+            arm = int(kernel.scores(state, context).argmax())
+            expected[row, turn] = world.rewards(one, turn, np.array([arm]))[0]
+            kernel.learn(state, context, arm, expected[row, turn])
+    prior = clear_sums_of(world, users, chosen, rewards, ridge=2.0).prior(alpha=0.5)
+    np.testing.assert_array_equal(clear_rewards(world, prior, new, 1), expected)
+
+
+def test_users_without_privacy_are_shown_what_they_may_be_shown():
+    world = make_world("synthetic", users=9, rounds=3, dimension=4, arms=3, seed=2)
+    users, nothing = np.arange(9), np.zeros((9, 0))
+    prior = clear_sums_of(world, users, nothing.astype(np.int64), nothing).prior()
+    only = SimpleNamespace(
+        arms=3, rounds=3, contexts=world.contexts, rewards=world.rewards, eligible=lambda users, turn: [b"\x02"] * 9
+    )
+    expected = np.stack([world.rewards(users, turn, np.ones(9, np.int64)) for turn in range(3)], axis=1)
+    np.testing.assert_array_equal(clear_rewards(only, prior, users, 1), expected)
 
 
 def test_the_first_lines_give_what_was_reached_its_price_and_whether_it_pays(live):
@@ -360,7 +392,6 @@ def test_a_seed_makes_the_run_again_and_is_marked(tmp_path):
     one, two = (played(tmp_path / name, secret_keys=False) for name in ("one", "two"))
     assert one.marks == two.marks == (REPRODUCIBLE,)
     assert "the noise comes from a seed" in one.answers[0]
-    assert (
-        json.loads((tmp_path / "one" / "public-dataset.json").read_text(encoding="utf-8"))["non_private_arm"] is False
-    )
+    marked = (tmp_path / "one" / "public-dataset.json").read_text(encoding="utf-8")
+    assert json.loads(marked) == {"dataset": "synthetic"}
     assert one.rows["own learning only"] == two.rows["own learning only"], "they meet the same world and coins"

@@ -198,9 +198,6 @@ def test_a_verdict_gives_the_rewards_and_the_share_of_the_gain_that_is_kept():
     assert "of users' own learning (95 % intervals that hold together)" in said
     exact = "0.0800, 0.0100 more (+0.0100 to +0.0300) (an additive model of the exact rewards, with the same features)"
     assert f"Without privacy a model that users do not go on teaching would earn {exact}" in said
-    taught = _gains((BETTER, BETTER, BETTER))
-    taught = replace(taught, rewards={**taught.rewards, "warm_nonprivate": 0.08})
-    assert f"Without privacy it would be {exact}" in " ".join(verdict(taught, PROMISED))
     assert found[-1].endswith("of that gain over own learning 60 % is kept (40 % to 90 %).")
     alone = verdict(_gains((BETTER, BETTER, EQUAL), Comparison(0.6, 0.4, 0.9)), PROMISED)
     assert alone[-1].endswith("(40 % to 90 %, by itself, not together with the intervals above).")

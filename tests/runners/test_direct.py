@@ -66,7 +66,7 @@ async def test_the_same_conversation_gives_the_same_bytes_in_every_topic(rigs, s
         await play(rigs, system, log, USERS)
     assert values(logs[0]) == values(logs[1])
     assert {topic for topic, _ in values(logs[0])} == {
-        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "window-sums", "ledger",
+        "contexts", "clicks", "decisions", "reports", "journal-shuffler", "window-sums", "ledger",
         "models",
     }  # fmt: skip
 

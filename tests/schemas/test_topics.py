@@ -32,7 +32,6 @@ TOPICS = {
         "clicks",
         "decisions",
         "reports",
-        "interactions",
         "journal-shuffler",
         "window-sums",
         "lift",
@@ -257,7 +256,7 @@ def test_what_leaves_the_edge_holds_no_event_and_no_user(kind):
     [
         (P2B, "learner", ("contexts", "clicks", "decisions")),
         (P2B, "shuffler", ("reports", "journal-shuffler")),
-        (P2B, "tracks", ("window-sums", "interactions", "models")),
+        (P2B, "tracks", ("window-sums", "models")),
         (COLIN, "learner", ("contexts", "clicks", "decisions")),
         (COLIN, "counter", ("rewards", "journal-counter")),
         (COLIN, "tracks", ("releases", "models")),

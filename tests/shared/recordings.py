@@ -332,9 +332,8 @@ def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Varia
         loop = Loop(prepare(folder, parse_config(values), inputs, KEYS, public_dataset="synthetic"))
         yield loop
         coded = "declared" not in name
-        loop.junk("contexts", "clicks", "reports", "window-sums", *(("interactions",) if coded else ()))
-        exact = ("nonprivate",) if coded else ()
-        tracks = (("cold", "private"), ("private", *exact, "cold"), ("private",))
+        loop.junk("contexts", "clicks", "reports", "window-sums")
+        tracks = (("cold", "private"), ("private", "cold"), ("private",))
         context, named = _histogram(4) if coded else _declared(), "named" in name
         asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, named=named).play())
 

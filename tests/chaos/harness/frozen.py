@@ -39,7 +39,7 @@ ROUNDS = 8
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "shuffler": ("reports",),
-    "aggregator": ("window-sums", "interactions"),
+    "aggregator": ("window-sums",),
 }
 
 
@@ -80,7 +80,7 @@ class _Population:
     async def play(self) -> None:
         async with Client(DirectEventLog(self._log, self._driver, LEARNERS)) as client:
             for phase in range(PHASES + 1):
-                tracks = ("cold",) if phase == 0 else ("private", "nonprivate", "cold")
+                tracks = ("cold",) if phase == 0 else ("private", "cold")
                 users = [(f"user-{phase}-{i}", tracks[i % len(tracks)]) for i in range(USERS_PER_PHASE)]
                 rounds = ROUNDS if phase < PHASES else ROUNDS // 2
                 await asyncio.gather(*(self._act(client, user, track, rounds) for user, track in users))
@@ -173,10 +173,6 @@ def _bad_values(digest: bytes, topic: str, values: Sequence[bytes]) -> list[byte
     if topic == "window-sums":
         foreign = codec.decode(values[0])[1] | {"config_digest": other}
         return [*values[3:9:2], b"no sums", values[0][:-5], codec.encode("WindowSums", foreign)]
-    if topic == "interactions":
-        found = [value for value in values if codec.decode(value)[0] == "Interactions"]
-        bent = codec.decode(found[0])[1] | {"arms": b"\x01", "batch_id": other}
-        return [*found[3:20:5], b"no interactions", codec.encode("Interactions", bent)]
     if topic == "models":
         return [*values[1:4:2], values[2], b"no model", b"\xc3\x01" + b"\xee" * 58]
     return []

@@ -186,38 +186,18 @@ def _add(window: _Window, system: Any, content: bytes) -> None:
 
 
 async def _aggregator(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]]) -> None:
-    for track, values in audit.journals.items():
+    for values in audit.journals.values():
         models = [codec.decode(value)[1] for value in values[1:]]
         assert [model["version"] for model in models] == list(range(1, len(models) + 1))
-        if track == 0:
-            totals = PrivateTotals(frozen.system.core)
-            distinct: BoundedMap[None] = BoundedMap(1000)
-            for fields in _decoded_if("WindowSums", (value for _, value in frozen.logs["window-sums", 0])):
-                name = fields["window_id"].hex()
-                if fields["config_digest"] == frozen.system.digest and name not in distinct:
-                    distinct.put(name, None)
-                    assert totals.add(fields)
-            assert len(models) == len(distinct), "each window gives one version"
-            assert models[-1]["gram"] == totals.model().gram.astype("<f8").tobytes(), "each window counts once"
-        else:
-            arms = [np.frombuffer(f["arms"], "<i4") for f in _until_last_phase_end(frozen.logs["interactions", 1])]
-            assert models[-1]["observations"] == sum(map(len, arms)), "each interaction counts once"
-
-
-def _until_last_phase_end(log: Sequence[tuple[int, bytes]]) -> list[dict[str, Any]]:
-    """The well-formed interactions before the last phase end of the log, repeats dropped."""
-    kept: list[dict[str, Any]] = []
-    ended = 0
-    for value in dict.fromkeys(value for _, value in log):
-        try:
-            name, fields = codec.decode(value)
-        except codec.CodecError:
-            continue
-        if name == "Seal":
-            ended = len(kept)  # every origin's phase end is another record, so the last phase's last one comes last
-        elif len(fields["arms"]) % 4 == 0:
-            kept.append(fields)
-    return kept[:ended]
+        totals = PrivateTotals(frozen.system.core)
+        distinct: BoundedMap[None] = BoundedMap(1000)
+        for fields in _decoded_if("WindowSums", (value for _, value in frozen.logs["window-sums", 0])):
+            name = fields["window_id"].hex()
+            if fields["config_digest"] == frozen.system.digest and name not in distinct:
+                distinct.put(name, None)
+                assert totals.add(fields)
+        assert len(models) == len(distinct), "each window gives one version"
+        assert models[-1]["gram"] == totals.model().gram.astype("<f8").tobytes(), "each window counts once"
 
 
 # Reading.

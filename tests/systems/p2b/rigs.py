@@ -300,16 +300,15 @@ class ShufflerRig(Rig):
 
 
 class AggregatorRig(Rig):
-    """An aggregator of one model track."""
+    """An aggregator."""
 
-    def __init__(self, system: P2BSystem | None = None, track: int = 0) -> None:
+    def __init__(self, system: P2BSystem | None = None) -> None:
         self.system = make_system() if system is None else system
-        self.source = ("window-sums" if track == 0 else "interactions", track)
-        super().__init__(AggregatorMachine(self.system, track))
+        super().__init__(AggregatorMachine(self.system, 0))
 
     def give(self, values: Iterable[bytes]) -> Seen:
         for value in values:
-            self.put(self.source[0], value, self.source[1])
+            self.put("window-sums", value)
         return self.fold()
 
 

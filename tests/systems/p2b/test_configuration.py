@@ -293,11 +293,6 @@ def test_the_papers_mode_is_named_as_not_private():
     assert promised.delta_units == 2**79
 
 
-def test_a_raw_track_is_offered_for_public_data_only(rigs):
-    assert rigs.make_system().tracks_for_users == ("cold", "private")
-    assert rigs.make_system(public_dataset=True).tracks_for_users == ("cold", "private", "nonprivate")
-
-
 def test_configuration_errors_are_user_errors():
     assert issubclass(ConfigurationError, HushstreamError)
 

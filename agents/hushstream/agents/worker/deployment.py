@@ -219,7 +219,6 @@ def prepare(
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
-    non_private_arm: bool = True,
 ) -> System:
     """Make a deployment's folder: write the configuration and what its system prepares for it.
 
@@ -231,12 +230,11 @@ def prepare(
         inputs: the files that the system takes for preparation, as (path, text), by the names of `Kind.inputs`.
         keys: where keys come from, if the public half of a key is to be published.
         public_dataset: the dataset that a replay plays there; None for a live deployment. This cannot be changed later.
-        non_private_arm: whether that replay also sends exact interactions in clear (`Artefacts.non_private_arm`).
 
     Raises:
         ConfigurationError: the folder belongs to another configuration, or the system refuses to prepare it.
     """
-    content = _contents(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm))
+    content = _contents(folder, config, inputs, keys, _purpose(folder, public_dataset))
     there = artefacts_of(folder)
     system = kind_of(config.system).assemble(config, Artefacts(there.where, {**there.files, **content}))
     _write(folder, config, content)
@@ -249,10 +247,9 @@ def make_folder(
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
-    non_private_arm: bool = True,
 ) -> None:
     """Make the folder as `prepare` does, without loading the system from it; raises as `prepare` does."""
-    _write(folder, config, _contents(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm)))
+    _write(folder, config, _contents(folder, config, inputs, keys, _purpose(folder, public_dataset)))
 
 
 def _contents(
@@ -318,20 +315,18 @@ def write_artefact(path: Path, content: bytes) -> None:
 
 _MARK = re.compile(r"\A\ufeff?#[^\n]*not\s+private[^\n]*\n", re.IGNORECASE)
 
-_PURPOSES = ("a deployment", "a replay of a public dataset", "a replay of a public dataset with a non-private arm")
+_PURPOSES = ("a deployment", "a replay of a public dataset")
 
 
-def _purpose(folder: Path, public_dataset: str | None, non_private_arm: bool) -> Mapping[str, bytes]:
+def _purpose(folder: Path, public_dataset: str | None) -> Mapping[str, bytes]:
     """The files that mark a folder as that of a replay, if it is one; refuses a folder made for another purpose."""
     found = artefacts_of(folder)
-    asked = 0 if public_dataset is None else 1 + non_private_arm
-    there = 0 if found.public_dataset is None else 1 + found.non_private_arm
+    asked, there = public_dataset is not None, found.public_dataset is not None
     if (folder / CONFIGURATION).exists() and asked != there:
         raise ConfigurationError(f"{folder}: expected the folder of {_PURPOSES[asked]}, got that of {_PURPOSES[there]}")
     if public_dataset is None:
         return {}
-    marked = {"dataset": public_dataset, "non_private_arm": non_private_arm}
-    return {PUBLIC_DATASET: json.dumps(marked).encode() + b"\n"}
+    return {PUBLIC_DATASET: json.dumps({"dataset": public_dataset}).encode() + b"\n"}
 
 
 def configuration_in(folder: Path) -> Path:

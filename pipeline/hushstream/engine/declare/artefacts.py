@@ -122,20 +122,6 @@ class Artefacts(NamedTuple):
         return tuple(sorted(set(map(str, listed))))
 
     @property
-    def non_private_arm(self) -> bool:
-        """Whether exact interactions of the public dataset are sent in clear, for a model of exact data.
-
-        Raises:
-            ConfigurationError: the file is damaged.
-        """
-        found = self._replayed.get("non_private_arm", True)
-        if not isinstance(found, bool):
-            raise ConfigurationError(
-                f"{self.path(PUBLIC_DATASET)}: non_private_arm: expected true or false, got another"
-            )
-        return self.public_dataset is not None and found
-
-    @property
     def _replayed(self) -> dict[str, Any]:
         """The content of the file `PUBLIC_DATASET`; empty if there is none."""
         if not self.has(PUBLIC_DATASET):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -456,8 +456,11 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
     return start
 
 
-TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
-"""Model tracks, by partition of sums and models. Only replays of public datasets have the second one."""
+PRIVATE = "private"
+"""The model track of users who begin with the shared model."""
+
+TRACKS = (COLD, PRIVATE)
+"""The tracks that a context may name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -469,8 +472,6 @@ class P2BSystem(Core[P2BConfig]):
     """The shuffler's public keys, where slots are sealed to them."""
     signing: SigningKeys | None = None
     """The aggregator's public keys, where models are signed for devices."""
-    non_private_arm: bool = False
-    """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
     before: Predecessor | None = None
     """The generation before this one, whose configuration was changed."""
 
@@ -481,7 +482,6 @@ class P2BSystem(Core[P2BConfig]):
         lattice: NDArray[np.int64],
         sealing: Recipients | None = None,
         public_dataset: bool = False,
-        non_private_arm: bool | None = None,
         start: ExportedModel | None = None,
     ) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
@@ -491,15 +491,13 @@ class P2BSystem(Core[P2BConfig]):
             lattice: the centroids.
             sealing: the shuffler's public keys; given if and only if slots are sealed.
             public_dataset: whether it is a replay of a public dataset.
-            non_private_arm: whether that replay also has a model of exact interactions; by default it has.
             start: the exported model that new users begin with.
 
         Raises:
             ConfigurationError: the encoder, keys or start do not fit the configuration, a record would be too large,
                 or the budget pays for nothing.
         """
-        compared = public_dataset and non_private_arm is not False
-        return cls._joined(config, CodesForm.of(config, lattice, start), sealing, None, public_dataset, compared)
+        return cls._joined(config, CodesForm.of(config, lattice, start), sealing, None, public_dataset)
 
     @classmethod
     def declared(
@@ -525,7 +523,7 @@ class P2BSystem(Core[P2BConfig]):
         """
         if config.devices and start is not None:
             raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
-        return cls._joined(config, FeaturesForm.of(config, start), sealing, signing, public_dataset, compared=False)
+        return cls._joined(config, FeaturesForm.of(config, start), sealing, signing, public_dataset)
 
     @classmethod
     def _joined(
@@ -535,16 +533,15 @@ class P2BSystem(Core[P2BConfig]):
         sealing: Recipients | None,
         signing: SigningKeys | None,
         public_dataset: bool,
-        compared: bool,
     ) -> P2BSystem:
-        found = priced(config, compared)
+        found = priced(config)
         expected = "hosted in a replay, whose learners are workers"
         require(not (config.devices and public_dataset), "kind", expected, config.kind)
         _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
         _require_keys("devices", config.devices, signing, "the aggregator")
         pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
-        return cls(config, digest, found, form, sealing, signing, compared, public_dataset=public_dataset)
+        return cls(config, digest, found, form, sealing, signing, public_dataset=public_dataset)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -567,7 +564,7 @@ class P2BSystem(Core[P2BConfig]):
         return {
             "learner": partitions.learner,
             "shuffler": partitions.shuffler,
-            "tracks": self.track_count,
+            "tracks": 1,
             "scopes": partitions.shuffler,
         }
 
@@ -594,22 +591,12 @@ class P2BSystem(Core[P2BConfig]):
         return self.encoder.codes
 
     @property
-    def track_count(self) -> int:
-        """The number of partitions of sums and models: one, and one more if there is a non-private arm."""
-        return 2 if self.non_private_arm else 1
-
-    @cached_property
-    def tracks_for_users(self) -> tuple[str, ...]:
-        """The tracks that a context may name."""
-        return (COLD, *TRACKS[: self.track_count])
-
-    @property
     def requests(self) -> ContextRules:
         """See `System.requests`."""
         shadow = self.config.mode == "shadow"
         named = self.catalogue_rules if self.config.named_items else None
         harm = self.config.measurement.guardrail
-        return replace(self.form.rules(self.tracks_for_users), catalogue=named, shadow=shadow, harm=harm)
+        return replace(self.form.rules(TRACKS), catalogue=named, shadow=shadow, harm=harm)
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
@@ -650,7 +637,7 @@ class P2BSystem(Core[P2BConfig]):
 
     def policy(self) -> SharedPolicy:
         """A fresh kernel with every track cold."""
-        return self.form.policy(COLD, TRACKS[: self.track_count])
+        return self.form.policy(COLD, (PRIVATE,))
 
     def window_rules(self) -> WindowRules:
         """When the shuffler's windows close."""

@@ -54,12 +54,10 @@ class Summed(Protocol):
 
     Attributes:
         fits_encoder: whether something is fitted for a deployment before it runs.
-        compares: whether a replay of a public dataset also has a track of exact interactions.
         in_a_slot: what a slot holds, in words.
     """
 
     fits_encoder: bool
-    compares: bool
     in_a_slot: str
 
     @property
@@ -104,7 +102,6 @@ class SummedCodes:
 
     config: P2BConfig
     fits_encoder = True
-    compares = True
     parts = 1
     in_a_slot = "code, arm and reward of one interaction, or null"
 
@@ -154,7 +151,6 @@ class SummedFeatures:
 
     config: P2BConfig
     fits_encoder = False
-    compares = False
     in_a_slot = "declared features, arm and reward of one interaction, or null"
     mechanism = "linear-sums"
     released = ("sums of rewards by arm and coordinate of each declared feature over a window", Form.NOISED)
@@ -439,12 +435,8 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     return FeatureLayout(schema, config.arms, release.levels, divided)
 
 
-def release_guarantee(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
+def release_guarantee(config: P2BConfig) -> Guarantee:
     """The guarantee of a configuration, before anything is fitted or run.
-
-    Args:
-        config: the configuration.
-        public_dataset: whether a public dataset is replayed.
 
     Raises:
         ConfigurationError: the budget pays for no slot.
@@ -454,16 +446,16 @@ def release_guarantee(config: P2BConfig, public_dataset: bool = False) -> Guaran
         "privacy.units_per_person",
         lambda slots: life_prices(config, slots),
     )
-    return promise.with_contents(p2b_contents(config, public_dataset))
+    return promise.with_contents(p2b_contents(config))
 
 
-def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
+def guarantee_of(config: P2BConfig) -> Guarantee:
     """The guarantee of a configuration to one person, with the lift if one is released; see `release_guarantee`.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot.
     """
-    return replace(release_guarantee(config, public_dataset), lift=_lift_of(config))
+    return replace(release_guarantee(config), lift=_lift_of(config))
 
 
 def _lift_of(config: P2BConfig) -> Guarantee | None:
@@ -472,7 +464,7 @@ def _lift_of(config: P2BConfig) -> Guarantee | None:
 
 
 @lru_cache(maxsize=64)
-def priced(config: P2BConfig, public_dataset: bool = False) -> Priced:
+def priced(config: P2BConfig) -> Priced:
     """The guarantee and prices of slots and, if one is released, of the lift; see `guarantee_of`.
 
     Raises:
@@ -480,7 +472,7 @@ def priced(config: P2BConfig, public_dataset: bool = False) -> Priced:
     """
     lift = {} if config.counted is None else {"ledger-edge": lift_terms_of(config)}
     ledgers = {"ledger": slot_terms_of(config), **lift}
-    return Priced(guarantee_of(config, public_dataset), budgets_of(config), ledgers)
+    return Priced(guarantee_of(config), budgets_of(config), ledgers)
 
 
 @lru_cache(maxsize=64)
@@ -592,14 +584,9 @@ TRUSTED = frozenset({"edge", "shuffler"})
 _content = contents_on(TOPICS, TRUSTED)
 
 
-def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Content, ...]:
-    """Every topic that holds content of a person, in the order in which data flows.
-
-    Args:
-        config: the configuration.
-        public_dataset: whether a public dataset is replayed: its interactions then travel in clear as well.
-    """
-    return (*_edge(config), *_beyond(config, public_dataset), *_lift(config), *_items(config))
+def p2b_contents(config: P2BConfig) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return (*_edge(config), *_beyond(config), *_lift(config), *_items(config))
 
 
 def _edge(config: P2BConfig) -> Iterator[Content]:
@@ -612,11 +599,8 @@ def _edge(config: P2BConfig) -> Iterator[Content]:
     yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
 
 
-def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
+def _beyond(config: P2BConfig) -> Iterator[Content]:
     summed = summed_of(config)
-    compared = public_dataset and summed.compares
-    if compared:
-        yield _content("interactions", "context, arm and reward of the interactions that reports hold", Form.CLEAR)
     cells, form = summed.released
     yield _content("window-sums", cells, form)
     yield _content("models", "the model, made of noised sums alone", form)
@@ -624,8 +608,6 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
         yield _content("model-parts", "arrays of the model, larger than a record, made of noised sums alone", form)
     if config.devices:
         yield _content("statements", "the model as devices take it, made of noised sums alone", form)
-    if compared:
-        yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 
 
 def _lift(config: P2BConfig) -> Iterator[Content]:

@@ -157,7 +157,7 @@ def _assembled(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
     sealing, start = read_sealing(artefacts) if config.slot.sealed else None, read_start(artefacts)
     public, lattice = artefacts.public_dataset is not None, _read_lattice(config, artefacts)
-    return P2BSystem.of(config, lattice, sealing, public, artefacts.non_private_arm, start)
+    return P2BSystem.of(config, lattice, sealing, public, start)
 
 
 def _read_lattice(config: P2BConfig, artefacts: Artefacts) -> NDArray[np.int64]:

@@ -70,7 +70,7 @@ from hushstream.privacy.promises.promise import prices_json
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
-from hushstream.systems.p2b.deployment import TRACKS, FeaturesForm, P2BSystem, decode_model
+from hushstream.systems.p2b.deployment import PRIVATE, FeaturesForm, P2BSystem, decode_model
 from hushstream.systems.p2b.edge.policies import COLD, SharedPolicy
 from hushstream.systems.p2b.forecast import Sample, noise_of_cells
 from hushstream.systems.p2b.guarantee import noise_variance
@@ -898,7 +898,7 @@ def successor_model(model: ExportedFeatures, form: FeaturesForm) -> ExportedFeat
         means[:, place], variances[:, place] = model.means[:, before], model.variances[:, before]
     known = started(WarmStart(means, variances, model.reward_variance), cold_start(*form.shape, 1))
     arrays = (known.means, known.variances, np.array([known.reward_variance]))
-    golden = _golden(_Decided(form.policy(COLD, TRACKS[:1]), arrays, rows, model.items), layout.schema)
+    golden = _golden(_Decided(form.policy(COLD, (PRIVATE,)), arrays, rows, model.items), layout.schema)
     return ExportedFeatures(model.about, model.items, golden, layout.schema, means, variances)
 
 
@@ -967,11 +967,11 @@ class _Decided:
     ) -> None:
         """Load a model's arrays; ``rows`` are those that items stand in."""
         self._policy, self._rows, self._items = policy, rows, items
-        self._policy.adopt(TRACKS[0], 1, *arrays[:3])
+        self._policy.adopt(PRIVATE, 1, *arrays[:3])
 
     def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
         """The decision for a context; the kernel gets its encoded form."""
-        state = self._policy.shared(TRACKS[0]).state
+        state = self._policy.shared(PRIVATE).state
         scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
         return Golden(context, scores.tolist(), self._items[int(scores.argmax())])
 

@@ -308,7 +308,7 @@ LEARNER = answering_role(
     keyed(_learner),
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("reports", "interactions", "lift", "ledger-edge"),
+    writes=("reports", "lift", "ledger-edge"),
     marks="marks-edge",
     homes="learner",
     gauges=_learner_gauges,
@@ -334,7 +334,7 @@ SHUFFLER = releasing_role(
 AGGREGATOR = publishing_role(
     SERVER_ZONE,
     _aggregator,
-    inputs=("window-sums", "interactions"),
+    inputs=("window-sums",),
     outcomes=OUTCOMES,
 )
 
@@ -386,7 +386,7 @@ def declare(core: P2BSystem) -> System:
     return System(
         core=core,
         roles=roles_of(config.slot.sealed, declared, in_parts, config.devices),
-        topics=topics_of(core.non_private_arm, core.counts_lift, declared, in_parts, config.devices),
+        topics=topics_of(core.counts_lift, declared, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
@@ -416,7 +416,7 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
 
 
 def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
-    return priced_after(files.read_predecessor(artefacts), config, priced(config, artefacts.non_private_arm))
+    return priced_after(files.read_predecessor(artefacts), config, priced(config))
 
 
 _CENTRAL = "central: reports go to a trusted shuffler, which sums them and adds the noise; "

@@ -19,18 +19,6 @@ REPORTS = topics.unnamed(
     private_lag=False,
 )
 
-INTERACTIONS = topics.unnamed(
-    "interactions",
-    ("Interactions", "Seal"),
-    SERVER_ZONE,
-    PartitionRule.TRACK,
-    "tracks",
-    noised=False,
-    ticks=False,
-    private_lag=True,
-)
-"""Interactions in clear, for the non-private track. Only replays of public datasets have this topic."""
-
 MODEL_PARTS = topics.model_parts()
 """The parts of a model that is larger than a record."""
 
@@ -48,7 +36,6 @@ TOPICS = (
     topics.clicks(EDGE_ZONE, "learner"),
     topics.decisions(EDGE_ZONE, "learner"),
     REPORTS,
-    INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
     topics.releases("window-sums", "WindowSums", "ItemSums", "ReleasePart"),
     topics.models("Model", "ItemModel", "LargeModel"),
@@ -67,18 +54,16 @@ TOPICS = (
 """All topics that a deployment may have."""
 
 
-def topics_of(public: bool, lift: bool, declared: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
+def topics_of(lift: bool, declared: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
     """The topics of a deployment.
 
     Args:
-        public: whether it has a non-private track of public data.
         lift: whether it releases a lift.
         declared: whether features are declared.
         in_parts: whether models leave in parts.
         devices: whether learners are agents on devices, for which models are signed; else they are workers.
     """
-    left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
-    left_out += () if devices else (STATEMENTS,)
+    left_out = (() if lift else (LIFT, LEDGER_EDGE)) + (() if devices else (STATEMENTS,))
     left_out += (() if declared else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
     edge = tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE) if devices else ()
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -84,7 +84,9 @@ def evaluate(
     conditions: Annotated[
         list[str] | None,
         typer.Option(
-            "--condition", help="Only these conditions: cold, warm_nonprivate, warm_private.", rich_help_panel=_REPLAYED
+            "--condition",
+            help="Only these conditions: cold, warm_private, and of a replay warm_nonprivate.",
+            rich_help_panel=_REPLAYED,
         ),
     ] = None,
     least_propensity: Annotated[

@@ -196,7 +196,6 @@ class RunResult:
         remarks: further sentences for readers.
         warnings: warnings beside those of the guarantee.
         unprotected: why the figures of a row or line are not private, by its name.
-        beside: guarantees of deployments that were played beside the one of this result, by name.
         public: whether the data is public; a live run (False) shows no exact figure on content.
     """
 
@@ -226,7 +225,6 @@ class RunResult:
     remarks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     unprotected: Mapping[str, str] = field(default_factory=dict)
-    beside: Mapping[str, Guarantee] = field(default_factory=dict)
     public: bool = True
 
     def __post_init__(self) -> None:
@@ -274,13 +272,6 @@ class RunResult:
         why = (self.unprotected[name],) if name in self.unprotected else ()
         return "; ".join([*self.marks, *why, EXACT])
 
-    @property
-    def outside(self) -> tuple[str, ...]:
-        """Warnings and guarantees of the deployments that were played beside it, a sentence each."""
-        return tuple(
-            f"{'; '.join(one.marks)}: deployment {name}. {one.sentence()}" for name, one in self.beside.items()
-        )
-
 
 def document(result: RunResult) -> dict[str, Any]:
     """Plain values under stable keys."""
@@ -292,7 +283,6 @@ def document(result: RunResult) -> dict[str, Any]:
         "payoff": None if result.payoff is None else result.payoff.as_json(),
         "headline": None if result.headline is None else result.headline.as_json(),
         "privacy": page_json(result.privacy),
-        "beside": {name: {"marks": list(one.marks), **page_json(one)} for name, one in result.beside.items()},
         "marks": list(result.marks),
         "facts": {name.replace(" ", "_"): value for name, value in result.facts.items()},
         "figures": result.label,
@@ -345,7 +335,6 @@ def table(result: RunResult) -> RenderableType:
     facts.add_column(overflow="fold")
     for name, text in (
         *(one for one in provenance(result) if one[0] != "Guarantee"),
-        *(("beside it", one) for one in result.outside),
         *_facts(result),
         ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
         ("verify", verify_text(result.verify)),
@@ -408,7 +397,7 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
         tuple(tuple(map(frame.Cell, row)) for row in result.rows.texts),
     )
     sections = (
-        frame.Section("compared", "Compared", (*([compared] if result.rows.rows else []), frame.Words(result.outside))),
+        frame.Section("compared", "Compared", (compared,) if result.rows.rows else ()),
         frame.Section("plots", "Picture", (frame.Pictures((drawing(result),)),)),
         frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
     )
@@ -418,7 +407,7 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
         counts_section(result.counts),
         speed_section(result.throughput),
     )
-    shown = (result.rows.rows or result.outside, _drawn(result), result.facts)
+    shown = (result.rows.rows, _drawn(result), result.facts)
     parts = (one for one, there in zip(sections, shown, strict=True) if there)
     return frame.html(
         frame.Page(

@@ -15,7 +15,7 @@ from hushstream.engine.declare.declaration import EVERYBODY
 from hushstream.engine.declare.role import Role
 from hushstream.engine.learner.items import catalogue_of
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
-from hushstream.learners.linucb import LinUCB, LinUCBModel, LinUCBState
+from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
@@ -84,59 +84,6 @@ def test_a_model_says_its_price_and_whether_all_under_it_is_private(rigs):
     assert [record["private_as_stated"] for record in published] == [True, False]
     paper = rigs.make_system(release={"mode": "paper", "sampling": 0.5, "threshold": 1, "window_slots": 4})
     assert not rigs.AggregatorRig(paper).give(rigs.window_sums_values(paper, 1)).journals[0]["private_as_stated"]
-
-
-def interactions(contexts, arms, rewards, batch_id=b""):
-    fields = {
-        "batch_id": batch_id,
-        "phase": 0,
-        "dimension": 4,
-        "contexts": np.asarray(contexts, "<f4").tobytes(),
-        "arms": np.asarray(arms, "<i4").tobytes(),
-        "rewards": np.asarray(rewards, "<f8").tobytes(),
-    }
-    return codec.encode("Interactions", fields)
-
-
-def phase_end(system, phase, origin):
-    return codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": system.digest})
-
-
-def test_the_raw_track_publishes_when_every_partition_has_ended_the_phase(rigs):
-    system = rigs.make_system(public_dataset=True, partitions={"learner": 2})
-    rig = rigs.AggregatorRig(system, track=1)
-    assert not rig.give(
-        [interactions([rigs.point(0)], [1], [1.0]), phase_end(system, 0, 0), phase_end(system, 0, 0)]
-    ).journals
-    (record,) = rig.give([phase_end(system, 0, 1)]).journals
-    assert (record["line"], record["private_as_stated"], record["features"]) == ("nonprivate", False, "raw")
-    assert not rig.give([phase_end(system, 0, 1)]).journals
-
-
-def test_interactions_sent_again_after_a_crash_count_once(rigs):
-    system = rigs.make_system(public_dataset=True)
-    rig = rigs.AggregatorRig(system, track=1)
-    one, alike = (interactions([rigs.point(0)], [1], [1.0], batch_id) for batch_id in (b"a", b"b"))
-    given = rig.give([one, alike, one, phase_end(system, 0, 0)])
-    assert given.journals[0]["observations"] == 2
-    assert given.counts["repeated_interactions"] == 1
-
-
-def test_the_raw_model_is_that_of_a_learner_that_saw_everything(rigs):
-    system = rigs.make_system(public_dataset=True)
-    generator = np.random.default_rng(2)
-    contexts = np.stack([rigs.point(i) for i in generator.integers(0, 4, 50)])
-    arms, rewards = generator.integers(0, rigs.ARMS, 50), generator.integers(0, 2, 50).astype(float)
-    rig = rigs.AggregatorRig(system, track=1)
-    half = [interactions(contexts[:20], arms[:20], rewards[:20]), interactions(contexts[20:], arms[20:], rewards[20:])]
-    (record,) = rig.give([*half, phase_end(system, 0, 0)]).journals
-    reference = LinUCBModel.cold(rigs.ARMS, rigs.DIMENSION).state()
-    kernel = LinUCB(rigs.ARMS, rigs.DIMENSION, 1.0)
-    for x, arm, reward in zip(contexts, arms, rewards, strict=True):
-        kernel.learn(reference, x, int(arm), float(reward))
-    gram, moment = arrays(record, rigs)
-    np.testing.assert_allclose(np.linalg.inv(gram), reference.inverse, atol=1e-4)
-    np.testing.assert_allclose(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], reference.theta, atol=1e-4)
 
 
 def test_new_users_start_from_the_newest_model_of_their_line_and_old_ones_keep_theirs(rigs):

@@ -7,8 +7,9 @@ over worlds, measured with 16 to 24 worlds) to the figure measured, which is giv
 import numpy as np
 import pytest
 
+from hushstream.replay.studies.p2b.play import exact_model
 from hushstream.systems.p2b.guarantee import auto_codes
-from hushstream.systems.p2b.server.estimate import ExactSums, model_from_sums
+from hushstream.systems.p2b.server.estimate import model_from_sums
 
 WORLDS = range(10)
 EPSILON_MID = float(np.log(2))
@@ -21,9 +22,7 @@ def as_they_come(simulation, data, codes, epsilon, windows):
 
 def raw_model(data):
     units, arms, clicks = data
-    sums = ExactSums(10, units.shape[1])
-    sums.add(units / 10, arms, clicks)
-    return sums.model()
+    return exact_model((units / 10).astype(np.float32), arms, clicks, 10)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
-"""The aggregator role (server zone): makes versions of a model from noised sums, one machine for each model track.
+"""The aggregator role (server zone): makes versions of a model from noised sums.
 
-The private track reads windows' noised sums: it makes one new version after each, from the running totals of all
-windows. The non-private track exists for public data only: it reads raw interactions, and makes a version when a phase
-ends. The models topic is the journal. Its content is public, so its digests need no key.
+It makes one new version after each window's sums, from the running totals of all windows. The models topic is the
+journal. Its content is public, so its digests need no key.
 
 *Totals.* The running totals of linear sums, and the model that follows from them.
 """
@@ -31,14 +30,11 @@ from hushstream.engine.records import MODEL_PARTS, PART, InputSlice, Output, Ste
 from hushstream.engine.release_parts import BadPart, PartSets, parts_of, record_of, whole_digest
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.schemas import codec
-from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import TRACKS, FeaturesForm, P2BSystem
+from hushstream.systems.p2b.deployment import PRIVATE, FeaturesForm, P2BSystem
 from hushstream.systems.p2b.models import Statement, content_of
 from hushstream.systems.p2b.server.estimate import (
     AggregationError,
     Effects,
-    ExactSums,
-    ModelSums,
     WarmStart,
     effects,
     model_from_sums,
@@ -189,10 +185,6 @@ def _of_layout(form: FeaturesForm, record: Mapping[str, Any]) -> bool:
     return all(record[name] == value for name, value in form.domain.items())
 
 
-_INTERACTIONS = frozenset({"Interactions", "Seal"})
-"""The records that the non-private track reads."""
-
-
 _WHOLE = State("an aggregator's state", "AggregatorState", PUBLISHING, totals=own_part())
 """The state if the sums of a window are one record."""
 
@@ -206,7 +198,7 @@ _IN_PARTS = State(
 
 
 class AggregatorMachine(PublishingRole):
-    """The aggregator of one model track."""
+    """The aggregator of the shared model."""
 
     state = _IN_PARTS
     derived: ClassVar[Mapping[str, str]] = {
@@ -223,32 +215,27 @@ class AggregatorMachine(PublishingRole):
 
         Args:
             system: the deployment.
-            track: 0 private, 1 non-private.
+            track: its partition of models, 0.
             signer: signs models, where devices take them.
-
-        Raises:
-            HushstreamError: the deployment has no such track; the non-private one exists for public data only.
         """
-        if not 0 <= track < system.track_count:
-            raise HushstreamError(f"model track: expected a number below {system.track_count}, got {track}")
-        source = ("window-sums" if track == 0 else "interactions", track)
+        source = ("window-sums", track)
         origins = system.config.partitions.learner
         schema = system.form.model_record
         super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
         self.track = track
         self._signer = signer
-        self.totals: PrivateTotals | RawTotals | FeatureTotals
-        self.totals = _private_totals(system) if track == 0 else RawTotals(system)
+        coded = system.config.release.form == "codes"
+        self.totals: PrivateTotals | FeatureTotals = PrivateTotals(system) if coded else FeatureTotals(system)
         self.rounding = self.totals.rounding
         in_parts = system.form.parts > 1
         # A shuffler that stops between two parts sends the set again; one that never does leaves an incomplete set
         # behind. So there is room for two sets of each shuffler.
         self.parts = PartSets(2 * system.config.partitions.shuffler) if in_parts else None
         self.state = _IN_PARTS if in_parts else _WHOLE
-        self._kinds = frozenset({PART if in_parts else system.form.sums_record}) if track == 0 else _INTERACTIONS
+        self._kinds = frozenset({PART if in_parts else system.form.sums_record})
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: a version for each window's sums, and for each phase end of the non-private track."""
+        """See `Machine.fold`: a version for each window's sums."""
         batch = Batch(self)
         for record, name, fields, reason in self.read(slices, self._kinds):
             version_follows = False
@@ -257,12 +244,8 @@ class AggregatorMachine(PublishingRole):
                     raise Refused(reason)
                 if name == self.system.form.sums_record:
                     version_follows = self._add_sums(fields, batch)
-                elif name == PART:
-                    version_follows = self._part(fields, batch)
-                elif name == "Interactions":
-                    self._interactions(fields, batch)
                 else:
-                    version_follows = self.ends_phase(fields, batch)
+                    version_follows = self._part(fields, batch)
             except Refused as error:
                 batch.refuse(error.reason, record)
             if version_follows:
@@ -313,7 +296,7 @@ class AggregatorMachine(PublishingRole):
         model = self.totals.model()
         fields = model.fields()
         return {
-            "line": TRACKS[self.track],
+            "line": PRIVATE,
             "arms": self.system.config.arms,
             **fields,
             "observations": model.observations,
@@ -342,25 +325,11 @@ class AggregatorMachine(PublishingRole):
         if window_id in self.known:
             batch.counts[Outcome.REPEATED_WINDOW_SUMS] += 1
             return False
-        assert not isinstance(self.totals, RawTotals)
         if not self.totals.add(fields):
             raise Refused(Refusal.OTHER_CONFIGURATION)
         self.known.put(window_id, None)
         batch.counts[Outcome.WINDOW_SUMS] += 1
         return True
-
-    def _interactions(self, fields: dict[str, Any], batch: Batch) -> None:
-        assert isinstance(self.totals, RawTotals)
-        batch_id = fields["batch_id"].hex()
-        if batch_id in self.known:
-            batch.counts[Outcome.REPEATED_INTERACTIONS] += 1
-        elif not self.totals.add(fields):
-            raise Refused(Refusal.MALFORMED_INTERACTIONS)
-        elif batch_id:
-            self.known.put(batch_id, None)
-
-
-# The totals of a track.
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,52 +429,3 @@ class PrivateTotals:
         """Return to what `dump` wrote."""
         self._totals = WindowTotals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
-
-
-_NO_PRICE: Mapping[str, Any] = {"epsilon_micro": 0, "delta_units": b"", "private_as_stated": False}
-"""The price that a model of exact interactions states."""
-
-
-class RawTotals:
-    """The sums of raw interactions, for the non-private arm of an experiment on public data."""
-
-    rounding = _ROUNDING
-
-    def __init__(self, system: P2BSystem) -> None:
-        """Begin without interactions."""
-        self._system = system
-        self._sums = ExactSums(system.config.arms, system.model_dimension)
-
-    def add(self, record: Mapping[str, Any]) -> bool:
-        """Add an interactions record; if its columns do not fit, change nothing and return False."""
-        try:
-            contexts = np.frombuffer(record["contexts"], "<f4").reshape(-1, self._system.config.context.dimension)
-            arms = np.frombuffer(record["arms"], "<i4").astype(np.int64)
-            rewards = np.frombuffer(record["rewards"], "<f8")
-            if self._system.config.encoder.features == "onehot":
-                contexts = np.eye(self._system.codes, dtype=np.float32)[self._system.encoder.encode(contexts)]
-            self._sums.add(contexts, arms, rewards)
-        except (ValueError, AggregationError):
-            return False
-        return True
-
-    def model(self) -> ModelFields:
-        """The model that follows from the sums."""
-        sums: ModelSums = self._sums.model(self._system.config.learner.ridge)
-        gram, features = sums.gram, "raw"
-        if self._system.config.encoder.features == "onehot":
-            gram, features = np.ascontiguousarray(np.diagonal(gram, axis1=1, axis2=2)), "onehot"
-        return ModelFields(gram, sums.moment, features, sums.observations, _NO_PRICE)
-
-    def dump(self) -> bytes:
-        """The sums as bytes, for a snapshot."""
-        return self._sums.dump()
-
-    def load(self, dumped: bytes) -> None:
-        """Return to what `dump` wrote."""
-        self._sums = ExactSums.load(dumped)
-
-
-def _private_totals(system: P2BSystem) -> PrivateTotals | FeatureTotals:
-    """The empty totals of the private track, by the form of the deployment."""
-    return PrivateTotals(system) if system.config.release.form == "codes" else FeatureTotals(system)

@@ -5,13 +5,11 @@ adopted, contexts are answered, and slots that have settled are sent. The decisi
 the answer to the client and the journal. The fold fixes the bytes of slots, and their digest is journaled before they
 are sent.
 
-*What is sent.* The outputs of a learner besides decisions: fixed-size reports, forwarded phase ends, and interactions
-of public data.
+*What is sent.* The outputs of a learner besides decisions: fixed-size reports and forwarded phase ends.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -53,8 +51,8 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import HARM, REWARD, Reason
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem, decode_model
-from hushstream.systems.p2b.edge.agent import EdgeAgent, Interaction, Slot, learn
+from hushstream.systems.p2b.deployment import PRIVATE, TRACKS, P2BSystem, decode_model
+from hushstream.systems.p2b.edge.agent import EdgeAgent, Slot, learn
 from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
 from hushstream.systems.p2b.edge.users import Users, unpack_agent
 from hushstream.systems.p2b.lift import (
@@ -70,9 +68,6 @@ from hushstream.systems.p2b.machines.guardrail import Guardrail
 from hushstream.systems.p2b.sealed import seal
 from hushstream.systems.p2b.shuffler import ItemRows
 
-_RECORD_ROOM = 4096
-"""Bytes of an interactions record without its columns."""
-
 
 class TakenSlot(NamedTuple):
     """A slot whose content is fixed, the report period in which that happened, and the key of its user."""
@@ -82,21 +77,17 @@ class TakenSlot(NamedTuple):
     user_key: Key
 
 
-def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> Iterator[Output]:
+def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot]) -> Iterator[Output]:
     """The records of slots in the order of their ids. The ids are keyed, so the order does not show who came first.
 
     The partition also follows from the id, the record key is null, and all records have one size. The driver provides
     the rest (no headers, one client id, one producer). The time of a batch of slots cannot be hidden here: whoever also
-    reads contexts knows whose slots were due then, so a slot hides only among the slots of its batch. In the
-    non-private arm of an experiment on public data, the same interactions follow in clear.
+    reads contexts knows whose slots were due then, so a slot hides only among the slots of its batch.
     """
     ordered = sorted(taken, key=lambda item: item.slot.report_id)
     for item in ordered:
         shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
         yield Output("reports", shuffler, _slot_record(system, item))
-    if system.non_private_arm:
-        known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
-        yield from _interaction_outputs(system, known, phase)
 
 
 def _slot_record(system: P2BSystem, taken: TakenSlot) -> bytes:
@@ -117,33 +108,11 @@ def item_rows_outputs(system: P2BSystem, catalogue: Catalogue) -> Iterator[Outpu
 
 
 def phase_end_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]:
-    """The phase end of a learner partition, for every shuffler, and for the non-private track if there is one."""
+    """The phase end of a learner partition, for every shuffler."""
     fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
     value = codec.encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
         yield Output("reports", shuffler, value)
-    if system.non_private_arm:
-        yield Output("interactions", TRACKS.index("nonprivate"), value)
-
-
-def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int) -> Iterator[Output]:
-    """The interactions in as many records as needed: at a phase end, slots of any number of users leave at once.
-
-    Two batches may hold equal interactions. The digest of the report ids distinguishes a new batch from a repeated one.
-    """
-    dimension = system.config.context.dimension
-    rows = max(1, (codec.MAX_VALUE_BYTES - _RECORD_ROOM) // (4 * dimension + 4 + 8))
-    for first in range(0, len(known), rows):
-        ids, part = zip(*known[first : first + rows], strict=True)
-        fields = {
-            "phase": phase,
-            "dimension": dimension,
-            "contexts": b"".join([i.context for i in part]),
-            "arms": np.array([i.arm for i in part], "<i4").tobytes(),
-            "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
-            "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
-        }
-        yield Output("interactions", TRACKS.index("nonprivate"), codec.encode("Interactions", fields))
 
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
@@ -282,10 +251,7 @@ class LearnerMachine(DecisionRole):
             system,
             partition,
             key,
-            [
-                ModelReader(system, track, TRACKS[track], system.form.model_record)
-                for track in range(system.track_count)
-            ],
+            [ModelReader(system, 0, PRIVATE, system.form.model_record)],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             Decisions(config.feedback.remembered_events),
             partial(decode_checked, rules=system.requests),
@@ -387,7 +353,7 @@ class LearnerMachine(DecisionRole):
     def _forget_together(self) -> None:
         """Forget what a batch left behind."""
         self._run = Run()
-        self._together = Together(self.terms.policy, self.system.tracks_for_users)
+        self._together = Together(self.terms.policy, TRACKS)
 
     # The policy.
 
@@ -604,7 +570,7 @@ class LearnerMachine(DecisionRole):
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
         agent = self.agents.begin(user, track)
         if self.lift is not None:
-            self.lift.begun(lift_user(agent.key), self.terms.policy.shared(TRACKS[0]).version)
+            self.lift.begun(lift_user(agent.key), self.terms.policy.shared(PRIVATE).version)
             if self.group_of(agent) is Group.OWN:
                 agent.track = COLD
         return agent
@@ -615,7 +581,7 @@ class LearnerMachine(DecisionRole):
         See `hushstream.systems.p2b.lift`.
         """
         group = self.group_of(agent)
-        track = COLD if group is Group.OWN else TRACKS[0]
+        track = COLD if group is Group.OWN else PRIVATE
         if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
             user = lift_user(agent.key)
             if lift.decided(user, agent.decided - 1) and self.guardrail is not None:
@@ -632,8 +598,8 @@ class LearnerMachine(DecisionRole):
             return late
         if agent is None and not self.is_home_of(columns.users[row]):
             return Refusal.FOREIGN_USER
-        if agent is None and columns.tracks[row] not in self.system.tracks_for_users:
-            return Refusal.LINE_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_LINE
+        if agent is None and columns.tracks[row] not in TRACKS:
+            return Refusal.UNKNOWN_LINE
         return batch.bad_baseline(decoded, row) if columns.eligible[row] else None
 
     def _decide_publicly(
@@ -672,7 +638,7 @@ class LearnerMachine(DecisionRole):
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
         if settled:
-            self._send_slots(settled, 0, now_ms, batch)
+            self._send_slots(settled, now_ms, batch)
         if self.lift is not None and before_ms and now_ms // self.lift_ms != before_ms // self.lift_ms:
             self._answer_run()
             self._release_lift(batch)
@@ -691,7 +657,7 @@ class LearnerMachine(DecisionRole):
                 self._together.add(agent, agent.expired(decision))
             self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
-    def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: DecisionBatch) -> None:
+    def _send_slots(self, users: Sequence[str], waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
 
         Reward windows that end by ``waited_ms`` count as ended.
@@ -701,7 +667,7 @@ class LearnerMachine(DecisionRole):
             agent = self.agents.get(user)
             slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
             taken.append(TakenSlot(slot, period, self.terms.user_key(user)))
-        batch.outputs.extend(slot_outputs(self.system, taken, phase))
+        batch.outputs.extend(slot_outputs(self.system, taken))
         batch.sent += len(taken)
         batch.counts[Outcome.SLOT_SENT] += len(taken)
 
@@ -711,7 +677,7 @@ class LearnerMachine(DecisionRole):
         if self.due:
             users = [user for _, user in self.due]
             self.due.clear()
-            self._send_slots(users, phase, NEVER_MS, batch)
+            self._send_slots(users, NEVER_MS, batch)
         self._release_lift(batch)
         batch.outputs.extend(phase_end_outputs(self.system, self.partition, phase))
 

@@ -56,7 +56,7 @@ from hushstream.privacy.mechanisms.noise import (
     probability_units,
 )
 from hushstream.schemas import codec
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee import summed_of
 from hushstream.systems.p2b.lift import variance_after
 from hushstream.systems.p2b.server.totals import fade_of_windows
@@ -498,7 +498,7 @@ class ShufflerMachine(ReleasingRole):
         else:
             records = parts_of_record(form.sums_record, release.record, self.system.digest)
         return (
-            *[Output("window-sums", TRACKS.index("private"), value) for value in records],
+            *[Output("window-sums", 0, value) for value in records],
             batch.ledger_entry(release.window_id, charge),
         )
 

@@ -89,8 +89,8 @@ from hushstream.replay.result import Headline
 from hushstream.replay.run import seldom_collected
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, against, await_models, without_privacy
+from hushstream.replay.studies.p2b.play import COLD, WARM_PRIVATE
+from hushstream.replay.studies.p2b.run import CONDITION_NAMES, TRACK_OF, against, await_models, without_privacy
 from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import normalise_grid
@@ -118,17 +118,17 @@ class LoggedPlan:
 
     contributes: NDArray[np.bool_]
     survives: NDArray[np.bool_]
-    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    conditions: tuple[str, ...] = tuple(TRACK_OF)
     in_flight: int = 512
     speed: float | None = None
     first: int = 0
 
     def __post_init__(self) -> None:
         """Refuse a plan without conditions, or a condition that does not exist."""
-        unknown = sorted(set(self.conditions) - set(CONDITIONS))
+        unknown = sorted(set(self.conditions) - set(TRACK_OF))
         if unknown or not self.conditions:
             raise HushstreamError(
-                f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown) or 'none'}"
+                f"conditions: expected some of {', '.join(TRACK_OF)}, got {', '.join(unknown) or 'none'}"
             )
         if self.in_flight < 1 or (self.speed is not None and not self.speed > 0) or self.first < 0:
             raise HushstreamError("plan: expected in_flight and speed above 0 and first of at least 0, got others")
@@ -201,11 +201,11 @@ class LoggedLoop:
             contributing, evaluated = self._phases
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
             await client.end_phase(0)
-            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            tracks = {TRACK_OF[condition] for condition in plan.conditions} - {COLD}
             await await_models(client, tracks, log.partitions(), self._log.visit(0))
             async with _tasks() as tasks:
                 for condition in plan.conditions:
-                    tasks.create_task(self._phase(client, condition, evaluated, CONDITIONS[condition]))
+                    tasks.create_task(self._phase(client, condition, evaluated, TRACK_OF[condition]))
         self.played.seconds = time.perf_counter() - started
         return self.played
 
@@ -536,13 +536,12 @@ def _drift(found: Gains) -> str:
 
 
 def _kept(found: Gains) -> str:
-    exact = next((name for name in OF_EXACT if name in found.rewards), None)
-    if exact is None:
+    if OF_EXACT not in found.rewards:
         return ""
     alone = finding(found.own) == "no significant difference" and found.kept is not None and found.kept.low > 0.0
     apart = ", by itself, not together with the intervals above" if alone else ""
-    its = "it would be" if exact == WARM_NONPRIVATE else "a model that users do not go on teaching would earn"
-    said = without_privacy(found.rewards[exact], found.room, ADDITIVE, found.kept, apart, its=its)
+    its = "a model that users do not go on teaching would earn"
+    said = without_privacy(found.rewards[OF_EXACT], found.room, ADDITIVE, found.kept, apart, its=its)
     return f"{said[:1].upper()}{said[1:]}."
 
 
@@ -570,11 +569,8 @@ def policy_name(policy: str) -> str:
 _MOST_CROSSES = 3
 NONLINEAR = "nonlinear"
 
-OF_EXACT = (WARM_NONPRIVATE, "non-private")
-"""The policies without privacy: a start from contributors' exact interactions, or a model of their exact rewards.
-
-With declared features no deployment has such a start.
-"""
+OF_EXACT = "non-private"
+"""The policy without privacy: a model of contributors' exact rewards."""
 
 _POLICIES = {SINGLE: "popular", OWN: COLD}
 """The policies that are the baselines of the shared private model."""
@@ -749,7 +745,7 @@ def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
         raise HushstreamError(f"{path}: items.capacity: expected the log's {log.arms}, got {config.arms}")
 
 
-OF_EXACT_ROWS = (WARM_NONPRIVATE, "popular", "non-private", NONLINEAR)
+OF_EXACT_ROWS = ("popular", OF_EXACT, NONLINEAR)
 """Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
 
 _SPLIT = 2
@@ -764,7 +760,7 @@ class EvaluateOptions(PlayOptions):
             published log, and `world` has its options (for ``obd``: policy, campaign).
         mapping: the mapping of the log: its file, or its keys and values.
         data_dir: folder of the published log.
-        conditions: conditions of the comparison; None for all that the deployment can have.
+        conditions: conditions of the comparison.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
         deployment: a deployment.yaml, or a draft of one, that is evaluated without changes; it declares features.
         in_flight: how many rows are played at the same time.
@@ -778,7 +774,7 @@ class EvaluateOptions(PlayOptions):
     mapping: Path | Mapping[str, Any] | None = None
     deployment: Path | None = None
     data_dir: Path | None = None
-    conditions: tuple[str, ...] | None = None
+    conditions: tuple[str, ...] = tuple(TRACK_OF)
     contributors: float = 0.7
     in_flight: int = 512
     speed: float | None = None
@@ -823,8 +819,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
     log = read_log(options, None if deployment is None else deployment.schema)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
-    conditions = _conditions(options, log)
-    plan = LoggedPlan(contributes, survives, conditions, options.in_flight, options.speed, options.first)
+    plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
     with deployed(options.folder) as folder:
         config = _config(options, log, contributors) if deployment is None else deployment.replayed(log, contributes)
         played_log = _on_grid(log, config)
@@ -854,10 +849,10 @@ def _played(
     progress: Progress | None = None,
 ) -> tuple[System, Recording[LoggedPlayed]]:
     """Play a log once, under keys from the seed of the options."""
-    marked, plain = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name, log.schema is None
-    make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked, non_private_arm=plain)
+    marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
+    make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked)
     system = load(folder)
-    place, rules = options.place(folder, resume=options.first > 0), None if plain else system.requests
+    place, rules = options.place(folder, resume=options.first > 0), None if log.schema is None else system.requests
     return system, run_to_end(lambda: play(system, place, LoggedLoop(log, plan, progress, rules).run))
 
 
@@ -866,17 +861,6 @@ def _redrawn(options: EvaluateOptions, config: P2BConfig, log: LoggedDataset, pl
     with deployed(None) as folder:
         _, found = _played(options, config, log, replace(plan, conditions=(WARM_PRIVATE,)), folder)
     return found.played.decided[WARM_PRIVATE]
-
-
-def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
-    """The conditions to play; with declared features, none needs a deployment that sends interactions in clear."""
-    known = tuple(one for one in CONDITIONS if log.schema is None or one != WARM_NONPRIVATE)
-    unknown = sorted(set(options.conditions or ()) & set(CONDITIONS) - set(known))
-    if unknown:
-        raise HushstreamError(
-            f"conditions: expected some of {', '.join(known)} where features are declared, got {', '.join(unknown)}"
-        )
-    return known if options.conditions is None else options.conditions
 
 
 def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) -> LoggedDataset:
@@ -1058,9 +1042,8 @@ def _evaluate(
             estimates.append(PolicyEstimate(name, replay_value(part, agrees & plan.survives[evaluated]), matched))
         found = policy_values(part, probabilities, expected)
         estimates += [PolicyEstimate(name, one, matched) for one in found]
-    exact = next(name for name in OF_EXACT if name in shown)
     own = importance_sampling(part, part.propensities, self_normalised=False)
-    compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, exact, NONLINEAR)
+    compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, OF_EXACT, NONLINEAR)
     earned = tuple(float(doubly_robust_terms(part, one, expected).mean()) for one in draws)
     compared = replace(compared, draws=earned if WARM_PRIVATE in compared.rewards else ())
     crosses = () if log.schema is None else tuple(crosses_that_help(taught, part))

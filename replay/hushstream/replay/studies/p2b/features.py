@@ -54,7 +54,7 @@ from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.p2b.play import Line as CodesLine
 from hushstream.replay.studies.p2b.play import Point, WorldSpec
 from hushstream.replay.studies.p2b.play import play as play_point
-from hushstream.replay.studies.p2b.run import ClearSums, written_out
+from hushstream.replay.studies.p2b.run import clear_sums, written_out
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.mixed_table import ITEMS, EmbeddedUsers, FeatureWorld, MixedTable, TaggedDocuments
@@ -217,7 +217,7 @@ class _Contributed(NamedTuple):
 def _contribute(task: Task, users: int) -> _Contributed:
     world = world_of(task)
     cold = _cold(world)
-    sums = ClearSums(world.schema, world.arms)
+    sums = clear_sums(world.schema, world.arms)
     wanted = {line.slots for line in task.lines if line.form == "raw"}
     parts: list[tuple[Any, ...]] = []
     clear: dict[int, NormalPrior] = {}

@@ -58,7 +58,7 @@ from hushstream.systems.p2b.codebook import fit_grid
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee import resolve_codes
-from hushstream.systems.p2b.machines.aggregator import ModelFields, PrivateTotals, RawTotals
+from hushstream.systems.p2b.machines.aggregator import ModelFields, PrivateTotals
 from hushstream.systems.p2b.machines.shuffler import (
     FIRST_EPOCH,
     ShufflerMachine,
@@ -68,6 +68,7 @@ from hushstream.systems.p2b.machines.shuffler import (
     release_window,
     window_address,
 )
+from hushstream.systems.p2b.server.estimate import ModelSums
 from hushstream.systems.p2b.shuffler import ClosedBy, ClosedWindow
 from hushstream.systems.p2b.slots import Report, pack, reward_level, unpack
 
@@ -173,7 +174,7 @@ class PopulationRun:
     rewards: Mapping[str, Float64]
     guarantee: Guarantee
     released: Released
-    models: Mapping[str, ModelFields]
+    models: Mapping[str, ModelFields | ModelSums]
 
     def mean(self, condition: str) -> float:
         """Mean reward of a condition."""
@@ -233,17 +234,17 @@ def run_systems(
     shuffler = seeded_key(seed, "shuffler") if key is None else key
     given = play.contribute(np.arange(contributors, dtype=np.int64))
     users = np.arange(contributors, contributors + evaluated, dtype=np.int64)
-    raw = _raw_model(first, given)
+    exact = exact_model(given.contexts, given.arms, given.rewards, first.config.arms, first.config.learner.ridge)
     shared = {
         COLD: play.evaluate(COLD, _start(first, None), users),
-        WARM_NONPRIVATE: play.evaluate(WARM_NONPRIVATE, _start(first, raw), users),
+        WARM_NONPRIVATE: play.evaluate(WARM_NONPRIVATE, _start(first, exact), users),
     }
     runs: list[PopulationRun] = []
     for system in systems:
         private, released = _private_model(system, shuffler, given)
         rewards = {**shared, WARM_PRIVATE: play.evaluate(WARM_PRIVATE, _start(system, private), users)}
         guarantee = system.guarantee().under_key(shuffler.reproducible)
-        models = {WARM_NONPRIVATE: raw, WARM_PRIVATE: private}
+        models: dict[str, ModelFields | ModelSums] = {WARM_NONPRIVATE: exact, WARM_PRIVATE: private}
         runs.append(PopulationRun(system, world.name, contributors, seed, rewards, guarantee, released, models))
     return runs
 
@@ -335,19 +336,15 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     return totals.model(), released
 
 
-def _raw_model(system: P2BSystem, given: Contributions) -> ModelFields:
-    totals = RawTotals(system)
-    record = {
-        "contexts": given.contexts.astype("<f4").tobytes(),
-        "arms": given.arms.astype("<i4").tobytes(),
-        "rewards": given.rewards.astype("<f8").tobytes(),
-    }
-    if not totals.add(record):
-        raise PopulationError("expected interactions that fit the deployment, got others")
-    return totals.model()
+def exact_model(contexts: Float32, chosen: Int64, rewards: Float64, arms: int, ridge: float = 1.0) -> ModelSums:
+    """The sums of LinUCB over exact interactions: contexts (n, d), arms (n,) below ``arms``, and rewards (n,)."""
+    points, of_arm = contexts.astype(np.float64), [np.flatnonzero(chosen == arm) for arm in range(arms)]
+    gram = np.stack([points[rows].T @ points[rows] for rows in of_arm]) + ridge * np.eye(points.shape[1])
+    moment = np.stack([rewards[rows] @ points[rows] for rows in of_arm])
+    return ModelSums(gram, moment, float(len(points)))
 
 
-def _start(system: P2BSystem, model: ModelFields | None) -> LinUCBState:
+def _start(system: P2BSystem, model: ModelFields | ModelSums | None) -> LinUCBState:
     config = system.config
     if model is None:
         return LinUCBModel.cold(config.arms, config.context.dimension, config.learner.ridge).state()

@@ -1,9 +1,9 @@
 """Plays a deployment of P2B in a closed loop, directly or through a broker.
 
-The model without privacy for declared features: ridge regression on every interaction in clear.
+The model without privacy: ridge regression on every interaction in clear.
 
 It is computed here, in one process, from what contributors did in a replay of a public dataset, because no deployment
-with declared features sends interactions in clear.
+sends interactions in clear.
 
 Waits until the learners have the model of a phase that ended; an application can wait in the same way.
 
@@ -45,7 +45,7 @@ from hushstream.engine.declare.role import key_names
 from hushstream.features.schema import FeatureSchema, Rows
 from hushstream.learners.population import NormalPrior, SparsePopulation
 from hushstream.privacy.keys import generate_keys
-from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.catalogue import hint, make_world, system_of, world_options
 from hushstream.replay.checks import (
     NEVER_SECONDS,
@@ -54,13 +54,13 @@ from hushstream.replay.checks import (
     role_checks,
     run_fields,
 )
-from hushstream.replay.report.parts import NORMAL_975, Comparison, RoleCheck, gain_kept, ratio
+from hushstream.replay.report.parts import NORMAL_975, Comparison, gain_kept, ratio
 from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.result import BadResult, Headline
 from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.play import COLD, WARM_NONPRIVATE, WARM_PRIVATE
+from hushstream.replay.studies.p2b.play import COLD, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.study import Progress, Sample
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.mixed_table import ITEMS, CatalogueWorld, FeatureWorld
@@ -69,7 +69,7 @@ from hushstream.replay.worlds.world import BlockedWorld, World
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.configuration import LearnerConfig, P2BConfig
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -83,23 +83,23 @@ class DeclaredWorld(World, FeatureWorld, Protocol):
 class ClearSums:
     """The sums for ridge regression: for each item, a gram matrix and a moment of dense contexts."""
 
-    def __init__(self, schema: FeatureSchema, arms: int) -> None:
-        """Start without interactions."""
-        width = schema.cells + 1
-        self._ridge = float(len(schema.table) + 1)
+    def __init__(self, width: int, ridge: float, arms: int) -> None:
+        """Start without interactions of contexts of ``width`` entries."""
+        self._ridge = ridge
         self.gram, self.moment = np.zeros((arms, width, width)), np.zeros((arms, width))
 
     def add(self, contexts: Float32, arms: IntArray, rewards: Float64) -> None:
-        """Count n interactions: contexts (n, P) as `written_out` gives them, items (n,) and rewards (n,)."""
+        """Count n interactions: contexts (n, P) as `seen` gives them, items (n,) and rewards (n,)."""
         for arm in range(len(self.gram)):
             mine = contexts[arms == arm]
             self.gram[arm] += mine.T @ mine
             self.moment[arm] += mine.T @ rewards[arms == arm].astype(np.float32)
 
-    def prior(self) -> NormalPrior:
-        """The model that new users start from."""
+    def prior(self, alpha: float = 1.0) -> NormalPrior:
+        """The model that new users start from; ``alpha`` is the factor of their scores' widths."""
         covariance = np.linalg.inv(self.gram + self._ridge * np.eye(self.gram.shape[1])).astype(np.float64)
-        return NormalPrior.of(np.einsum("kij,kj->ki", covariance, self.moment), covariance, 1.0)
+        means = np.einsum("kij,kj->ki", covariance, self.moment)
+        return NormalPrior.of(means, alpha**2 * covariance, alpha**2)
 
 
 def written_out(schema: FeatureSchema, rows: Rows) -> Float32:
@@ -111,16 +111,35 @@ def written_out(schema: FeatureSchema, rows: Rows) -> Float32:
     return dense.astype(np.float32)
 
 
-def clear_sums_of(world: DeclaredWorld, users: Int64, chosen: IntArray, rewards: Float64) -> ClearSums:
-    """The sums of what users (n,) did in a closed loop: items (n, rounds) that they were shown, and their rewards."""
-    sums = ClearSums(world.schema, world.arms)
+def clear_sums(schema: FeatureSchema, arms: int) -> ClearSums:
+    """The sums of contexts that declared features describe, without interactions."""
+    return ClearSums(schema.cells + 1, float(len(schema.table) + 1), arms)
+
+
+def seen(world: World, users: Int64, turn: int) -> Float32:
+    """The contexts (n, P) of visits for a model without privacy: histograms as they are, features written out."""
+    if _declares(world):
+        return written_out(world.schema, world.visits(users, turn).rows)
+    return np.ascontiguousarray(world.contexts(users, turn), dtype=np.float32)
+
+
+def clear_sums_of(world: World, users: Int64, chosen: IntArray, rewards: Float64, ridge: float = 1.0) -> ClearSums:
+    """The sums of what users (n,) did in a closed loop.
+
+    Args:
+        world: the world of the users.
+        users: (n,).
+        chosen: (n, rounds) items that they were shown.
+        rewards: (n, rounds).
+        ridge: of a model of histograms.
+    """
+    sums = clear_sums(world.schema, world.arms) if _declares(world) else ClearSums(world.dimension, ridge, world.arms)
     for turn in range(chosen.shape[1]):
-        contexts = written_out(world.schema, world.visits(users, turn).rows)
-        sums.add(contexts, chosen[:, turn], rewards[:, turn])
+        sums.add(seen(world, users, turn), chosen[:, turn], rewards[:, turn])
     return sums
 
 
-def clear_rewards(world: DeclaredWorld, prior: NormalPrior, users: Int64, seed: int) -> Float64:
+def clear_rewards(world: World, prior: NormalPrior, users: Int64, seed: int) -> Float64:
     """Rewards of new users who start from a model, (n, rounds), with the world's coins.
 
     Args:
@@ -132,10 +151,14 @@ def clear_rewards(world: DeclaredWorld, prior: NormalPrior, users: Int64, seed: 
     population = SparsePopulation(prior, len(users), world.rounds)
     found = np.zeros((len(users), world.rounds))
     for turn in range(world.rounds):
-        contexts = written_out(world.schema, world.visits(users, turn).rows)
+        contexts = seen(world, users, turn)
         # A draw much smaller than any difference of scores breaks ties.
         ties = 1e-5 * Draws(seed, "ties").uniforms(users, turn, world.arms)
-        chosen = np.asarray((population.scores(contexts) + ties).argmax(axis=1))
+        scores, masks = population.scores(contexts) + ties, world.eligible(users, turn)
+        if masks is not None:
+            bits = np.frombuffer(b"".join(masks), np.uint8).reshape(len(users), -1)
+            scores[np.unpackbits(bits, axis=1, count=world.arms, bitorder="little") == 0] = -np.inf
+        chosen = np.asarray(scores.argmax(axis=1))
         found[:, turn] = world.rewards(users, turn, chosen)
         population.learn(contexts, chosen, found[:, turn])
     return found
@@ -191,8 +214,8 @@ async def _await_model(
         await asyncio.sleep(POLL_SECONDS)
 
 
-CONDITIONS = {COLD: "cold", WARM_NONPRIVATE: "nonprivate", WARM_PRIVATE: "private"}
-"""The conditions of the comparison, each with the model track that its users start from."""
+TRACK_OF = {COLD: "cold", WARM_PRIVATE: "private"}
+"""The conditions that a deployment plays, each with the model track that its users start from."""
 
 CONDITION_NAMES = {
     WARM_PRIVATE: "shared private model",
@@ -223,14 +246,19 @@ class Plan:
 
     contributors: int
     evaluated: int
-    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    conditions: tuple[str, ...] = CONDITIONS
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
 
+    @property
+    def played(self) -> tuple[str, ...]:
+        """The conditions that the deployment plays."""
+        return tuple(one for one in self.conditions if one in TRACK_OF)
+
     def interactions(self, rounds: int) -> int:
         """How many interactions both phases have, if every user has ``rounds`` rounds."""
-        return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
+        return (max(0, self.contributors - self.first) + self.evaluated * len(self.played)) * rounds
 
     def __post_init__(self) -> None:
         """Refuse a plan without users, or a condition that does not exist."""
@@ -309,13 +337,13 @@ class ClosedLoop:
                 await client.items.add_all(Item(f"item-{row}", features=features) for row, features in offered)
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
             await client.end_phase(0)
-            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            tracks = {TRACK_OF[condition] for condition in plan.played} - {COLD}
             await await_models(client, tracks, log.partitions(), self._blocked.context(0, 0))
             evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
             await asyncio.gather(
                 *(
-                    self._phase(client, condition, evaluated, CONDITIONS[condition], "phase 1")
-                    for condition in plan.conditions
+                    self._phase(client, condition, evaluated, TRACK_OF[condition], "phase 1")
+                    for condition in plan.played
                 )
             )
         self.played.seconds = time.perf_counter() - self._started
@@ -383,8 +411,7 @@ def sample(
         "release": {"window_units": window_slots},
     }
     config = parse_config(_sample_config("sizes", world, more))
-    # A real deployment does not send interactions in clear.
-    system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
+    system = prepare(folder, config, public_dataset=_DATASET)
     return Sample(system, users, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
 
@@ -437,7 +464,7 @@ class P2BOptions(PlayOptions):
     dataset: str = "synthetic"
     contributors: int | None = None
     evaluated: int | None = None
-    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    conditions: tuple[str, ...] = CONDITIONS
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
@@ -447,7 +474,7 @@ class P2BOptions(PlayOptions):
 def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     """Play a world through P2B and return rewards by condition, guarantee, counts and throughput.
 
-    The private conditions have a deployment for themselves. The non-private condition has another one (`arms_of`).
+    Users who start from the model without privacy are played here: no deployment has such a model.
 
     Raises:
         HushstreamError: the world, the runner or an option is unknown, or the configuration is invalid.
@@ -456,59 +483,33 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     world = _world(options)
     plan = _plan(options, world)
     with deployed(options.folder) as folder:
-        values = _config(options, world, plan)
-        arms = arms_of(values["deployment"], folder, _played_conditions(world, plan))
-        plans = [replace(plan, conditions=arm.conditions) for arm in arms]
-        counts = [one.interactions(world.rounds) for one in plans]
-        played = [
-            _play(options, world, part, arm, values, after(progress, sum(counts[:place]), sum(counts)))
-            for place, (arm, part) in enumerate(zip(arms, plans, strict=True))
-        ]
-        return _result(options, world.public, played, _clear(options, world, plan, played[0].recording.played))
+        config = parse_as(P2BConfig, _config(options, world, plan))
+        place = options.place(folder, options.first > 0)
+        if options.secret_keys:
+            place = replace(place, seed=None)
+        system = _prepared(options, world, config, place)
+        rules = system.requests if _declares(world) else None
+        recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress, rules).run))
+        clear = _clear(options, world, plan, recording.played, config.learner)
+        return _result(options, world.public, system, recording, place.keys, clear)
 
 
-@dataclass(frozen=True, slots=True)
-class _PlayedArm:
-    arm: Arm
-    system: System
-    recording: Recording[Played]
-    keys: KeySource
-
-
-def _play(
-    options: P2BOptions, world: World, plan: Plan, arm: Arm, values: Mapping[str, Any], progress: Progress | None
-) -> _PlayedArm:
-    config = parse_as(P2BConfig, {**values, "deployment": arm.name})
-    place = options.place(arm.folder, options.first > 0)
-    if options.secret_keys and not arm.non_private:
-        place = replace(place, seed=None)
-    system = _prepared(options, world, arm, config, place)
-    rules = system.requests if _declares(world) else None
-    recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress, rules).run))
-    return _PlayedArm(arm, system, recording, place.keys)
-
-
-def _prepared(options: P2BOptions, world: World, arm: Arm, config: P2BConfig, place: Place) -> System:
+def _prepared(options: P2BOptions, world: World, config: P2BConfig, place: Place) -> System:
     """Prepare the deployment's folder: with seeded keys as a replay, otherwise with new random keys.
 
     With a broker and workers, the encoder is fitted in a process of its own, which then frees its memory.
     """
     seeded = place.seed is not None
-    made = partial(
-        make_folder,
-        arm.folder,
-        config,
-        public_dataset=options.dataset if world.public and seeded else None,
-        non_private_arm=arm.non_private,
-    )
+    public_dataset = options.dataset if world.public and seeded else None
+    made = partial(make_folder, place.folder, config, public_dataset=public_dataset)
     if not seeded:
-        _new_keys(arm.folder, config)
+        _new_keys(place.folder, config)
     if options.runner == "direct":
         made(keys=place.keys)
     else:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             pool.submit(made, keys=place.keys).result()
-    return load(arm.folder)
+    return load(place.folder)
 
 
 def _new_keys(folder: Path, config: P2BConfig) -> None:
@@ -562,45 +563,39 @@ def _declares(world: World) -> TypeGuard[DeclaredWorld]:
     return isinstance(getattr(world, "schema", None), FeatureSchema)
 
 
-def _played_conditions(world: World, plan: Plan) -> tuple[str, ...]:
-    """The conditions that deployments play; with declared features no deployment sends interactions in clear."""
-    return tuple(one for one in plan.conditions if one != WARM_NONPRIVATE or not _declares(world))
-
-
-def _clear(options: P2BOptions, world: World, plan: Plan, played: Played) -> dict[str, NDArray[np.float64]]:
-    """Rewards of users who start from a model of all interactions in clear, for declared features."""
+def _clear(
+    options: P2BOptions, world: World, plan: Plan, played: Played, learner: LearnerConfig
+) -> Mapping[str, NDArray[np.float64]]:
+    """Rewards of users who start from a model of all interactions in clear."""
     contributed = plan.contributors - plan.first
-    if WARM_NONPRIVATE not in plan.conditions or not _declares(world) or not contributed:
+    if WARM_NONPRIVATE not in plan.conditions or not contributed:
         return {}
     users = np.arange(plan.first, plan.contributors + plan.evaluated)
-    chosen, rewards = played.chosen["contributors"], played.rewards["contributors"]
-    prior = clear_sums_of(world, users[:contributed], chosen, rewards).prior()
+    did = played.chosen["contributors"], played.rewards["contributors"]
+    prior = clear_sums_of(world, users[:contributed], *did, learner.ridge).prior(learner.alpha)
     return {WARM_NONPRIVATE: clear_rewards(world, prior, users[contributed:], options.seed)}
 
 
 def _result(
-    options: P2BOptions, public: bool, arms: Sequence[_PlayedArm], clear: Mapping[str, NDArray[np.float64]]
+    options: P2BOptions,
+    public: bool,
+    system: System,
+    recording: Recording[Played],
+    keys: KeySource,
+    clear: Mapping[str, NDArray[np.float64]],
 ) -> RunResult:
-    private, *others = arms
-    config: P2BConfig = private.system.core.config
-    recording, played = private.recording, private.recording.played
-    rewards = {
-        name: found
-        for one in arms
-        for name, found in one.recording.played.rewards.items()
-        if public and name in one.arm.conditions
-    } | (dict(clear) if public else {})
+    config: P2BConfig = system.core.config
+    played = recording.played
+    shown = {name: found for name, found in {**played.rewards, **clear}.items() if name in options.conditions}
+    rewards = shown if public else {}
     kept, payoff = kept_of(rewards), payoff_of(rewards)
     gap = None if payoff is None else Headline(GAIN, payoff.gap.value, payoff.gap.low, payoff.gap.high, ratio=False)
     rows, curve = reward_figures(rewards)
-    beside = {one.arm.name: _stated(one) for one in others}
-    warned = [text for name, one in beside.items() for text in (*one.marks, f"deployment {name}")] or [NOT_PRIVATE]
-    shared = run_fields(
-        replace(options, verify=False), options.dataset, private.system, recording, played.decisions, public
-    )
-    checked = _checked(arms) if options.verify else None
+    shared = run_fields(replace(options, verify=False), options.dataset, system, recording, played.decisions, public)
+    checked = role_checks(system, recording.logs, keys) if options.verify else None
+    privacy = system.guarantee().under_key(reproducible=keys.seed is not None)
     return RunResult(
-        **{**shared, "privacy": _stated(private), "verify": checked},
+        **{**shared, "privacy": privacy, "verify": checked},
         title=f"p2b on {options.dataset}",
         facts={
             "release mode": config.release.mode,
@@ -613,62 +608,9 @@ def _result(
         rows=rows,
         curve=curve,
         remarks=_remarks(public, rewards, kept),
-        unprotected={CONDITION_NAMES[WARM_NONPRIVATE]: "; ".join(warned)},
-        beside=beside,
+        unprotected={CONDITION_NAMES[WARM_NONPRIVATE]: NOT_PRIVATE},
         public=public,
     )
-
-
-def _stated(played: _PlayedArm) -> Guarantee:
-    return played.system.guarantee().under_key(reproducible=played.keys.seed is not None)
-
-
-def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
-    """The findings of `verify` by role, for all arms together."""
-    found = [role_checks(one.system, one.recording.logs, one.keys) for one in arms]
-    return {role: sum((one[role] for one in found[1:]), found[0][role]) for role in found[0]}
-
-
-NOT_PRIVATE_NAME = "not-private"
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A deployment, and the conditions that it plays.
-
-    Attributes:
-        name: the name of the deployment.
-        folder: the folder of the deployment.
-        conditions: the conditions of the comparison.
-        non_private: whether it also sends exact interactions in clear.
-    """
-
-    name: str
-    folder: Path
-    conditions: tuple[str, ...]
-    non_private: bool = False
-
-
-def arms_of(name: str, folder: Path, conditions: Sequence[str]) -> tuple[Arm, ...]:
-    """The private arm and, where a condition asks for exact interactions, the arm that has them.
-
-    Args:
-        name: name of the private deployment.
-        folder: folder of the private deployment; the other one lies below it.
-        conditions: names of the conditions of the comparison.
-    """
-    private = Arm(name, folder, tuple(one for one in conditions if one != WARM_NONPRIVATE))
-    if WARM_NONPRIVATE not in conditions:
-        return (private,)
-    beside = f"{name}-{NOT_PRIVATE_NAME}"
-    return (private, Arm(beside, folder / NOT_PRIVATE_NAME, (WARM_NONPRIVATE,), non_private=True))
-
-
-def after(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Progress of one arm as a part of ``total`` of all arms, with ``done`` by the arms before it."""
-    if progress is None:
-        return None
-    return lambda here, _, what: progress(done + here, total, what)
 
 
 def reward_figures(rewards: Rewards) -> tuple[RunRows, RunCurve]:
