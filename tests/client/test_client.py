@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.broker import EmbeddedBroker
-from hushstream.client import BadContext, BaselineMissing, Client, DecisionTimeout, RequestRefused, SyncClient, connect
+from hushstream.client import BadContext, BaselineMissing, Client, DecisionTimeout, RequestRefused, connect
 from hushstream.client import client as module
 from hushstream.client.decisions import Decision, vector_of
 from hushstream.privacy.keys import seeded_key
@@ -399,57 +397,6 @@ async def test_a_slate_is_the_applications_own(shadowed):
             log.work()
         slate = await task
     assert [(one.event_id, one.arm, one.policy) for one in slate] == [("e", 4, "shadow"), ("e#2", 1, "shadow")]
-
-
-@pytest.fixture
-def memory():
-    return MemoryLog()
-
-
-@pytest.fixture
-def client(rigs, memory):
-    driver = DirectDriver(memory, [LearnerMachine(rigs.make_system(), 0, seeded_key(1, "edge"))], bytes(32))
-    return SyncClient(Client(DirectEventLog(memory, driver, 1)))
-
-
-def test_a_program_without_a_loop_decides_shows_rewards_and_ends_phases(client, memory, rigs):
-    with client:
-        for number in range(3):
-            decision = client.decide(f"e{number}", "ann", rigs.point(number))
-            client.shown(decision.event_id, "ann", decision.arm)
-            client.reward(decision.event_id, "ann", decision.arm, 1.0)
-        client.end_phase(0)
-    kinds = [codec.decode(record.value)[0] for record in memory.slice("reports", 0, 0).records]
-    assert kinds == ["SlotReport", "Seal"]
-
-
-def test_threads_share_one_client(client, rigs):
-    with client, ThreadPoolExecutor(4) as pool:
-        users = [f"user-{number}" for number in range(24)]
-        decisions = list(pool.map(lambda user: client.decide(f"{user}:0", user, rigs.point(0)), users))
-    assert [decision.user for decision in decisions] == users
-
-
-def test_errors_come_through(log):
-    with SyncClient(Client(log)) as client:
-        with pytest.raises(DecisionTimeout):
-            client.decide("e1", "ann", [0.7, 0.1, 0.1, 0.1], timeout=0.01)
-        with pytest.raises(HushstreamError, match="context"):
-            client.decide("e2", "ann", "words")
-
-
-def test_a_client_that_was_not_started_says_so_in_place_of_hanging(client):
-    with pytest.raises(HushstreamError, match="expected it to be started"):
-        client.decide("e1", "ann", [0.7, 0.1, 0.1, 0.1])
-
-
-def test_its_thread_ends_with_it(client):
-    before = threading.active_count()
-    with client:
-        assert threading.active_count() > before
-    assert threading.active_count() == before
-    with pytest.raises(HushstreamError, match="expected it to be started"):
-        client.end_phase(0)
 
 
 ARMS, DIMENSION = 4, 3

@@ -33,7 +33,7 @@ _METRIC = re.compile(r"\b(hushstream[:_][a-z0-9_:]*|up|ALERTS)\b")
 def grafana() -> Iterator[Any]:
     """The modules of ``deploy/grafana``."""
     folder = str(DEPLOY / "grafana")
-    names = ("panels", "build", "live", "plot")
+    names = ("panels", "build", "live")
     sys.path.insert(0, folder)
     try:
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})

@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from patience import Patience, patience
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BOARDS = (
@@ -29,7 +23,6 @@ ALLOWED = {
     "slot-public": {"released", "slot-public"},
     "zone-private": {"released", "slot-public", "zone-private"},
 }
-PICTURE_BYTES = 150_000
 
 
 @pytest.fixture(scope="module")
@@ -180,59 +173,3 @@ def test_the_public_prometheus_holds_no_zone_private_series(live):
 def test_nothing_is_wrong_while_all_goes_well(live):
     firing = live.ask("public", 'ALERTS{alertstate="firing"}')
     assert [series.labels["alertname"] for series in firing] == []
-
-
-def test_a_picture_begins_with_the_first_whole_window_of_rates_and_a_shorter_run_has_none(grafana):
-    def ask(endpoint, expr):
-        return [grafana.live.Series({"role": expr}, tuple((1000.0 + second, 1.0) for second in range(400)))]
-
-    (found,) = grafana.plot.settled(ask, 1000.0)("public", "up")
-    assert [point[0] for point in found.points] == [1000.0 + second for second in range(300, 400)]
-    with pytest.raises(grafana.live.LiveError, match="a run of more than 300 s"):
-        grafana.plot.settled(ask, 1101.0)("public", "up")
-
-
-@pytest.mark.parametrize("name", BOARDS)
-def test_a_small_picture_of_every_dashboard_is_in_the_docs(name):
-    picture = DEPLOY / "docs" / f"dashboard-{name.removeprefix('hushstream-')}.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert picture.stat().st_size < PICTURE_BYTES
-
-
-# What draws the dashboards leaves no process behind when it is ended.
-
-PLOT = Path(__file__).parents[2] / "deploy" / "grafana" / "plot.py"
-PATIENCE_SECONDS = 60.0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="a system without /proc does not say who began whom")
-def test_no_process_outlives_a_plot_that_is_ended(tmp_path):
-    with (tmp_path / "log").open("wb") as log:
-        plot = subprocess.Popen([sys.executable, str(PLOT), "--out", str(tmp_path)], stdout=log, stderr=log)
-    waiting, begun = Patience(PATIENCE_SECONDS), []
-    while not begun:
-        assert plot.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-        assert not waiting.over
-        time.sleep(0.05)
-        # Imported libraries may begin processes of their own (a first import lists the fonts), before the plot listens.
-        begun = children(plot.pid) if catches(plot.pid, signal.SIGTERM) else []
-    plot.send_signal(signal.SIGTERM)
-    try:
-        assert plot.wait(patience(PATIENCE_SECONDS)) == 128 + signal.SIGTERM
-        waiting = Patience(PATIENCE_SECONDS)
-        # A process that was ended stays in the table until whoever took it over has asked for its exit code.
-        while left := [number for number in begun if Path(f"/proc/{number}").is_dir()]:
-            assert not waiting.over, left
-            time.sleep(0.05)
-    finally:
-        plot.kill()
-
-
-def children(process: int) -> list[int]:
-    return [int(number) for number in Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()]
-
-
-def catches(process: int, number: signal.Signals) -> bool:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text("ascii").splitlines())
-    return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)

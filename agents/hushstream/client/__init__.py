@@ -7,7 +7,6 @@ from hushstream.client.items import Item
 from hushstream.client.kafka import connect
 from hushstream.client.logs import EventLog
 from hushstream.client.records import RecordClient, connect_records
-from hushstream.client.sync import SyncClient
 from hushstream.engine.declare.requests import (
     BadContext,
     BadReward,
@@ -34,7 +33,6 @@ __all__ = [
     "RecordClient",
     "RefusedRecord",
     "RequestRefused",
-    "SyncClient",
     "UnknownArm",
     "UnknownEvent",
     "UnknownTrack",

@@ -114,8 +114,7 @@ class _Question(NamedTuple):
 class Client:
     """Ask for decisions and report feedback on them. One instance serves many users concurrently.
 
-    Use as an async context manager; `hushstream.client.connect` makes one on a Kafka, `SyncClient` is the
-    same for code without an event loop.
+    Use as an async context manager; `hushstream.client.connect` makes one on a Kafka.
     """
 
     def __init__(
