@@ -308,7 +308,7 @@ def test_a_mapping_of_a_judged_deployment_declares_nothing_itself():
         table_mapping({**MAPPING, "features": {"age": {"kind": "boolean"}}}, schema)
 
 
-# A comparison is of two deployments: the private one holds nothing in clear, the other one has its own warning.
+# A comparison has one deployment, which holds nothing in clear; the model without privacy is computed beside it.
 
 SMALL = {"world": {"users": 60, "rounds": 3, "dimension": 4, "arms": 4}, "config": {"encoder": {"codes": 4}}}
 
