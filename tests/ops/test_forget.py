@@ -235,7 +235,7 @@ def test_a_cut_or_missing_file_is_refused(exported):
 
 
 def test_a_file_of_another_partition_is_refused(exported):
-    (exported / "window-sums-0.log").write_bytes((exported / "window-sums-1.log").read_bytes())
+    (exported / "decisions-0.log").write_bytes((exported / "decisions-1.log").read_bytes())
     with pytest.raises(DamagedExport, match="the file that the manifest names"):
         open_export(exported)
 

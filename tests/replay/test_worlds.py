@@ -511,7 +511,6 @@ def test_a_replay_of_named_features_is_equal_and_stands_beside_a_model_without_p
     assert exact > max(private, own + 0.05)
     assert result.headline is not None
     assert result.headline.ratio
-    assert not result.beside
 
 
 def test_users_of_a_model_in_clear_have_the_coins_of_the_world():
