@@ -78,8 +78,8 @@ CLAIM = Paper(
     source="Wang et al., DP-CoLin (RecSys 2020, doi:10.1145/3383313.3412254)",
     claimed_epsilon=2.0,
     claimed_as="δ 0, replace-one; in its Table 1",
-    fails="noise for an L2 distance and log₂ T levels, where coordinates move in L1 and 14 levels; ε is of the "
-    "noisy sums, a bound for the arms",
+    fails="noise for an L2 distance and log₂ T levels, where a reward moves, in L1, coordinates of all its user's "
+    "neighbours at 14 levels; ε is of the noisy sums, a bound for the arms",
     bound=True,
     protects="one reward",
     protects_here="one reward",
