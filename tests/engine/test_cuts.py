@@ -96,7 +96,8 @@ class Script:
     """What users and the world do, by log time: contexts, views, clicks, phase ends and models.
 
     A click comes at any time about its context: before it, at its deadline to the millisecond, after it, or never. Some
-    come of events that never do, and take up the places of those that wait. Some events are asked for again.
+    come of events that never do, and take up the places of those that wait. Some events are asked for again. Some
+    clicks are refused, the last record of all among them.
     """
 
     def __init__(self, seed, users, waits):
@@ -120,6 +121,11 @@ class Script:
             if draw.random() < 0.05:
                 self.items.append((now, 2, "seal", number, "", 0, False))
         self.items.append((now + 60_000, 2, "context", "last", users[0], 1, False))
+        bad = np.random.default_rng(3000 + seed)
+        for time in (*bad.integers(now, size=12).tolist(), now + 60_001):
+            self.items.append(
+                (time, 0, "refused", f"e{bad.integers(EVENTS)}", users[bad.integers(len(users))], 0, False)
+            )
         # Stable: what has one log time is in the order in which it was drawn, clicks first.
         self.items.sort(key=lambda item: item[:2])
 
@@ -156,6 +162,8 @@ class Script:
                     rig.context(event, user, None, eligible=bytes([0b0001]), **fields)
             elif what == "seal":
                 rig.end_phase(event)
+            elif what == "refused":
+                rig.reward(event, 0, float("nan"), user)
             else:
                 offset = rig.shown(event, 0, user) if what == "shown" else rig.reward(event, 0, 1.0, user)
                 last_click[user] = offset

@@ -239,7 +239,8 @@ class DecisionBatch(Batch):
             if clicks.next_ms <= public.next_ms:
                 yield clicks.take(public.next_ms)
             yield public.take()
-        if (run := clicks.take(log_time_ms, after_click)).rows:
+        # Also without rows: who waits for the last click learns that it was refused.
+        if (run := clicks.take(log_time_ms, after_click)) is not NO_CLICKS:
             yield run
 
     def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:

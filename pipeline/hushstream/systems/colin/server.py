@@ -106,7 +106,8 @@ class CollaborativeAggregatorMachine(PublishingRole):
         except BadRows:
             raise Refused(Refusal.MALFORMED_RELEASE) from None
         self.known.put(release_id, None)
-        self.pending.append(parsed.rows)
+        if len(parsed.rows):  # a step without rewards brings a version by itself, and is no part of the next one
+            self.pending.append(parsed.rows)
         self.moment[parsed.blocks] = parsed.sums
         self.as_stated = self.as_stated and fields["private_as_stated"]
         batch.counts[Outcome.RELEASE] += 1

@@ -359,6 +359,7 @@ class LearnerMachine(DecisionRole):
 
     def finish(self, batch: DecisionBatch) -> None:
         """See `DecisionRole.finish`: learn what is left to learn, and spill users who have had no event for long."""
+        assert not self._run.rows, "whoever waited for a click was answered at the last one"
         self._together.learn()
         self._together.drop()
         self._run = Run()
