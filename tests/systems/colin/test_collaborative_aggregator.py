@@ -191,7 +191,7 @@ def test_phase_ends_of_no_learner_are_refused_and_an_empty_phase_gives_the_versi
 
 
 def test_a_release_without_rows_waits_for_no_version(related, rigs):
-    """A state does not hold what has no rows: a version that waited for it would come or not, by where it was restored."""
+    """No state holds what has no rows: a version that waited for it would depend on where it was restored."""
     system = edge_system(related, rows=2)
     values = [*edge_releases(related, system, 0, "bob"), *edge_releases(related, system, 1, "ann")]
     empty = rigs.changed(values[0], release_id=b"\xee" * 16, blocks=b"", sums=b"", nodes=b"", contexts=b"")
