@@ -235,10 +235,12 @@ class OwnVendors:
         """See `VendorWorld`: in world 0 the first rows of the log; in others rows of users drawn again from it."""
         rows = np.arange(count) % len(self.log.homes)
         if self.number:
-            ends, order = np.cumsum(np.bincount(self.log.users)), np.argsort(self.log.users, kind="stable")
-            visits = np.split(order, ends[:-1])
-            drawn = generator.integers(0, len(visits), count)
-            rows = generator.permutation(np.concatenate([visits[user] for user in drawn])[:count])
+            sizes, order = np.bincount(self.log.users), np.argsort(self.log.users, kind="stable")
+            ends, drawn = np.cumsum(sizes), generator.integers(0, len(sizes), count)
+            # Only users who fill the run: all visits of so many users would take gigabytes where a user has thousands.
+            drawn = drawn[: np.searchsorted(np.cumsum(sizes[drawn]), count) + 1]
+            visits = [order[ends[user] - sizes[user] : ends[user]] for user in drawn]
+            rows = generator.permutation(np.concatenate(visits)[:count])
         return Arrivals(self.log.contexts[rows], self.log.homes[rows], self.log.users[rows])
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:

@@ -303,12 +303,12 @@ def _result(
     drawn: Payoff | None,
 ) -> RunResult:
     """The result of a run; ``drawn`` is the comparison over worlds drawn from a log, where one is played."""
-    played, where = recording.played, "" if drawn is None else " in a world drawn from the log"
+    played, where = recording.played, "" if drawn is None else ", in one world drawn from the log"
     counters = "one counter" if config.release.placement == "serving" else "a counter of each home"
     payoff = drawn or _payoff(100 * played.chances, 100 * apart, _by_user(played.chances, apart, visits), "users")
     return RunResult(
         **run_fields(options, world.name, deployed, recording, len(played.chosen)),
-        title=f"P-DAP on {world.name}: {counters}",
+        title=f"P-DAP on {world.name}: {counters}{where}",
         facts={"placement": config.release.placement, "gain in points": payoff.gap.value},
         reached=f"{100 * played.chances.mean():.1f} % of visits are clicked{where}",
         headline=None
@@ -344,8 +344,8 @@ def _payoff(shared: Float64, apart: Float64, gap: Gap, units: str, fitted: str =
 def _drawn_payoff(options: PdapOptions, world: OwnVendors) -> Payoff:
     """The comparison over worlds that the log leaves possible, each deployed once in simulation.
 
-    The interval is that of one more deployment in one more world: mean +- t s sqrt(1 + 1/n). It held the mean gain of
-    the true world in 24 of 24 drawn worlds of 2,000 to 30,000 rows, and 95 % of single deployments in them.
+    The interval is that of one more deployment in one more drawn world: mean +- t s sqrt(1 + 1/n). It holds the gain of
+    the true world as far as `ClickPosterior` can describe that world.
     """
     found = np.array([_drawn(options, replace(world, number=number)) for number in range(DRAWN)]).T
     gains = found[0] - found[1]
