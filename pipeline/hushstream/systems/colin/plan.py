@@ -207,10 +207,13 @@ _DARK = (
 )
 
 
+_HELD = " (the range held nine of ten drawn worlds: 4 to 64 users, 50 to 200 rewards each, epsilon .5 to 10 a reward)"
+
+
 def _verdict(ends: Range, config: CollaborativeConfig) -> tuple[bool | None, str]:
     mixed = config.learner.clean_share < 1
-    drawn = "" if mixed or config.release.mechanism != "noisy-reward" else ", which held nine of ten drawn worlds"
-    gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}{drawn}) times what users alone gain"
+    drawn = "" if mixed or config.release.mechanism != "noisy-reward" else _HELD
+    gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain{drawn}"
     dark = _DARK if mixed else ""
     if ends.high > 1.0:
         return None, f"It may or may not beat own learning, by how alike users are: {gained}.{dark}"

@@ -550,7 +550,7 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
         f"features times {low.features:.2g}"
         + (f", less {low.luck:.0%} of own learning for an unlucky release," if low.luck else "")
         + f" to {high.items:.2g} and {high.features:.2g}"
-        + (", which held nine of ten drawn worlds; most others gained more" if drawn else ""),
+        + (", which held nine of ten drawn worlds of 1,000 to 20,000 reports; most others gain more" if drawn else ""),
         "effects add up: what pairs of features have together, and no declared cross has, cannot be learned",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{count_text(audience.users, 'new user', ',')} come within "
