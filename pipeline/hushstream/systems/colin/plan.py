@@ -212,9 +212,8 @@ _HELD = " (the range held nine of ten drawn worlds: 4 to 64 users, 50 to 200 rew
 
 def _verdict(ends: Range, config: CollaborativeConfig) -> tuple[bool | None, str]:
     mixed = config.learner.clean_share < 1
-    drawn = "" if mixed or config.release.mechanism != "noisy-reward" else _HELD
+    dark, drawn = (_DARK, "") if mixed else ("", _HELD if config.release.mechanism == "noisy-reward" else "")
     gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain{drawn}"
-    dark = _DARK if mixed else ""
     if ends.high > 1.0:
         return None, f"It may or may not beat own learning, by how alike users are: {gained}.{dark}"
     if mixed:
