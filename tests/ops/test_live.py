@@ -222,7 +222,7 @@ def test_a_plan_holds_what_is_missing_and_nothing_else(deployment):
     there = {name: found for name, found in GOOD.items() if name not in ("ledger", "models")}
     wanted = plan(deployment.system, there, "d.")
     assert [(new.topic, new.name, new.partitions) for new in wanted] == [
-        ("models", "d.models", 2),
+        ("models", "d.models", 1),
         ("ledger", "d.ledger", 2),
     ]
     assert wanted[1].settings["retention.ms"] == "-1"

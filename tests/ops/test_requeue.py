@@ -242,7 +242,7 @@ def test_every_refused_record_is_listed_with_its_place_and_reason(deployment):
 def test_a_summary_counts_by_reason_and_partition(invaded):
     letters = letters_in(invaded.copy, invaded.system)
     summary = summary_of(invaded.copy, invaded.system)
-    assert sum(one.count for one in summary) == len(letters) == 12 + 8 + 4
+    assert sum(one.count for one in summary) == len(letters) == 12 + 8 + 2
     foreign = [one for one in summary if one.reason == Refusal.OTHER_CONFIGURATION]
     assert {(one.zone, one.topic, one.partition, one.count) for one in foreign} == {
         ("shuffler", "reports", 0, 2),
