@@ -303,7 +303,7 @@ def test_the_report_says_whether_anything_is_gained(result, tmp_path):
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert result.payoff.sentence.replace("'", "&#39;") in page
     assert "2,068" not in page, "slots are of the configured size"
-    assert f"<dd>{result.facts['bytes of a report']:,}</dd>" in page
+    assert f"<dd>{result.facts['bytes of a slot']:,}</dd>" in page
 
 
 def test_nothing_gained_is_said_plainly():
