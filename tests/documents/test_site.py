@@ -92,7 +92,7 @@ def test_figures_of_which_epsilon_are_those_of_the_page_of_p2b() -> None:
     assert [epsilon for epsilon, *_ in rows] == ["0.1", "0.5", "2"]
     gain, low, high = rows[1][1:]
     p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text(encoding="utf-8").split())
-    assert f"({gain} a decision, {low} to {high})" in p2b
+    assert f"({gain} a decision; 95 % interval {low} to {high})" in p2b
 
 
 def _unfenced(page: Path) -> str:
