@@ -80,6 +80,23 @@ def test_what_ends_between_two_rows_of_one_fold_teaches_the_second_alone(rig, ri
     assert found == {event: 10**9 // tied for event, tied in ties.items()}
 
 
+def test_what_ends_after_a_row_teaches_it_nothing_though_another_row_waits_for_it(rig, rigs):
+    """The row of e2 has no score: what ended before it taught its user. Behind it another user's row learns from all."""
+    shown = [("e1", "ann", 0.0), ("e1:2", "ann", 0.3), ("c1", "carl", 0.1)]
+    arms = {}
+    for event, user, seconds in shown:
+        rig.wait(seconds)
+        arms[event] = rig.decide(event, user=user)
+        rig.shown(event, arms[event], user)
+    rig.fold()
+    assert arms["e1"] != arms["e1:2"]
+    for seconds, event, user in ((4.7, "b0", "bob"), (0.1, "e2", "ann"), (0.3, "c2", "carl")):
+        rig.wait(seconds)
+        rig.context(event, user)
+    found = {answer.event_id: answer.propensity for answer in rig.fold().answers}
+    assert found == {"b0": 10**9 // rigs.ARMS, "e2": 10**9 // (rigs.ARMS - 1), "c2": 10**9 // (rigs.ARMS - 1)}
+
+
 def test_a_reward_after_the_wait_is_late_and_teaches_nothing_more(rig):
     arm = rig.decide("e1")
     rig.shown("e1", arm)
