@@ -81,7 +81,7 @@ def test_what_ends_between_two_rows_of_one_fold_teaches_the_second_alone(rig, ri
 
 
 def test_what_ends_after_a_row_teaches_it_nothing_though_another_row_waits_for_it(rig, rigs):
-    """The row of e2 has no score: what ended before it taught its user. Behind it another user's row learns from all."""
+    """The row of e2 has no score: what ended before it taught its user. Behind it another row learns from all."""
     shown = [("e1", "ann", 0.0), ("e1:2", "ann", 0.3), ("c1", "carl", 0.1)]
     arms = {}
     for event, user, seconds in shown:
