@@ -60,7 +60,7 @@ class Kind:
 KINDS = {
     "learner": Kind("p2b", "learner", 3, 6),
     "shuffler": Kind("p2b", "shuffler", 2, 6),
-    "aggregator": Kind("p2b", "aggregator", 2, 2),
+    "aggregator": Kind("p2b", "aggregator", 1, 2),
     "related learner": Kind("colin", "learner", 3, 6),
     "counter": Kind("colin", "counter", 1, 3),
     "related aggregator": Kind("colin", "aggregator", 1, 1),
