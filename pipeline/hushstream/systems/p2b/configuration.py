@@ -48,7 +48,7 @@ from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
-Features = Literal["centroid", "onehot"]
+Features = Literal["centroid"]
 SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
 MeasurementOf = Literal["groups", "answers"]
@@ -128,7 +128,7 @@ class EncoderConfig(Checked):
 
     Attributes:
         codes: how many clusters the grid is cut into; auto picks the number from arms, expected slots and epsilon.
-        features: what stands for a code in the shared model: its centroid, or a one-hot vector.
+        features: what stands for a code in the shared model: its centroid.
         seed: seed of the sample of grid points and of the start of k-means; no user data is used.
     """
 

@@ -36,7 +36,6 @@ from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.learners.linucb import LinUCBModel
-from hushstream.learners.onehot import OneHotModel
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress, noise_epsilon
@@ -53,7 +52,7 @@ from hushstream.systems.p2b.edge.agent import (
     is_normalised,
     normalised,
 )
-from hushstream.systems.p2b.edge.codes import LinUCBPolicy, OneHotPolicy
+from hushstream.systems.p2b.edge.codes import LinUCBPolicy
 from hushstream.systems.p2b.edge.policies import COLD, FeaturePolicy, SharedPolicy
 from hushstream.systems.p2b.guarantee import (
     layout_of_slots,
@@ -212,14 +211,12 @@ class CodesForm:
 
     @property
     def dimension(self) -> int:
-        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
-        return self.encoder.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+        """The dimension d of the learner's features."""
+        return self.config.context.dimension
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
-        learner = self.config.learner
-        onehot, arms = self.config.encoder.features == "onehot", self.config.arms
-        place = (self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
-        policy = OneHotPolicy(*place) if onehot else LinUCBPolicy(*place)
+        learner, arms = self.config.learner, self.config.arms
+        policy = LinUCBPolicy(self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
         if self.start is not None:
             begun = self.with_start(self._cold)
             policy.adopt(tracks[0], 0, begun.gram, begun.moment)
@@ -234,8 +231,7 @@ class CodesForm:
 
     @property
     def _cold(self) -> ModelSums:
-        place = (self.config.arms, self.dimension, self.config.learner.ridge)
-        cold = OneHotModel.cold(*place) if self.config.encoder.features == "onehot" else LinUCBModel.cold(*place)
+        cold = LinUCBModel.cold(self.config.arms, self.dimension, self.config.learner.ridge)
         return ModelSums(cold.gram, cold.moment, 0.0)
 
     @property
@@ -442,17 +438,12 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
     """
     require_form(start, config)
     assert isinstance(start, ExportedCodes), "that is its form"
-    wanted, got = (config.encoder.features, "onehot" if start.onehot else "centroid")
-    require(got == wanted, "start", f"a model learned on encoder.features: {wanted}", got)
     _require_numbers(start)
     require(
         len(start.items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(start.items)
     )
     dimension = start.encoder.dimension
     require(dimension == encoder.dimension, "start", f"a model of contexts of {encoder.dimension} entries", dimension)
-    if start.onehot:
-        same = start.encoder.digits == encoder.digits and np.array_equal(start.encoder.lattice, encoder.lattice)
-        require(same, "start", "a model of the centroids of this deployment", "one of others")
     return start
 
 
@@ -617,7 +608,7 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def model_dimension(self) -> int:
-        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
+        """The dimension d of the learner's features."""
         return self.coded.dimension
 
     @property
@@ -746,7 +737,7 @@ def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -
 class PublishedModel(NamedTuple):
     """One version, and its arrays as `SharedPolicy.adopt` takes them.
 
-    Of codes: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64. Of declared features: means
+    Of codes: gram (K, D, D) and moment (K, D), float64. Of declared features: means
     and variances (K, P), the variance of a reward (1,), and the entries of items (K,), float64.
     """
 
@@ -792,11 +783,10 @@ def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
         HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
     """
     arms, dimension = system.config.arms, system.model_dimension
-    onehot = system.config.encoder.features == "onehot"
-    shape = (arms, dimension) if onehot else (arms, dimension, dimension)
-    found = (fields["arms"], fields["dimension"], fields["features"] == "onehot")
-    if found != (arms, dimension, onehot):
-        raise HushstreamError(f"model: expected arms, dimension, one-hot {(arms, dimension, onehot)}, got {found}")
+    shape = (arms, dimension, dimension)
+    found = (fields["arms"], fields["dimension"])
+    if found != (arms, dimension):
+        raise HushstreamError(f"model: expected arms and dimension {(arms, dimension)}, got {found}")
     gram, moment = fields["gram"], fields["moment"]
     sizes = (8 * math.prod(shape), 8 * arms * dimension)
     if (len(gram), len(moment)) != sizes:

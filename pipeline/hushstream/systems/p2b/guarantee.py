@@ -257,8 +257,7 @@ def require_code_sizes(config: P2BConfig, codes: int) -> None:
     """
     sums = 2 * 8 * codes * config.arms
     dimension = config.context.dimension
-    square = codes if config.encoder.features == "onehot" else dimension * dimension
-    model = 8 * config.arms * (square + max(codes, dimension))
+    model = 8 * config.arms * dimension * (dimension + 1)
     _require_sizes(
         {"the sums of a window (16 * codes * arms)": sums, "a model (8 * arms * d * (d + 1))": model},
         WHOLE_BYTES,

@@ -8,8 +8,8 @@ features that turn a context into cells. The score of an item is mean plus devia
 sqrt(sum D_j x_j^2), as a learner scores it for a user who was never seen (`hushstream.learners.sparse`). x is 1 for the
 constant, and has a feature's shares in its cells.
 
-*Codes* (`ExportedCodes`): the sums A and b of LinUCB for every item, on contexts x or on one-hot codes of contexts,
-with the centroids that turn contexts into codes. The score of an item is theta'x + alpha sqrt(x'A^-1 x) with
+*Codes* (`ExportedCodes`): the sums A and b of LinUCB for every item, on contexts x, with the
+centroids that turn contexts into codes. The score of an item is theta'x + alpha sqrt(x'A^-1 x) with
 theta = A^-1 b.
 
 *Golden decisions* are contexts with the score of every item. The learner's own kernel computes them when the file is
@@ -293,15 +293,13 @@ class ExportedCodes(ExportedModel):
 
     Attributes:
         encoder: turns contexts into codes.
-        onehot: whether the sums are of one-hot codes; else they are of contexts.
         alpha: factor of the confidence width.
         ridge: the configured ridge; the diagonal of A includes at least this.
-        gram: A, (K, d, d); for one-hot codes its diagonals, (K, k).
-        moment: b, (K, d); for one-hot codes (K, k).
+        gram: A, (K, d, d).
+        moment: b, (K, d).
     """
 
     encoder: Encoder
-    onehot: bool
     alpha: float
     ridge: float
     gram: Float64
@@ -312,14 +310,13 @@ class ExportedCodes(ExportedModel):
     def of_values(cls, values: Mapping[str, Any]) -> ExportedCodes:
         """See `ExportedModel.of_values`."""
         encoder = Encoder(np.array(values["centroids"], dtype=np.float64) / CENTROID_STEPS, values["digits"])
-        items, onehot = _items(values), {"onehot": True, "centroid": False}[values["learned_on"]]
+        items = _items(values)
         gram, moment = (np.array(values[name], dtype=np.float64) for name in ("gram", "moment"))
-        shape = (len(items), encoder.codes if onehot else encoder.dimension)
-        if moment.shape != shape or gram.shape != (shape if onehot else (*shape, encoder.dimension)):
+        shape = (len(items), encoder.dimension)
+        if moment.shape != shape or gram.shape != (*shape, encoder.dimension):
             raise ValueError(f"shapes {gram.shape} and {moment.shape}")
-        widths = gram if onehot else np.linalg.eigvalsh(gram)
-        _require_numbers((widths, values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"])
-        found = (encoder, onehot, float(values["alpha"]), float(values["ridge"]), gram, moment)
+        _require_numbers((np.linalg.eigvalsh(gram), values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"])
+        found = (encoder, float(values["alpha"]), float(values["ridge"]), gram, moment)
         return cls(values["about"], items, _golden(values), *found)
 
     @property
@@ -331,7 +328,6 @@ class ExportedCodes(ExportedModel):
     def domain(self) -> Mapping[str, Any]:
         """See `ExportedModel.domain`; centroids are in units of 2^-16."""
         return {
-            "learned_on": "onehot" if self.onehot else "centroid",
             "alpha": self.alpha,
             "ridge": self.ridge,
             "digits": self.encoder.digits,
@@ -350,9 +346,6 @@ class ExportedCodes(ExportedModel):
     def _known(self, context: Sequence[float]) -> tuple[Float64, Float64]:
         """(K,) theta'x and x'A^-1 x."""
         histogram = np.array(context, dtype=np.float64)
-        if self.onehot:
-            code = self.encoder.encode_one(histogram)
-            return self.moment[:, code] / self.gram[:, code], 1.0 / self.gram[:, code]
         found = np.linalg.solve(self.gram, np.broadcast_to(histogram[:, None], (len(self.gram), len(histogram), 1)))
         return (self.moment * found[:, :, 0]).sum(axis=1), found[:, :, 0] @ histogram
 

@@ -136,7 +136,7 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
         sealing = read_sealing(so_far) if config.slot.sealed else None
-        made[ENCODER] = encoder_file(_encoder_of(read_start(so_far)) or P2BSystem.fitted(config, sealing).encoder)
+        made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing).encoder)
     if started:
         _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made
@@ -277,11 +277,6 @@ def _require_start(config: P2BConfig, artefacts: Artefacts) -> None:
         CodesForm.of(config, _read_lattice(config, artefacts), start)
     else:
         FeaturesForm.of(config, start)
-
-
-def _encoder_of(start: ExportedModel | None) -> Encoder | None:
-    """The encoder that a deployment takes over from its start, because the start was learned on one-hot codes."""
-    return start.encoder if isinstance(start, ExportedCodes) and start.onehot else None
 
 
 def encoder_file(encoder: Encoder) -> bytes:

@@ -854,9 +854,8 @@ def _exported_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCod
     decided = _Decided(system.policy(), arrays, np.arange(len(items)), items)
     contexts = _histograms(system.config.context.dimension)
     golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
-    onehot = system.config.encoder.features == "onehot"
     return ExportedCodes(
-        _about(system, fields), items, golden, system.encoder, onehot, learner.alpha, learner.ridge, *arrays
+        _about(system, fields), items, golden, system.encoder, learner.alpha, learner.ridge, *arrays
     )
 
 

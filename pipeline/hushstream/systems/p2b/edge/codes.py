@@ -1,56 +1,24 @@
-"""The policies of deployments whose slots hold codes: LinUCB on contexts as they are, and on one-hot codes."""
+"""The policy of deployments whose slots hold codes: LinUCB on contexts as they are."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.learners.exploration import LearnerError, only_best
+from hushstream.learners.exploration import only_best
 from hushstream.learners.linucb import Float32, LinUCB, LinUCBModel, LinUCBState
-from hushstream.learners.onehot import OneHotModel, OneHotState, OneHotUCB
 from hushstream.systems.p2b.codebook import Encoder
-from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, Lesson, SharedModel, SharedModels
+from hushstream.systems.p2b.edge.policies import COLD, Lesson, SharedModel, SharedModels
 from hushstream.systems.p2b.slots import Report, pack
 
 TOGETHER_AT_MOST, TOGETHER_BYTES = 64, 256 * 1024
 """How many contexts are scored together at most, and how many bytes their products may take, to fit a core's cache."""
 
-_ROW = struct.Struct("<I")
 # Local names, as in `hushstream.learners.linucb`.
 _add, _matmul, _maximum, _sqrt, _vecdot = np.add, np.matmul, np.maximum, np.sqrt, np.vecdot
-
-
-class _OnCodes:
-    """The common part of policies whose contexts are histograms and whose slots hold codes."""
-
-    catalogue: None = None
-    context_type: type[np.generic] = np.float32
-    _encoder: Encoder
-    _models: SharedModels[Any]
-
-    def shared(self, track: str) -> SharedModel[Any]:
-        return self._models.newest(track)
-
-    def end(self, track: str, version: int) -> None:
-        self._models.drop(track, version)
-
-    def kept(self, context: NDArray[np.float32]) -> bytes:
-        """See `SharedPolicy.kept`."""
-        return context.tobytes()
-
-    def encode(self, context: NDArray[np.float32]) -> int:
-        """The code of a context (d,)."""
-        return self._encoder.encode_one(context)
-
-    def content(self, context: bytes, arm: int, level: int) -> bytes:
-        return pack(Report(self.encode(np.frombuffer(context, np.float32)), arm, level))
-
-    def null(self) -> bytes:
-        return pack(None)
 
 
 class UserLinUCB(LinUCB):
@@ -93,8 +61,11 @@ class UserLinUCB(LinUCB):
             self.learn(state, np.frombuffer(context, np.float32), arm, reward)
 
 
-class LinUCBPolicy(_OnCodes, UserLinUCB):
-    """LinUCB on contexts as they are; shared models were learned on centroids (of public data, on raw contexts)."""
+class LinUCBPolicy(UserLinUCB):
+    """LinUCB on contexts as they are, which are histograms; shared models were learned on centroids of their codes."""
+
+    catalogue: None = None
+    context_type: type[np.generic] = np.float32
 
     def __init__(
         self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, tracks: tuple[str, ...]
@@ -127,67 +98,22 @@ class LinUCBPolicy(_OnCodes, UserLinUCB):
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, LinUCBState.load)
 
+    def shared(self, track: str) -> SharedModel[Any]:
+        return self._models.newest(track)
 
-class OneHotPolicy(_OnCodes):
-    """LinUCB on one-hot codes: every context is encoded first, and a learner's state is a table."""
+    def end(self, track: str, version: int) -> None:
+        self._models.drop(track, version)
 
-    def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, tracks: tuple[str, ...]):
-        """Start every track cold."""
-        self.arms = arms
-        self.context_dimension = encoder.dimension
-        self._encoder = encoder
-        self._alpha = alpha
-        self._kernel = OneHotUCB(arms, codes, alpha)
-        self.highest = self._kernel.highest
-        cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
-        self._models: SharedModels[OneHotState] = SharedModels((COLD, *tracks), cold)
+    def kept(self, context: NDArray[np.float32]) -> bytes:
+        """See `SharedPolicy.kept`."""
+        return context.tobytes()
 
-    def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
-        """See `SharedPolicy.adopt`: gram holds the diagonals, (K, k), moment is (K, k)."""
-        gram, moment = arrays
-        self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
+    def encode(self, context: NDArray[np.float32]) -> int:
+        """The code of a context (d,)."""
+        return self._encoder.encode_one(context)
 
-    def begin(self, track: str) -> tuple[int, OneHotState]:
-        model = self._models.retain(track)
-        return model.version, model.state.fork()
+    def content(self, context: bytes, arm: int, level: int) -> bytes:
+        return pack(Report(self.encode(np.frombuffer(context, np.float32)), arm, level))
 
-    def best(self, states: Sequence[OneHotState], contexts: NDArray[np.float32]) -> Sequence[int]:
-        """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
-        return [UNSCORED] * len(states)
-
-    def scores(self, state: OneHotState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        """See `SharedPolicy.scores`: a copy, because the kernel's scores are a view of the table."""
-        return self._kernel.scores(state, self.encode(context)).copy()
-
-    def learn_all(self, lessons: Sequence[Lesson]) -> None:
-        for state, context, arm, reward in lessons:
-            self._kernel.learn(state, self.encode(np.frombuffer(context, np.float32)), arm, reward)
-
-    def dump_own(self, state: OneHotState) -> bytes:
-        """See `SharedPolicy.dump_own`: for each code in which the user learned, the code and its row, (3, K)."""
-        own = state.own
-        return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
-
-    def load_own(self, track: str, version: int, dumped: bytes) -> OneHotState:
-        """See `SharedPolicy.load_own`.
-
-        Raises:
-            LearnerError: not such bytes.
-        """
-        state = self._models.retained(track, version).fork()
-        width = 8 * 3 * self.arms
-        if len(dumped) % (_ROW.size + width):
-            raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")
-        for start in range(0, len(dumped), _ROW.size + width):
-            (code,) = _ROW.unpack_from(dumped, start)
-            if code >= len(state.table):
-                raise LearnerError(f"expected a code below {len(state.table)}, got {code}")
-            row = np.frombuffer(dumped, "<f8", 3 * self.arms, start + _ROW.size)
-            state.own[code] = row.astype(np.float64).reshape(3, self.arms)
-        return state
-
-    def dump_models(self) -> list[dict[str, Any]]:
-        return self._models.dump(OneHotState.dump)
-
-    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
-        self._models.restore(dumped, OneHotState.load)
+    def null(self) -> bytes:
+        return pack(None)

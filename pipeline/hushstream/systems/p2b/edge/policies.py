@@ -53,7 +53,6 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import Catalogue, CatalogueRules
 from hushstream.learners.exploration import Highest, LearnerError, only_best
 from hushstream.learners.linucb import LinUCBState
-from hushstream.learners.onehot import OneHotState
 from hushstream.learners.sparse import (
     MOST_STEPS,
     OWN_TASTE,
@@ -206,7 +205,7 @@ class DatedSteps(OwnSteps):
         self.catalogue = 0
 
 
-LearnerState: TypeAlias = LinUCBState | OneHotState | FeatureState
+LearnerState: TypeAlias = LinUCBState | FeatureState
 
 
 class Lesson(NamedTuple):

@@ -38,7 +38,6 @@ from hushstream.systems.p2b.server.estimate import (
     WarmStart,
     effects,
     model_from_sums,
-    onehot_from_sums,
     pooled,
     warm_start,
 )
@@ -393,19 +392,14 @@ class PrivateTotals:
     def model(self) -> ModelFields:
         """The model that follows from the totals."""
         config, totals = self._config, self._totals
-        if config.encoder.features == "onehot":
-            sums = onehot_from_sums(
-                totals.ones, totals.zeros, config.release.levels, totals.variance, config.learner.ridge
-            )
-        else:
-            sums = model_from_sums(
-                totals.ones,
-                totals.zeros,
-                config.release.levels,
-                totals.variance,
-                self._centroids,
-                config.learner.ridge,
-            )
+        sums = model_from_sums(
+            totals.ones,
+            totals.zeros,
+            config.release.levels,
+            totals.variance,
+            self._centroids,
+            config.learner.ridge,
+        )
         if self._started:
             sums = self._system.coded.with_start(sums)
         return ModelFields(

@@ -217,9 +217,8 @@ class ModelSums(NamedTuple):
     """The sums of a LinUCB model.
 
     Attributes:
-        gram: (K, D, D) float64 with the ridge, symmetric positive definite; for one-hot codes (K, k), the
-            diagonals.
-        moment: (K, D) float64; for one-hot codes (K, k).
+        gram: (K, D, D) float64 with the ridge, symmetric positive definite.
+        moment: (K, D) float64.
         observations: how many reports without noise the data are worth, the sum of ``w n``.
     """
 
@@ -254,13 +253,6 @@ def model_from_sums(
     gram = np.matmul(scaled.transpose(0, 2, 1), scaled)
     gram = (gram + gram.transpose(0, 2, 1)) / 2 + ridge * np.eye(dimension)
     return ModelSums(gram, np.matmul(total.T, points), float(count.sum()))
-
-
-def onehot_from_sums(ones: Int64, zeros: Int64, levels: int, variance: float, ridge: float = 1.0) -> ModelSums:
-    """Compute the same for one-hot codes, whose gram matrices are diagonal; arguments as in `model_from_sums`."""
-    count, total, ridge = _weighed(ones, zeros, levels, variance, ridge)
-    gram = np.ascontiguousarray(count.T) + ridge
-    return ModelSums(gram, np.ascontiguousarray(total.T), float(count.sum()))
 
 
 def _weighed(ones: Int64, zeros: Int64, levels: int, variance: float, ridge: float) -> tuple[Float64, Float64, float]:

@@ -203,8 +203,8 @@ def run_population(
         key: the shuffler's key, in place of the seeded one.
 
     Raises:
-        PopulationError: the world does not fit the deployment, has too few users, or restricts arms; the data
-            are not public; or the deployment learns on one-hot codes.
+        PopulationError: the world does not fit the deployment, has too few users, or restricts arms; or the data
+            are not public.
     """
     return run_systems((system,), world, contributors, evaluated, seed, coins=coins, key=key)[0]
 
@@ -365,8 +365,6 @@ def _require(system: P2BSystem, world: World, contributors: int, evaluated: int)
     config = system.config
     if not world.public:
         raise PopulationError("expected data marked as public: a run shows exact figures and a non-private condition")
-    if config.encoder.features != "centroid":
-        raise PopulationError(f"encoder.features: expected centroid in a batch run, got {config.encoder.features}")
     if (world.dimension, world.arms) != (config.context.dimension, config.arms):
         raise PopulationError(
             f"expected a world of dimension {config.context.dimension} and {config.arms} arms,"
