@@ -35,8 +35,7 @@ def _rig(name: str, request: pytest.FixtureRequest, exploration: ExplorationConf
             related.make_system(exploration=exploration, learner={"alpha": 2.0, "ridge": 1.0})
         )
     rigs = request.getfixturevalue("rigs")
-    sections = {"onehot": {"encoder": {"codes": rigs.CODES, "features": "onehot"}}}.get(name, {})
-    return rigs.LearnerRig(rigs.make_system(exploration=exploration, **sections))
+    return rigs.LearnerRig(rigs.make_system(exploration=exploration))
 
 
 def _fresh(rig: Any) -> Any:
@@ -49,7 +48,7 @@ def _asked(rig: Any, count: int, users: Sequence[str] = ("ann", "bob", "cyd"), *
     return list(rig.fold().answers)
 
 
-@pytest.mark.parametrize("name", ["centroid", "onehot", "colin"])
+@pytest.mark.parametrize("name", ["p2b", "colin"])
 @pytest.mark.parametrize("exploration", [HALF, SOFT], ids=["epsilon", "softmax"])
 def test_what_is_stated_was_drawn(name, exploration, request):
     """Of n events the arm's inverse propensities sum to n, however it scores: Horvitz and Thompson."""

@@ -193,7 +193,6 @@ def test_users_differ_between_arms_by_their_start_alone():
     ("change", "words"),
     [
         ({"arms": 7}, "7 arms"),
-        ({"encoder": EncoderConfig(codes=6, features="onehot")}, "centroid"),
         ({"slot": SlotConfig(ROUNDS + 1, 1)}, "no slot would fall due"),
     ],
 )

@@ -286,7 +286,7 @@ class Variant(NamedTuple):
             yield
 
 
-def _started_from(items: Sequence[str] = (), onehot: bool = False) -> ExportedModel:
+def _started_from(items: Sequence[str] = ()) -> ExportedModel:
     """A model of `FEATURES`, or, without items, of the first two of numbered ones on histograms of 4 entries."""
     paid = {"epsilon_micro": 1_000_000, "delta_units": "0"}
     about = {
@@ -303,8 +303,8 @@ def _started_from(items: Sequence[str] = (), onehot: bool = False) -> ExportedMo
         return ExportedFeatures(about, tuple(items), (), schema, means, 0.01 + spread)
     encoder = Encoder(np.eye(4), 1)
     moment = source.uniform(0.0, 4.0, (2, 4))
-    gram = np.full((2, 4), 5.0) if onehot else np.stack([5.0 * np.eye(4)] * 2)
-    return ExportedCodes(about, ("0", "1"), (), encoder, onehot, 1.0, 1.0, gram, moment)
+    gram = np.stack([5.0 * np.eye(4)] * 2)
+    return ExportedCodes(about, ("0", "1"), (), encoder, 1.0, 1.0, gram, moment)
 
 
 def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Variant:
@@ -669,7 +669,6 @@ VARIANTS = (
         release={"window_units": 5, "sums": "counter", "horizon": 16},
         measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
         slot={"sealed": True},
-        encoder={"features": "onehot"},
     ),
     _p2b("p2b-tuples", release={"mechanism": "tuples", "sampling": 0.5, "threshold": 1, "window_units": 6}),
     _p2b(
@@ -719,10 +718,10 @@ VARIANTS = (
         model={"half_life": 2},
     ),
     _p2b(
-        "p2b-onehot-started",
-        _started_from(onehot=True),
+        "p2b-started",
+        _started_from(),
         release={"window_units": 5, "sums": "fresh"},
-        encoder={"features": "onehot", "codes": 4},
+        encoder={"codes": 4},
     ),
     # A new item takes the row that is kept for "z", which never comes.
     _p2b(
@@ -780,7 +779,7 @@ SWEPT = frozenset(
         "p2b-declared-named-started-fading",
         "p2b-declared-renewed",
         "p2b-declared-shadow",
-        "p2b-onehot-started",
+        "p2b-started",
         "pdap-home",
         "pdap-named",
     }

@@ -107,7 +107,7 @@ def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(t
 
 def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tmp_path):
     values = {"system": "p2b", **ITEMS, "features": {"dimension": 3}, "expected_slots": 100_000}
-    values["encoder"] = {"features": "onehot", "codes": 4}
+    values["encoder"] = {"codes": 4}
 
     def prepared(name: str, inputs: dict[str, str], *tainted: str) -> Any:
         config = parse_config({**values, "deployment": name, "privacy": {"tainted": [*tainted]}})
@@ -118,8 +118,8 @@ def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tm
     about = {"system": "p2b", "deployment": "first", "config_digest": "00", "version": 1, "slots": 9.0}
     about |= {"private_as_stated": False, "paid": {"which": PAID, "zero_out": PAID}}
     encoder, learner = Encoder(np.eye(4, 3) * 0.5 + 0.5 / 3, first.encoder.digits), first.config.learner
-    arrays = (np.full((2, 4), learner.ridge + 1.0), np.zeros((2, 4)))
-    model = ExportedCodes(about, ("0", "1"), (), encoder, True, learner.alpha, learner.ridge, *arrays)
+    arrays = (np.stack([(learner.ridge + 1.0) * np.eye(3)] * 2), np.zeros((2, 3)))
+    model = ExportedCodes(about, ("0", "1"), (), encoder, learner.alpha, learner.ridge, *arrays)
     second = prepared("second", {"start": model.as_json().decode()}, "start")
     (tmp_path / "third").mkdir()
     shutil.copy(tmp_path / "second" / "encoder.json", tmp_path / "third")

@@ -48,7 +48,6 @@ from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
-Features = Literal["centroid"]
 SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
 MeasurementOf = Literal["groups", "answers"]
@@ -124,16 +123,14 @@ class LearnerConfig(Checked):
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig(Checked):
-    """How a context becomes a code, and what the server learns on.
+    """How a context becomes a code; the server learns on the centroids of codes.
 
     Attributes:
         codes: how many clusters the grid is cut into; auto picks the number from arms, expected slots and epsilon.
-        features: what stands for a code in the shared model: its centroid.
         seed: seed of the sample of grid points and of the start of k-means; no user data is used.
     """
 
     codes: Annotated[int | Literal["auto"], Is("encoder.", whole, 2, 65_536)] = "auto"
-    features: Annotated[Features, Is("encoder.")] = "centroid"
     seed: Annotated[int, Is("encoder.", whole, 0, 2**31 - 1)] = 0
 
 

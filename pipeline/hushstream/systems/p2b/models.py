@@ -315,7 +315,9 @@ class ExportedCodes(ExportedModel):
         shape = (len(items), encoder.dimension)
         if moment.shape != shape or gram.shape != (*shape, encoder.dimension):
             raise ValueError(f"shapes {gram.shape} and {moment.shape}")
-        _require_numbers((np.linalg.eigvalsh(gram), values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"])
+        _require_numbers(
+            (np.linalg.eigvalsh(gram), values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"]
+        )
         found = (encoder, float(values["alpha"]), float(values["ridge"]), gram, moment)
         return cls(values["about"], items, _golden(values), *found)
 

@@ -33,7 +33,7 @@ from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import CodesForm, FeaturesForm, P2BSystem, require_form
 from hushstream.systems.p2b.guarantee import summed_of
-from hushstream.systems.p2b.models import ExportedCodes, ExportedModel, Statement
+from hushstream.systems.p2b.models import ExportedModel, Statement
 from hushstream.systems.p2b.server.estimate import cold_start
 from hushstream.systems.p2b.slots import SLOT_RECORD
 from hushstream.systems.p2b.succession import FOLLOWS, STARTED_FROM, Predecessor

@@ -854,9 +854,7 @@ def _exported_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCod
     decided = _Decided(system.policy(), arrays, np.arange(len(items)), items)
     contexts = _histograms(system.config.context.dimension)
     golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
-    return ExportedCodes(
-        _about(system, fields), items, golden, system.encoder, learner.alpha, learner.ridge, *arrays
-    )
+    return ExportedCodes(_about(system, fields), items, golden, system.encoder, learner.alpha, learner.ridge, *arrays)
 
 
 def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,21 +24,19 @@ from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.codes import UserLinUCB
 from hushstream.systems.p2b.edge.policies import UNSCORED
 from hushstream.systems.p2b.machines.learner import Together
-from hushstream.systems.p2b.server.estimate import model_from_sums, onehot_from_sums
+from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.totals import WindowTotals
 from hushstream.systems.p2b.system import facts_of
 from recordings import KEYS, VARIANTS, Recording, Variant, recorded
 
 
-def arrays(record, rigs, features="centroid"):
-    shape = (rigs.ARMS, rigs.CODES) if features == "onehot" else (rigs.ARMS, rigs.DIMENSION, rigs.DIMENSION)
+def arrays(record, rigs):
     gram, moment = (np.frombuffer(record[name], "<f8") for name in ("gram", "moment"))
-    return gram.reshape(shape), moment.reshape(rigs.ARMS, -1)
+    return gram.reshape(rigs.ARMS, rigs.DIMENSION, rigs.DIMENSION), moment.reshape(rigs.ARMS, -1)
 
 
-@pytest.mark.parametrize("features", ["centroid", "onehot"])
-def test_each_window_gives_one_version_from_the_totals_of_all(rigs, features):
-    system = rigs.make_system(encoder={"features": features})
+def test_each_window_gives_one_version_from_the_totals_of_all(rigs):
+    system = rigs.make_system()
     rig = rigs.AggregatorRig(system)
     windows = rigs.window_sums_values(system, 3)
     published = rig.give(windows).journals
@@ -52,11 +50,8 @@ def test_each_window_gives_one_version_from_the_totals_of_all(rigs, features):
         )
         totals.add(ones, zeros, window["variance"], window["slots"])
         sums = (totals.ones, totals.zeros, 1, totals.variance)
-        if features == "onehot":
-            expected = onehot_from_sums(*sums, 1.0)
-        else:
-            expected = model_from_sums(*sums, system.encoder.centroids, 1.0)
-        gram, moment = arrays(record, rigs, features)
+        expected = model_from_sums(*sums, system.encoder.centroids, 1.0)
+        gram, moment = arrays(record, rigs)
         np.testing.assert_array_equal(gram, expected.gram)
         np.testing.assert_array_equal(moment, expected.moment)
         assert record["observations"] == expected.observations

@@ -55,11 +55,10 @@ def same_bytes(rig, other):
     )
 
 
-@pytest.fixture(params=["centroid", "onehot"])
-def system(rigs, request):
+@pytest.fixture
+def system(rigs):
     return rigs.make_system(
         slot={"lifetime_slots": 2},
-        encoder={"features": request.param},
         public_dataset=True,
         users={"expire_after_seconds": 45.0},
     )

@@ -365,9 +365,8 @@ def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_a
 # Codes.
 
 
-@pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
-def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs, learned_on):
-    first = rigs.make_system(encoder={"features": learned_on})
+def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs):
+    first = rigs.make_system()
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 3)).steps if step.journal
     ]
@@ -407,33 +406,26 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs, learned_on):
     turned = replace(start, items=start.items[::-1])
     with pytest.raises(ConfigurationError, match="the items 0, 1, 2"):
         P2BSystem.of(config, first.encoder.lattice, start=turned)
-    ridge = np.ones(start.gram.shape[1:]) if learned_on == "onehot" else np.eye(start.gram.shape[1])
+    ridge = np.eye(start.gram.shape[1])
     np.testing.assert_allclose(both.arrays[0][:-1], own.arrays[0][:-1] + start.gram - start.ridge * ridge)
     np.testing.assert_allclose(both.arrays[1][:-1], own.arrays[1][:-1] + start.moment)
     assert np.array_equal(both.arrays[0][-1], own.arrays[0][-1])
 
 
 def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs):
-    first = rigs.make_system(encoder={"features": "onehot"})
+    first = rigs.make_system()
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
     ]
     start = export_model(first, values)
     second = P2BSystem.of(replace(first.config, deployment="second"), first.encoder.lattice, start=start)
     assert second.paid == first.guarantee().together + second.guarantee().together
-    lattice, config = first.encoder.lattice, first.config
-    centroid = replace(config, encoder=replace(config.encoder, features="centroid"))
-    for changed, centroids, said in (
-        (centroid, lattice, "a model learned on encoder.features: centroid, got 'onehot'"),
-        (config, lattice[::-1], "a model of the centroids of this deployment, got 'one of others'"),
-        (replace(config, arms=2), lattice, r"at most 2 items \(capacity\), got 5"),
-    ):
-        with pytest.raises(ConfigurationError, match=said):
-            P2BSystem.of(changed, centroids, start=start)
+    with pytest.raises(ConfigurationError, match=r"at most 2 items \(capacity\), got 5"):
+        P2BSystem.of(replace(first.config, arms=2), first.encoder.lattice, start=start)
 
 
-def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_learned_on(rigs, tmp_path):
-    first = rigs.make_system(encoder={"features": "onehot"})
+def test_prepare_begins_with_a_model_of_codes_if_it_is_named_as_tainted(rigs, tmp_path):
+    first = rigs.make_system()
     values = [
         step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
     ]
@@ -442,7 +434,7 @@ def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_lear
         "deployment": "second",
         "items": {"capacity": 5},
         "features": {"dimension": start.encoder.dimension, "digits": start.encoder.digits},
-        "encoder": {"features": "onehot", "codes": start.encoder.codes},
+        "encoder": {"codes": start.encoder.codes},
         "expected_slots": 40,
     }
     inputs = {"start": ("model.json", start.as_json().decode())}
@@ -450,7 +442,6 @@ def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_lear
         prepare(tmp_path / "second", parse_config(config), inputs)
     config["privacy"] = {"tainted": ["start"]}
     made = prepare(tmp_path / "second", parse_config(config), inputs)
-    assert np.array_equal(made.core.encoder.lattice, first.encoder.lattice)
     assert load(tmp_path / "second").digest == made.digest
     with pytest.raises(ConfigurationError, match=r"a model of release\.form: features, got 'codes'"):
         prepare(tmp_path / "third", parse_config({**CONFIG, "privacy": {"tainted": ["start"]}}), inputs)

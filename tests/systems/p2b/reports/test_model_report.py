@@ -313,9 +313,8 @@ def test_what_is_no_model_is_refused(content):
         ExportedModel.read(content)
 
 
-@pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
-def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs, learned_on):
-    system = rigs.make_system(encoder={"features": learned_on})
+def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs):
+    system = rigs.make_system()
     steps = rigs.AggregatorRig(system).give(rigs.window_sums_values(system, 3)).steps
     records = [step.journal for step in steps if step.journal is not None]
     model = ExportedModel.read(export_model(system, records).as_npz())

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hushstream.systems.p2b.server.estimate import (
     AggregationError,
     model_from_sums,
-    onehot_from_sums,
 )
 from hushstream.systems.p2b.server.totals import WindowTotals
 
@@ -66,16 +65,6 @@ def test_exact_sums_give_linucb_on_centroids():
     assert sums.observations == 300
 
 
-def test_one_hot_sums_are_the_diagonal_of_the_same_model():
-    rng = np.random.default_rng(2)
-    ones, zeros = rng.integers(-20, 60, (5, 3)), rng.integers(-20, 60, (5, 3))
-    wide = model_from_sums(ones, zeros, 2, 6.0, np.eye(5), ridge=0.5)
-    table = onehot_from_sums(ones, zeros, 2, 6.0, ridge=0.5)
-    assert np.allclose(np.einsum("kii->ki", wide.gram), table.gram)
-    assert np.allclose(wide.moment, table.moment)
-    assert np.isclose(wide.observations, table.observations)
-
-
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1e6), st.integers(1, 256))
 @settings(max_examples=100, deadline=None)
 def test_the_gram_is_positive_definite_whatever_the_noise(seed, variance, levels):
@@ -84,28 +73,32 @@ def test_the_gram_is_positive_definite_whatever_the_noise(seed, variance, levels
     sums = model_from_sums(ones, zeros, levels, variance, rng.dirichlet(np.ones(4), 6))
     assert np.linalg.eigvalsh(sums.gram).min() > 0.999
     assert np.array_equal(sums.gram, sums.gram.transpose(0, 2, 1))
-    assert (onehot_from_sums(ones, zeros, levels, variance).gram >= 1.0).all()
+
+
+def _cells(ones, zeros, levels, variance, ridge=1.0):
+    """The gram's diagonal and the moment, (K, k) each, where each code is a coordinate of its own."""
+    sums = model_from_sums(ones, zeros, levels, variance, np.eye(len(ones)), ridge)
+    return np.einsum("kii->ki", sums.gram), sums.moment
 
 
 def test_known_noise_takes_weight_from_small_cells_and_hardly_any_from_large_ones():
     ones, zeros = np.array([[5], [5000]]), np.array([[5], [5000]])
-    table = onehot_from_sums(ones, zeros, 1, 10.0)
-    weights = (table.gram[0] - 1) / np.array([10, 10_000])
+    gram, moment = _cells(ones, zeros, 1, 10.0)
+    weights = (gram[0] - 1) / np.array([10, 10_000])
     assert np.allclose(weights, [10 / 50, 10_000 / 10_040])
-    assert np.allclose(table.moment[0] / (table.gram[0] - 1), 0.5)
+    assert np.allclose(moment[0] / (gram[0] - 1), 0.5)
 
 
 def test_units_of_levels_do_not_matter():
-    fine = onehot_from_sums(np.array([[128]]), np.array([[256]]), 64, 64.0**2 * 2.0)
-    coarse = onehot_from_sums(np.array([[2]]), np.array([[4]]), 1, 2.0)
-    assert np.allclose(fine.gram, coarse.gram)
-    assert np.allclose(fine.moment, coarse.moment)
+    fine = _cells(np.array([[128]]), np.array([[256]]), 64, 64.0**2 * 2.0)
+    coarse = _cells(np.array([[2]]), np.array([[4]]), 1, 2.0)
+    assert np.allclose(fine, coarse)
 
 
 def _ridge(ones, zeros, variance, ridge=1.0):
-    """The ridge that a table was made with: an empty cell's diagonal is nothing else."""
+    """The ridge that a model was made with: an empty cell's diagonal is nothing else."""
     ones, zeros = (np.vstack([part, [[0]]]) for part in (ones, zeros))
-    return onehot_from_sums(ones, zeros, 1, variance, ridge).gram[0, -1]
+    return _cells(ones, zeros, 1, variance, ridge)[0][0, -1]
 
 
 def test_without_noise_the_ridge_is_the_configured_one_however_rare_rewards_are():

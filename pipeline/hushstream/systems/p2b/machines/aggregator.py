@@ -337,7 +337,6 @@ class ModelFields:
 
     gram: NDArray[np.float64]
     moment: NDArray[np.float64]
-    features: str
     observations: float
     stated: Mapping[str, Any]
 
@@ -345,7 +344,6 @@ class ModelFields:
         """The fields that only this form of a model's record has."""
         return {
             "dimension": self.moment.shape[1],
-            "features": self.features,
             "gram": self.gram.astype("<f8").tobytes(),
             "moment": self.moment.astype("<f8").tobytes(),
         }
@@ -405,7 +403,6 @@ class PrivateTotals:
         return ModelFields(
             sums.gram,
             sums.moment,
-            config.encoder.features,
             sums.observations,
             self._system.stated[self._system.private_as_stated and self._as_stated],
         )
