@@ -15,7 +15,9 @@ import pytest
 from modules import module_at
 
 from hushstream.engine.journal.chain import IF_INTENDED
-from hushstream.replay.audits.catalogue import Calibration, audit_names
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.audits import AuditResult
+from hushstream.replay.audits.catalogue import audit_names
 from hushstream.schemas.topics import partition_of
 from hushstream.systems.catalogue import kinds
 
@@ -241,5 +243,42 @@ def test_counts_that_were_changed_are_seen(made, monkeypatch, tmp_path):
 
 def test_no_committed_row_alarms_more_often_than_it_states(made):
     for one in json.loads(made.RESULT.read_text(encoding="utf-8"))["counted"]:
-        row = Calibration(one["name"], one["times"], one["alarms"], one["false_alarm"], one["structure"])
-        assert row.as_stated, one
+        assert made.as_stated(one["alarms"], one["times"], one["false_alarm"]), one
+
+
+def test_more_alarms_than_stated_are_told_from_chance(made):
+    assert made.as_stated(0, 200)
+    assert not made.as_stated(1, 200), "it comes with probability 2e-4"
+    assert made.as_stated(6, 200, 0.01)
+    assert not made.as_stated(10, 200, 0.01)
+
+
+def test_counting_goes_on_where_it_was_stopped_and_under_each_blas_by_itself(made, monkeypatch, tmp_path):
+    """The third run sees two places that share noise, and the first command is interrupted in its eighth."""
+    done, kept = [], tmp_path / "counts.json"
+
+    def run(name, _):
+        done.append(name)
+        if len(done) == 8:
+            raise KeyboardInterrupt
+        return AuditResult(Cost(1_000_000), 0.0, 10, 1e-6, (0, 0), None, "two share" if len(done) == 3 else "")
+
+    kept.write_text('{"counted": []}', encoding="utf-8")
+    monkeypatch.setattr(made, "RESULT", kept)
+    monkeypatch.setattr(made, "result_of", run)
+    row = audit_names()[0]
+    with pytest.raises(KeyboardInterrupt):
+        made.count(12, [row])
+    made.count(12, [row])
+    made.count(12, [row])
+    assert len(done) == 13, "seven, an interrupted one, and the five that were left"
+    monkeypatch.setattr(made, "kernels", lambda: "another")
+    made.count(1, [row])
+    counted = json.loads(kept.read_text(encoding="utf-8"))["counted"]
+    told = {(one["blas"] == "another", one["times"], one["alarms"], one["structure"]) for one in counted}
+    assert told == {(False, 12, 1, "two share"), (True, 1, 0, "")}
+
+
+def test_a_row_is_run_as_the_table_runs_it(made):
+    assert made.result_of("discrete-laplace-size", 0).passed
+    assert made.kernels()

@@ -171,13 +171,6 @@ def audit(
         int | None, typer.Option(help="With --config: releases with the slot, and as many without it (default 10000).")
     ] = None,
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
-    calibrate: Annotated[
-        int | None, typer.Option(help="With --all or --only: run each row so many times, and count how often it fails.")
-    ] = None,
-    counts: Annotated[
-        Path | None,
-        typer.Option(help="With --calibrate: JSON file of the counts, by row and BLAS; a later run adds to it."),
-    ] = None,
     json: AsJson = False,
 ) -> None:
     """Attack a mechanism's noise; print the proven bound on epsilon.
@@ -185,19 +178,13 @@ def audit(
     It exits with 1 where the proven bound is above the claim; claims of papers, in rows named so, must break. Without
     --config, --all or --only it lists what can be attacked.
     """
-    if counts is not None and calibrate is None:
-        raise HushstreamError("audit: expected --counts with --calibrate, got it alone")
     if everything or only:
         if config is not None or runs is not None:
             raise HushstreamError("audit: expected --all or --only alone, got --config or --runs beside it")
         if quick and thorough:
             raise HushstreamError("audit: expected --quick or --thorough, got both")
         effort: Effort = "quick" if quick else "thorough" if thorough else "full"
-        if calibrate is not None:
-            _calibrate(only or [], calibrate, effort, false_alarm, counts, json)
         _audit_all(only or [], effort, false_alarm, json)
-    if calibrate is not None:
-        raise HushstreamError("audit: expected --calibrate with --all or --only, got it alone")
     if config is not None:
         _audit_one(config, 10_000 if runs is None else runs, false_alarm, json)
     if runs is not None:
@@ -216,32 +203,13 @@ def _list_audits(json: bool) -> NoReturn:
 
 
 def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool) -> NoReturn:
-    from hushstream.replay.audits.catalogue import count_audits, run_audits
+    from hushstream.replay.audits.catalogue import run_audits
     from hushstream.replay.audits.row import as_json, as_table
 
-    rows = []
     with steps_on_a_bar(json) as progress:
-        total = count_audits(names)
-        for row in run_audits(names, effort, false_alarm):
-            rows.append(row)
-            progress(len(rows), total, row.name)
+        rows = run_audits(names, effort, false_alarm, progress)
     show(as_json(rows, effort), json, as_table(rows))
     raise typer.Exit(0 if all(row.passed for row in rows) else 1)
-
-
-def _calibrate(
-    names: list[str], times: int, effort: Effort, false_alarm: float, kept: Path | None, json: bool
-) -> NoReturn:
-    from hushstream.replay.audits.catalogue import calibrate, calibration_json, calibration_table, count_audits
-
-    rows = []
-    with steps_on_a_bar(json) as progress:
-        total = count_audits(names)
-        for row in calibrate(times, names, effort, false_alarm, kept=kept):
-            rows.append(row)
-            progress(len(rows), total, row.name)
-    show(calibration_json(rows, effort), json, calibration_table(rows))
-    raise typer.Exit(0 if all(row.as_stated for row in rows) else 1)
 
 
 def _audit_one(config: Path, runs: int, false_alarm: float, json: bool) -> NoReturn:
