@@ -13,18 +13,18 @@ from typing import Any
 
 from scipy.special import stdtrit
 
+from hushstream.privacy.amounts import epsilon_micro, epsilon_text
 from hushstream.replay.experiments.figures import render
 from hushstream.replay.experiments.findings import Findings
-from hushstream.replay.experiments.systems import (
-    JOINING,
-    OVERS,
-    cost_text,
-    figure_text,
-    protected_text,
-    true_text,
-)
+from hushstream.replay.experiments.systems import JOINING
 
 HERE = Path(__file__).parent
+OVERS = ("over_reimplemented", "over_local_only")
+"""Columns of what ours gains."""
+
+SMALL = 1e-9
+"""A delta below this is left out of the text."""
+
 COLUMNS = ("paper", "claimed ε", "true ε, δ", "paper's, reimplemented", "ours", "cost of ours", "local only")
 
 _HEAD = """\
@@ -194,6 +194,45 @@ def _by_one_alone(row: dict[str, Any], name: str, comparisons: int) -> bool:
     half, free = (row[f"{name}_high"] - row[f"{name}_low"]) / 2, row["seeds"] - 1
     wider = stdtrit(free, 1 - 0.025 / comparisons) / stdtrit(free, 0.975)
     return bool(half < abs(row[name]) <= half * wider)
+
+
+def true_text(row: dict[str, Any]) -> str:
+    """Epsilon and delta of the paper's mechanism by our analysis, under the relation of its claim."""
+    if "true_epsilon" not in row:
+        return "nothing: δ is 1 at every ε"
+    delta = f", δ {row['true_delta']:.2g}" if row["true_delta"] >= SMALL else ""
+    weak = " or more" if row["true_delta"] >= 0.01 else " or less" if row["bound"] else ""
+    return f"ε {_up(row['true_epsilon'])}{delta}{weak} ({row['true_relation']})"
+
+
+def cost_text(row: dict[str, Any]) -> str:
+    """The cost of ours under each relation that applies."""
+    parts = []
+    for name in ("zero-out", "replace-one"):
+        column = f"ours_{name.replace('-', '_')}"
+        if f"{column}_epsilon" in row:
+            delta = row[f"{column}_delta"]
+            parts.append(f"ε {_up(row[f'{column}_epsilon'])}" + (f", δ {delta:.1g}" if delta >= SMALL else ""))
+            parts[-1] += f" ({name})"
+    return " or ".join(parts)
+
+
+def figure_text(row: dict[str, Any], name: str) -> str:
+    """A mean over seeds with half of its 95 % interval, if it has one."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    within = f" ± {(high - low) / 2:.2g}" if low is not None and low <= high else ""
+    return f"{row[name]:.4g}{within}"
+
+
+def protected_text(row: dict[str, Any]) -> str:
+    """What the paper's claim protects, and ours if that is less."""
+    here = f" (here: {row['protects_here']})" if row["protects_here"] != row["protects"] else ""
+    return f"{row['protects']}{here}"
+
+
+def _up(epsilon: float) -> str:
+    """Epsilon, rounded up to thousandths."""
+    return epsilon_text(-(-epsilon_micro(epsilon) // 1000) * 1000)
 
 
 def figures(found: dict[str, Any]) -> dict[Path, bytes]:

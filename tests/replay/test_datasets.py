@@ -17,7 +17,7 @@ import pytest
 
 from hushstream.replay import study
 from hushstream.replay import study as offers
-from hushstream.replay.catalogue import WORLDS, find_world, known_worlds, played_by, system_of
+from hushstream.replay.catalogue import WORLDS, find_world, inspect_dataset, known_worlds, played_by, system_of
 from hushstream.replay.datasets import store
 from hushstream.replay.datasets.builtin import (
     BUILTIN,
@@ -33,7 +33,6 @@ from hushstream.replay.datasets.store import (
     cache_folder,
     fetch,
     fetch_dataset,
-    inspect,
     list_datasets,
     locate,
 )
@@ -43,10 +42,6 @@ from hushstream.replay.logged.log import LOGS, LogError, known_logs
 from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin
 from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
 from hushstream.replay.worlds.world import WorldError
-
-
-def _summarise(folder: Path):
-    return {"rows": len((folder / "rows.txt").read_text(encoding="utf-8").splitlines())}
 
 
 @pytest.fixture
@@ -63,7 +58,6 @@ def toy(monkeypatch) -> Dataset:
         verified=False,
         note="made up",
         folders=("toy", "toy-files"),
-        summarise=_summarise,
     )
     monkeypatch.setattr("hushstream.replay.datasets.builtin.BUILTIN", (*BUILTIN, dataset))
     return dataset
@@ -115,7 +109,7 @@ def test_a_data_folder_may_hold_the_dataset_under_its_names_or_be_it(tmp_path, t
     assert locate("toy", tmp_path / "data") == folder
     monkeypatch.setenv("HUSHSTREAM_DATA", str(tmp_path / "data"))
     assert locate("toy") == folder
-    assert inspect("toy") == {"rows": 2}
+    assert inspect_dataset("toy") == {"bytes": 8}
     assert {dataset.name: held for dataset, held in list_datasets()}["toy"] == folder
 
 
@@ -141,13 +135,12 @@ def test_a_data_folder_without_the_dataset_says_what_is_missing(tmp_path, toy, c
         locate("toy", tmp_path)
 
 
-def test_the_simulated_dataset_has_no_files_but_a_summary(cache):
+def test_the_simulated_dataset_has_no_files_but_sizes(cache):
     with pytest.raises(DatasetError, match="is simulated and has no files"):
         locate("synthetic")
-    summary = inspect("synthetic")
-    assert (summary["users"], summary["arms"]) == (2000, 10)
-    # Random arms earn 1 / K whatever the weights.
-    assert summary["random_arm_reward"] == pytest.approx(0.1, abs=0.005)
+    sizes = inspect_dataset("synthetic")
+    assert (sizes["users"], sizes["arms"], sizes["weights"]) == (2000, 10, "10 x 10")
+    assert "bytes" not in sizes
 
 
 def test_datasets_of_other_packages_are_found_and_clashes_refused(toy, monkeypatch):
@@ -175,16 +168,16 @@ def test_an_unreadable_checksum_target_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("ml-100k", {"rows": 100_000, "users": 943, "items": 1682, "arms": 18}),
-        ("tmc2007", {"rows": 28_596, "dimension": 500, "arms": 22}),
-        ("obd", {"rows": 60_000, "arms_all": 80, "arms_men": 34, "arms_women": 46}),
-        ("filmtrust", {"rows": 35_497, "users": 1508, "items": 2071}),
-        ("lastfm", {"rows": 92_834, "users": 1892, "friendships": 25_434}),
+        ("ml-ratings", {"users": "100000", "features": "1682 x 20", "user_count": 943}),
+        ("tmc2007", {"table_labels": "28596 x 20"}),
+        ("obd", {"arms": 80, "contexts": "10000 x 26"}),
+        ("filmtrust", {"bytes": 426_269}),
+        ("lastfm", {"bytes": 3_708_367, "cluster_of": "1892"}),
     ],
 )
 def test_the_real_files_are_the_published_ones(data_folder, name, expected):
-    summary = inspect(name, data_folder)
-    assert {key: summary[key] for key in expected} == expected
+    sizes = inspect_dataset(name, data_folder)
+    assert {key: sizes[key] for key in expected} == expected
 
 
 CONTENT = bytes(range(256)) * 2048
@@ -274,7 +267,6 @@ def _dataset(*files: DatasetFile, archive_url: str | None = None) -> Dataset:
         verified=False,
         note="made up",
         folders=("toy",),
-        summarise=lambda folder: {},
     )
 
 

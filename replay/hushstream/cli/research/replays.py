@@ -254,12 +254,12 @@ def datasets_inspect(
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
-    """Show rows, users, arms and rewards of a dataset; for a file also a draft declaration of its features.
+    """Show the sizes of a dataset; of a file a draft declaration of its features.
 
     In the draft, settings that were taken from rows are private and marked so. No deployment is prepared from it until
     its owner has confirmed each mark.
     """
-    from hushstream.replay.datasets.store import inspect
+    from hushstream.replay.catalogue import inspect_dataset
     from hushstream.replay.logged.drafts.features import draft_features
 
     source = log_source(name)
@@ -267,8 +267,8 @@ def datasets_inspect(
         drafted = draft_features(source)
         show(drafted.as_json(), json, drafted.text().removesuffix("\n"))
         return
-    summary = dict(inspect(name, data_dir))
-    show(summary, json, "\n".join(f"{key:12} {value}" for key, value in summary.items()))
+    sizes = inspect_dataset(name, data_dir)
+    show(sizes, json, "\n".join(f"{key:14} {value}" for key, value in sizes.items()))
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:

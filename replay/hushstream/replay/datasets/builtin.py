@@ -7,15 +7,10 @@ Another package adds a dataset with an entry point of the group ``hushstream.dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
 
 from hushstream.replay.study import Registry, studies
 from hushstream.schemas.errors import HushstreamError
-
-Summary = Mapping[str, int | float | str]
 
 
 class DatasetError(HushstreamError):
@@ -60,7 +55,6 @@ class Dataset:
             descriptions. The checksums are compared in either case.
         note: what a user should know before a download.
         folders: names under which a local data folder may hold it.
-        summarise: function that counts the rows, users, arms and rewards of the files in a folder.
         instead: other files of the publisher with the same content, used where ``files`` are absent.
     """
 
@@ -73,28 +67,10 @@ class Dataset:
     verified: bool
     note: str
     folders: tuple[str, ...]
-    summarise: Callable[[Path], Summary]
     instead: tuple[DatasetFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryBy:
-    """A summary function that is imported when it is called.
-
-    An earlier import would be circular, as readers of datasets import this module.
-    """
-
-    place: str
-    """``module:function``."""
-
-    def __call__(self, folder: Path) -> Summary:
-        """Summarise the files of a folder."""
-        module, _, name = self.place.partition(":")
-        found: Summary = getattr(import_module(module), name)(folder)
-        return found
-
-
-def simulated_dataset(name: str, description: str, summarise: Callable[[Path], Summary], page: str = "") -> Dataset:
+def simulated_dataset(name: str, description: str, page: str = "") -> Dataset:
     """Make a dataset without files, which a world simulates; the attributes are those of `Dataset`."""
     return Dataset(
         name=name,
@@ -106,7 +82,6 @@ def simulated_dataset(name: str, description: str, summarise: Callable[[Path], S
         verified=True,
         note="Nothing to fetch.",
         folders=(),
-        summarise=summarise,
     )
 
 
@@ -116,8 +91,6 @@ _MULAN = (
 )
 _LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
 _UNVERIFIED = "The addresses come from public descriptions and were not tried; checksums decide."
-
-_SUMMARIES = "hushstream.replay.catalogue"
 
 
 def _packed(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:
@@ -131,20 +104,17 @@ def _single(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...
 SYNTHETIC = simulated_dataset(
     "synthetic",
     "Simulated preferences (Malekzadeh et al. 2020), text and code variants; the world of the demo",
-    SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
     page="https://arxiv.org/abs/1909.04421",
 )
 
 SHOP = simulated_dataset(
     "shop",
     "Simulated visitors of a shop: a country, an age, interests and an hour; items with names",
-    SummaryBy(f"{_SUMMARIES}:summarise_shop"),
 )
 
 CATALOGUE = simulated_dataset(
     "catalogue",
     "Simulated users with eight features, and 200 items with a kind, a price and tags",
-    SummaryBy(f"{_SUMMARIES}:summarise_catalogue"),
 )
 
 ML_100K = Dataset(
@@ -163,7 +133,6 @@ ML_100K = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} Several public copies are altered and will be refused.",
     folders=("ml-100k",),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_movielens"),
 )
 
 TMC2007 = Dataset(
@@ -192,7 +161,6 @@ TMC2007 = Dataset(
         "fixed commit. If you have the RAR, unpack it and give the folder by --data-dir."
     ),
     folders=("tmc2007-500", "tmc2007"),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_tmc2007"),
 )
 
 _UNCHECKED = (
@@ -211,7 +179,6 @@ MEDIAMILL = Dataset(
     verified=False,
     note=f"Mulan's page offers a RAR archive, which Python cannot unpack without a further program. {_UNCHECKED}",
     folders=("mediamill",),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_mediamill"),
 )
 
 CRITEO = Dataset(
@@ -224,7 +191,6 @@ CRITEO = Dataset(
     verified=False,
     note=f"Kaggle's page leads to Criteo's, where the archive holds train.txt. {_UNCHECKED}",
     folders=("criteo", "dac"),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_criteo"),
 )
 
 OBD = Dataset(
@@ -254,7 +220,6 @@ OBD = Dataset(
         "adapter (`hushstream.replay.logged.log.load_obd`)."
     ),
     folders=("open-bandit-small", "obd"),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_obd"),
 )
 
 FILMTRUST = Dataset(
@@ -277,7 +242,6 @@ FILMTRUST = Dataset(
         "the ratings on which budgets of a recommender trained with clients are compared (experiments `bgt-*`)."
     ),
     folders=("filmtrust",),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_filmtrust"),
 )
 
 LASTFM = Dataset(
@@ -296,7 +260,6 @@ LASTFM = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
     folders=("hetrec2011-lastfm-2k", "lastfm"),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
 BUILTIN = (SYNTHETIC, SHOP, CATALOGUE, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)

@@ -28,7 +28,6 @@ from hushstream.replay.datasets.builtin import (
     Dataset,
     DatasetError,
     DatasetFile,
-    Summary,
     find_dataset,
     known_datasets,
 )
@@ -124,15 +123,9 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def inspect(name: str, data_dir: str | Path | None = None) -> Summary:
-    """Return what a dataset holds: rows, users, arms, click rate and the like, by name.
-
-    Raises:
-        DatasetError: as `locate`.
-    """
-    dataset = find_dataset(name)
-    folder = locate(name, data_dir) if dataset.files else Path()
-    return dataset.summarise(folder)
+def size_of(folder: Path, dataset: Dataset) -> int:
+    """The bytes of a dataset's files in a folder."""
+    return sum((folder / file.path).stat().st_size for file in held_files(folder, dataset))
 
 
 def list_datasets(data_dir: str | Path | None = None) -> Iterator[tuple[Dataset, Path | None]]:

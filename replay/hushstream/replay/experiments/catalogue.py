@@ -15,13 +15,12 @@ from hushstream.replay.experiments.findings import (
     Experiment,
     Findings,
     Scale,
-    Told,
     document,
     shown,
 )
 from hushstream.replay.experiments.rows import BenchRow
 from hushstream.replay.experiments.systems import FORECAST, JOINING, PAPERS
-from hushstream.replay.report.frame import Bullets, Cell, Facts, Page, Pictures, Section, Table, html
+from hushstream.replay.report.frame import Bullets, Cell, Page, Pictures, Section, Table, html
 from hushstream.replay.report.parts import number, with_meanings
 from hushstream.replay.report.replayed import csv_bytes, json_bytes, write_files
 from hushstream.replay.result import View
@@ -105,13 +104,11 @@ _REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("no
 def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str:
     """The page of an experiment, with links to the other files of its folder."""
     reached = found.reached
-    told = None if experiment.told is None else experiment.told(found.rows)
-    shown_rows = [] if not 0 < len(found.rows) <= MOST_ROWS else [_rows(found)] if told is None else _blocks(told)
+    shown_rows = [_rows(experiment, found)] if 0 < len(found.rows) <= MOST_ROWS else []
     return html(
         Page(
             kind=f"hushstream experiment {experiment.name}",
             title=experiment.title,
-            answers=() if told is None else told.answer,
             marks=with_meanings(found.marks),
             figure=f"{sum(reached)} of {len(reached)}" if reached else "",
             outcome=(
@@ -135,15 +132,11 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
     )
 
 
-def _rows(found: Findings) -> Section:
-    names, cells = shown(found.rows)
+def _rows(experiment: Experiment, found: Findings) -> Section:
+    names, cells = shown(experiment, found.rows)
     rows = tuple(tuple(map(Cell, row)) for row in cells)
     columns = tuple(name.replace("_", " ") for name in names)
     return Section("rows", "Figures", (Table("Means over seeds, ± half of the 95 % interval.", columns, rows),))
-
-
-def _blocks(told: Told) -> list[Section]:
-    return [Section(title, title, (Facts(facts),)) for title, facts in told.blocks]
 
 
 def _targets(targets: Sequence[BenchRow]) -> Section:

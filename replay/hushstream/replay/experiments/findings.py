@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.constrain import Constrain
+from rich.console import Group
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -141,19 +140,6 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Findings in words, in place of a table of all columns.
-
-    Attributes:
-        answer: the answer, one sentence each.
-        blocks: by title, names with a fact about each.
-    """
-
-    answer: tuple[str, ...]
-    blocks: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Experiment:
     """A paper's table or figure.
 
@@ -163,7 +149,7 @@ class Experiment:
         source: the paper's table or figure.
         run: plays it: (scale, progress) -> findings.
         curves: its pictures.
-        told: makes words of its rows where they say more than a table; None: a table.
+        columns: the columns of its rows that readers are shown; all that are not hidden where it names none.
     """
 
     name: str
@@ -171,7 +157,7 @@ class Experiment:
     source: str
     run: Callable[[Scale, Progress | None], Findings]
     curves: tuple[Curve, ...]
-    told: Callable[[Sequence[Row]], Told] | None = None
+    columns: tuple[str, ...] = ()
 
     def __call__(self, scale: Scale, progress: Progress | None = None) -> Findings:
         """Play it."""
@@ -266,9 +252,7 @@ def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
 
 
 def table(experiment: Experiment, found: Findings) -> Group:
-    """Rows, targets and facts for a terminal; of a line over time only the last row. Words where it has them."""
-    if experiment.told is not None:
-        return _told(experiment.told(found.rows), [*found.marks, *found.settings])
+    """Rows, targets and facts for a terminal; of a line over time only the last row."""
     facts = [
         *found.marks,
         f"Source: {experiment.source}.",
@@ -279,20 +263,6 @@ def table(experiment: Experiment, found: Findings) -> Group:
     ]
     targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
     return Group(_rows_table(experiment, found.rows), targets, Text("\n".join(facts)))
-
-
-TOLD_WIDTH = 100
-"""Columns of findings in words."""
-
-
-def _told(told: Told, facts: Sequence[str]) -> Group:
-    parts: list[RenderableType] = [Text("\n".join(told.answer))]
-    for title, named in told.blocks:
-        made = Table.grid(padding=(0, 2))
-        for name, fact in named:
-            made.add_row(f"  {name}", Text(fact))
-        parts += [Text(f"\n{title}", style="bold"), made]
-    return Group(*(Constrain(part, TOLD_WIDTH) for part in [*parts, Text("\n" + "\n".join(facts))]))
 
 
 _HIDDEN = frozenset(
@@ -313,16 +283,16 @@ _LINE = ("users", "T", "calibration", "algorithm")
 """The columns that identify a line of a figure over time."""
 
 
-def shown(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def shown(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """The columns that are shown of rows, and their cells; of a line over time only the last row."""
     found = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _HIDDEN]
-    names = [name for name in found if not name.endswith(("_low", "_high"))]
+    names = list(experiment.columns) or [name for name in found if not name.endswith(("_low", "_high"))]
     return names, [[_cell(row, name) for name in names] for row in _ends(rows)]
 
 
 def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
-    names, cells = shown(rows)
-    made = Table(*(Column(name, overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})")
+    names, cells = shown(experiment, rows)
+    made = Table(*(Column(name.replace("_", " "), overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})")
     for row in cells:
         made.add_row(*row)
     if len(cells) < len(rows):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from hushstream.replay.datasets.builtin import ML_100K, Summary, simulated_dataset
+from hushstream.replay.datasets.builtin import ML_100K, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon
@@ -27,32 +26,16 @@ from hushstream.replay.studies.bgt.play import SOURCE, Baseline, BgtOptions, Tas
 from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, load_ratings, ml_100k, tastes
 from hushstream.replay.study import Progress, Study
 
-
-def _summary(world: RatingWorld) -> Summary:
-    features = world.features.shape[1]
-    return {"users": world.user_count, "items": world.item_count, "ratings": len(world.users), "features": features}
-
-
-def _films(folder: Path) -> Summary:
-    return _summary(ml_100k(data_dir=str(folder)))
-
-
-def _simulated(folder: Path) -> Summary:
-    return _summary(tastes())
-
-
 ML_RATINGS = replace(
     ML_100K,
     name="ml-ratings",
     description="MovieLens-100K as ratings on users' devices, with genres and years of films",
     note="The same files as ml-100k; `replay bgt` accepts that name, too.",
-    summarise=_films,
 )
 
 TASTES = simulated_dataset(
     "tastes",
     "Simulated ratings of users with offsets and tastes",
-    _simulated,
     page="https://arxiv.org/abs/2412.05564",
 )
 

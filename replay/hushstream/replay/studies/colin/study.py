@@ -16,8 +16,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.agents.worker.deployment import parse_config, prepare
-from hushstream.replay.catalogue import make_world, simulated
-from hushstream.replay.datasets.builtin import Summary, simulated_dataset
+from hushstream.replay.catalogue import make_world
+from hushstream.replay.datasets.builtin import simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, at_least
 from hushstream.replay.experiments.rows import Progress as Told
@@ -52,17 +52,9 @@ from hushstream.systems.colin.algorithm.estimator import CollaborativeState
 from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import Relation
 
-
-def _summary(folder: Path) -> Summary:
-    """Describe the default simulator; the mean reward is that of arms picked at random."""
-    world = colin()
-    return simulated(world, world.feature_dimension)
-
-
 COLIN = simulated_dataset(
     "colin",
     "Simulator of collaborative bandits: users of a public graph, features of every arm",
-    _summary,
     page="https://doi.org/10.1145/3383313.3412254",
 )
 

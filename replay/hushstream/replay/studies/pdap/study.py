@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from hushstream.replay.datasets.builtin import ML_100K, Summary, simulated_dataset
+from hushstream.replay.datasets.builtin import ML_100K, simulated_dataset
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon
@@ -26,26 +25,12 @@ from hushstream.replay.studies.pdap.experiments import (
 from hushstream.replay.studies.pdap.own import own_vendors
 from hushstream.replay.studies.pdap.play import SOURCE, Task, guarantee_of, play
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
-from hushstream.replay.studies.pdap.worlds import VendorWorld, ml_vendors, vendors
+from hushstream.replay.studies.pdap.worlds import ml_vendors, vendors
 from hushstream.replay.study import Progress, Study
-
-
-def _summary(world: VendorWorld) -> Summary:
-    return {"vendors": int(world.owners.max()) + 1, "arms": len(world.owners), "dimension": world.dimension}
-
-
-def _vendors(folder: Path) -> Summary:
-    return _summary(vendors())
-
-
-def _films(folder: Path) -> Summary:
-    return _summary(ml_vendors(data_dir=str(folder)))
-
 
 VENDORS = simulated_dataset(
     "vendors",
     "Simulated vendors with items of their own, specialised or alike, stationary or drifting",
-    _vendors,
     page="https://arxiv.org/abs/1509.00181",
 )
 
@@ -54,7 +39,6 @@ FILM_VENDORS = replace(
     name="ml-vendors",
     description="MovieLens-100K with its films divided among vendors; clicks are those of a fitted model",
     note="The files of ml-100k.",
-    summarise=_films,
 )
 
 
