@@ -171,20 +171,17 @@ def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
     assert "nothing: δ is 1" in made.page({"rows": [row]})
 
 
-def test_the_terminal_has_a_block_a_paper_that_fits_100_columns(made):
+def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
     rows = rows_of(made, "papers")
-    console = Console(width=200)
+    console = Console(width=160)
     with console.capture() as captured:
         console.print(table(PAPERS, Findings(rows, [], (), (), settings(quick=False))))
     text = captured.get()
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
-    blocks = text.split("\n\n")[1:-1]
-    for row, block in zip(rows, blocks, strict=True):
-        assert block.startswith(row["system"])
-        assert f"ε {row['claimed_epsilon']:.4g}" in block
-        worse = row["over_local_only_high"] < 0
-        assert f"ours is significantly {'worse' if worse else 'better'}" in " ".join(block.split())
-        assert f"hushstream experiment papers --system {row['system']}" in block
+    lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
+    assert [cells[0].strip() for cells in lines] == [row["system"] for row in rows]
+    for row, cells in zip(rows, lines, strict=True):
+        assert cells[3].strip() == f"{row['claimed_epsilon']:.4g}"
+        assert f"{row['ours']:.4g}" in cells[7]
 
 
 _BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.replay.worlds.arff import BinaryTable
+from hushstream.replay.worlds.arff import ArffTable
 from hushstream.replay.worlds.movielens import Ratings
 from hushstream.replay.worlds.multilabel import LABELS
 
@@ -23,7 +23,7 @@ def data_folder() -> Path:
 
 
 @pytest.fixture
-def corpus() -> BinaryTable:
+def corpus() -> ArffTable:
     """400 made-up texts of 12 words and 22 labels; word w says label w, most of the time."""
     generator = np.random.default_rng(5)
     labels = generator.random((400, LABELS)) < np.linspace(0.5, 0.02, LABELS)
@@ -33,7 +33,7 @@ def corpus() -> BinaryTable:
         *(f"word{number}" for number in range(12)),
         *(f"class{number:02d}" for number in range(1, LABELS + 1)),
     )
-    return BinaryTable(names, np.concatenate([words, labels], axis=1))
+    return ArffTable((), names, np.zeros((400, 0), dtype=np.float32), np.concatenate([words, labels], axis=1))
 
 
 @pytest.fixture

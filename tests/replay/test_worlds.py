@@ -38,7 +38,6 @@ TEXT_OPTIONS = {
     "rounds": 10,
     "dimension": 6,
     "arms": 8,
-    "features": "chi2",
     "digits": 1,
     "seed": 0,
 }
@@ -47,20 +46,17 @@ TEXT_OPTIONS = {
 def _world(kind: str, corpus, ratings) -> World:
     if kind == "multilabel":
         return multilabel_world(corpus, **TEXT_OPTIONS)
-    if kind == "clusters":
-        return multilabel_world(corpus, **{**TEXT_OPTIONS, "features": "clusters"})
     if kind in ("genres", "groups"):
         return film_world(ratings, **{**FILM_OPTIONS, "arms_by": kind})
-    variant, outcome, preference = kind.split("-")
-    return synthetic(variant=variant, outcome=outcome, preference=preference, users=300)
+    variant, outcome = kind.split("-")
+    return synthetic(variant=variant, outcome=outcome, users=300)
 
 
 KINDS = [
-    "softmax-clicks-per_round",
-    "softmax-gaussian-per_user",
-    "linear-clicks-per_round",
+    "softmax-clicks",
+    "softmax-gaussian",
+    "linear-clicks",
     "multilabel",
-    "clusters",
     "genres",
     "groups",
 ]
@@ -158,14 +154,8 @@ class TestSynthetic:
         difference = world.rewards(users, 3, arms) - world.expected(users, 3, arms)
         assert abs(difference.mean()) < 5 * difference.std() / np.sqrt(users.size)
 
-    def test_a_fixed_preference_stays_and_a_fresh_one_moves(self):
-        users = np.arange(100)
-        fixed, fresh = synthetic(preference="per_user"), synthetic(preference="per_round")
-        assert np.array_equal(fixed.contexts(users, 0), fixed.contexts(users, 9))
-        assert (fresh.contexts(users, 0) != fresh.contexts(users, 9)).any(axis=1).mean() > 0.99
-
     def test_a_user_answers_each_round_and_arm_afresh(self):
-        world = synthetic(preference="per_user", variant="softmax", weight_scale=0.0, arms=2)
+        world = synthetic(weight_scale=0.0, arms=2)
         users = np.arange(2000)
         first = world.rewards(users, 0, np.zeros(2000, dtype=int))
         for other in (
@@ -177,7 +167,7 @@ class TestSynthetic:
 
     def test_the_cold_figure_of_the_demo_world_is_reached(self):
         # Known: .153. From world to world it varies with standard deviation .044, so the mean of 20 has .010:
-        # the bounds lie three of these or more from .14 and from .15, and shut out a fixed preference (.26).
+        # the bounds lie three of these or more from .14 and from .15.
         assert 0.11 < np.mean([_cold_reward(synthetic(users=400, seed=seed)) for seed in range(20)]) < 0.18
 
     def test_bad_values_are_refused_with_what_was_expected(self):
@@ -224,12 +214,12 @@ class TestMultiLabel:
         world = multilabel_world(corpus, **TEXT_OPTIONS)
         users = np.arange(40)
         for arm, round_index in product(range(8), (0, 9)):
-            truth = corpus.values[world.dealt[round_index], corpus.names.index(world.labels[arm])]
+            truth = corpus.labels[world.dealt[round_index], corpus.label_names.index(world.labels[arm])]
             assert np.array_equal(world.rewards(users, round_index, np.full(40, arm)), truth)
 
     def test_arms_are_the_most_frequent_labels_in_an_order_that_the_seed_decides(self, corpus):
         worlds = [multilabel_world(corpus, **{**TEXT_OPTIONS, "seed": seed}) for seed in range(4)]
-        frequency = corpus.values[:, 12:].sum(axis=0)
+        frequency = corpus.labels[:, 12:].sum(axis=0)
         expected = {f"class{number + 1:02d}" for number in np.argsort(-frequency, kind="stable")[:8]}
         assert all(set(world.labels) == expected for world in worlds)
         assert len({world.labels for world in worlds}) > 1
@@ -237,7 +227,7 @@ class TestMultiLabel:
     def test_word_scores_are_the_chi_squared_statistic_of_the_library(self, corpus):
         from sklearn.feature_selection import chi2
 
-        words, labels = corpus.values[:, :12], corpus.values[:, 12:]
+        words, labels = corpus.labels[:, :12], corpus.labels[:, 12:]
         library = np.mean([chi2(words, labels[:, label])[0] for label in range(22)], axis=0)
         assert np.allclose(chi2_scores(words, labels), library, rtol=1e-6)
 

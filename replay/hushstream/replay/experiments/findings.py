@@ -292,7 +292,9 @@ def shown(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], list[
 
 def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
     names, cells = shown(experiment, rows)
-    made = Table(*(Column(name.replace("_", " "), overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})")
+    made = Table(
+        *(Column(name.replace("_", " "), overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})"
+    )
     for row in cells:
         made.add_row(*row)
     if len(cells) < len(rows):

@@ -1,4 +1,4 @@
-"""Strict readers of ARFF, the form in which Mulan publishes its multi-label datasets: sparse binary, and dense."""
+"""A strict reader of ARFF, the form in which Mulan publishes its multi-label datasets, with dense or sparse rows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,8 @@ _ROW = re.compile(r"\{\s*(?:\d+ [01](?:\s*,\s*\d+ [01])*)?\s*\}\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryTable:
-    """The content of a binary ARFF file.
-
-    Attributes:
-        names: m attribute names, in the order of the file.
-        values: (n, m) booleans, a row per instance.
-    """
-
-    names: tuple[str, ...]
-    values: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class DenseTable:
-    """The content of a dense ARFF file.
+class ArffTable:
+    """The content of an ARFF file.
 
     Attributes:
         number_names: m names of numeric attributes, in the order of the file.
@@ -48,42 +35,8 @@ class DenseTable:
     labels: npt.NDArray[np.bool_]
 
 
-def read_sparse_binary(path: Path) -> BinaryTable:
-    """Read a sparse ARFF file whose attributes are all ``{0,1}``.
-
-    Comments (%), blank lines and a byte-order mark are accepted; anything else outside the format is refused.
-
-    Raises:
-        WorldError: the file is missing, empty or malformed; the message names the line.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorldError(f"{path}: expected a readable UTF-8 file, got {unreadable(error)}") from error
-    names: list[str] = []
-    rows: list[list[int]] = []
-    in_data = False
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("%"):
-            continue
-        if in_data:
-            rows.append(_row(line, len(names), f"{path}, line {number}"))
-        elif line.lower().startswith("@data"):
-            in_data = True
-        elif not line.lower().startswith("@relation"):
-            names.append(_name(line, f"{path}, line {number}"))
-    if len(set(names)) != len(names):
-        raise WorldError(f"{path}: an attribute name occurs twice")
-    if not names or not rows:
-        raise WorldError(f"{path}: expected attributes and rows, got {len(names)} and {len(rows)}")
-    values = np.zeros((len(rows), len(names)), dtype=np.bool_)
-    for row, present in enumerate(rows):
-        values[row, present] = True
-    return BinaryTable(tuple(names), values)
-
-
-def read_dense(path: Path) -> DenseTable:
-    """Read a dense ARFF file whose attributes are numeric or ``{0,1}``, in any order, line by line.
+def read_arff(path: Path) -> ArffTable:
+    """Read a file whose attributes are numeric or ``{0,1}``, in any order, line by line; a sparse row has 0 and 1.
 
     Comments (%), blank lines and a byte-order mark are accepted, and either line end; a missing value (?) is not.
 
@@ -101,7 +54,8 @@ def read_dense(path: Path) -> DenseTable:
                 if not line.strip() or line.startswith("%"):
                     continue
                 if in_data:
-                    rows.append(_numbers(line, is_number, where))
+                    read = _sparse if line.startswith("{") else _dense
+                    rows.append(read(line, is_number, where))
                 elif line.lower().startswith("@data"):
                     in_data, is_number = True, np.array(numeric)
                 elif not line.lower().startswith("@relation"):
@@ -117,7 +71,7 @@ def read_dense(path: Path) -> DenseTable:
     if not names or not rows:
         raise WorldError(f"{path}: expected attributes and rows, got {len(names)} and {len(rows)}")
     values = np.stack(rows)
-    return DenseTable(
+    return ArffTable(
         tuple(name for name, number in zip(names, numeric, strict=True) if number),
         tuple(name for name, number in zip(names, numeric, strict=True) if not number),
         values[:, is_number],
@@ -125,7 +79,7 @@ def read_dense(path: Path) -> DenseTable:
     )
 
 
-def _numbers(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDArray[np.float32]:
+def _dense(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDArray[np.float32]:
     fields = line.split(",")
     if len(fields) != len(is_number):
         raise WorldError(f"{where}: expected {len(is_number)} values separated by commas, got {len(fields)}")
@@ -142,14 +96,7 @@ def _numbers(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDA
     return values
 
 
-def _name(line: str, where: str) -> str:
-    match = _ATTRIBUTE.fullmatch(line)
-    if match is None:
-        raise WorldError(f"{where}: expected '@attribute NAME {{0,1}}'")
-    return match["name"].strip("'\"")
-
-
-def _row(line: str, attributes: int, where: str) -> list[int]:
+def _sparse(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDArray[np.float32]:
     if _ROW.fullmatch(line) is None:
         raise WorldError(f"{where}: expected a sparse row of 'INDEX 0|1' pairs in braces")
     body = line.strip()[1:-1]
@@ -157,6 +104,8 @@ def _row(line: str, attributes: int, where: str) -> list[int]:
     indices = [int(index) for index, _ in pairs]
     if any(later <= earlier for earlier, later in pairwise(indices)):
         raise WorldError(f"{where}: expected indices in increasing order")
-    if indices and indices[-1] >= attributes:
-        raise WorldError(f"{where}: expected indices below {attributes}, got {indices[-1]}")
-    return [index for index, (_, value) in zip(indices, pairs, strict=True) if value == "1"]
+    if indices and indices[-1] >= len(is_number):
+        raise WorldError(f"{where}: expected indices below {len(is_number)}, got {indices[-1]}")
+    values = np.zeros(len(is_number), dtype=np.float32)
+    values[indices] = [float(value) for _, value in pairs]
+    return values

@@ -9,16 +9,14 @@ Arms are the K most frequent labels (ties by name), numbered in a seeded order: 
 the lowest number would otherwise begin with the commonest label, which alone is right in 57 % of TMC2007's. An
 instance may have none of the K labels, which is then a loss for every arm.
 
-Contexts are normalised histograms over d groups of binary attributes, on the grid of q digits. The attributes of
+Contexts are normalised histograms over d binary attributes, on the grid of q digits. The attributes of
 TMC2007 are its 500 words. Those of MediaMill say for each of its 120 visual features, which lie in [0, 1], whether it
-is above ``present_above`` (0.45, as in the public code of the paper). The groups:
+is above ``present_above`` (0.45, as in the public code of the paper).
 
-* ``features="chi2"`` (default): the d single words with the highest mean chi-squared statistic against the
-  labels, as the public code of the paper selects them. The selection looks at the labels of all rows, also of
-  users who are evaluated later; no guarantee covers it. It is right for reproducing the paper's figures on a
-  published corpus, and wrong as a description of a deployment.
-* ``features="clusters"``: all words in d groups, by seeded k-means on the words' co-occurrence. It never
-  looks at a label, but it too looks at all texts; the same remark applies.
+They are the d single words with the highest mean chi-squared statistic against the labels, as the public code of the
+paper selects them. The selection looks at the labels of all rows, also of users who are evaluated later; no guarantee
+covers it. It is right for reproducing the paper's figures on a published corpus, and wrong as a description of a
+deployment.
 
 An instance without any of the words gets the even histogram, as in the public code. That code merges MediaMill's
 labels into 40 groups; here, as in the paper's text and as for TMC2007, the arms are the most frequent labels.
@@ -26,6 +24,7 @@ labels into 40 groups; here, as in the paper's text and as for TMC2007, the arms
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -34,14 +33,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
-from hushstream.replay.worlds.arff import BinaryTable, DenseTable, read_dense, read_sparse_binary
+from hushstream.replay.worlds.arff import ArffTable, read_arff
 from hushstream.replay.worlds.draws import Draws, IntArray, on_grid
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 LABEL_PREFIX = "class"
 LABELS = 22
 MEDIAMILL_FEATURES, MEDIAMILL_LABELS = 120, 101
-FEATURES = ("chi2", "clusters")
 
 Booleans = npt.NDArray[np.bool_]
 
@@ -51,7 +49,7 @@ class MultiLabelWorld:
     """Labelled instances dealt to users; see the module for the conversion.
 
     Attributes:
-        name: dataset and feature set, as figures must name them.
+        name: dataset and how its features were chosen, as figures must name them.
         labels: names of the arms.
         table_contexts: (rows, d) contexts of all instances.
         table_labels: (rows, K) truth of all instances.
@@ -69,7 +67,7 @@ class MultiLabelWorld:
 
     @property
     def dimension(self) -> int:
-        """d, the number of word groups."""
+        """d, the number of words."""
         return int(self.table_contexts.shape[1])
 
     @property
@@ -102,7 +100,6 @@ def tmc2007(
     rounds: int = 100,
     dimension: int = 20,
     arms: int = 20,
-    features: str = "chi2",
     digits: int = 1,
     seed: int = 0,
     data_dir: str | None = None,
@@ -112,20 +109,18 @@ def tmc2007(
     Args:
         users: agents; the paper has 275.
         rounds: T, instances an agent; the paper goes up to 100.
-        dimension: d, word groups of a context.
+        dimension: d, words of a context.
         arms: K, labels; at most 22.
-        features: ``chi2`` or ``clusters``; see the module.
         digits: q, decimal digits of a context.
-        seed: decides who gets which instance (and the clusters).
+        seed: decides who gets which instance.
         data_dir: local data folder in place of the cache.
 
     Raises:
         DatasetError: the files are absent or differ from the published ones.
         WorldError: an option is out of range.
     """
-    _require_features("tmc2007", features)
     table = read_corpus(locate("tmc2007", data_dir))
-    return multilabel_world(table, users, rounds, dimension, arms, features, digits, seed)
+    return multilabel_world(table, users, rounds, dimension, arms, digits, seed)
 
 
 def mediamill(
@@ -134,7 +129,6 @@ def mediamill(
     rounds: int = 100,
     dimension: int = 20,
     arms: int = 40,
-    features: str = "chi2",
     present_above: float = 0.45,
     digits: int = 1,
     seed: int = 0,
@@ -145,19 +139,17 @@ def mediamill(
     Args:
         users: agents; the paper has 425.
         rounds: T, instances an agent; the paper goes up to 100.
-        dimension: d, feature groups of a context.
+        dimension: d, features of a context.
         arms: K, labels; at most 101.
-        features: ``chi2`` or ``clusters``; see the module.
         present_above: the value above which a feature counts as present.
         digits: q, decimal digits of a context.
-        seed: decides who gets which instance (and the clusters).
+        seed: decides who gets which instance.
         data_dir: local data folder in place of the cache.
 
     Raises:
         DatasetError: the files are absent.
         WorldError: a file is malformed, or an option is out of range.
     """
-    _require_features("mediamill", features)
     require_number("mediamill", "present_above", present_above, 0.0, 1.0)
     table = read_mediamill(locate("mediamill", data_dir))
     return labelled_world(
@@ -169,13 +161,12 @@ def mediamill(
         rounds,
         dimension,
         arms,
-        features,
         digits,
         seed,
     )
 
 
-def read_mediamill(folder: Path) -> DenseTable:
+def read_mediamill(folder: Path) -> ArffTable:
     """Read Mulan's training and test file, the training rows first, or the one file of all rows.
 
     Raises:
@@ -189,9 +180,9 @@ def read_mediamill(folder: Path) -> DenseTable:
 
 
 @lru_cache(maxsize=1)
-def _dense_parts(parts: tuple[tuple[Path, int], ...]) -> DenseTable:
+def _dense_parts(parts: tuple[tuple[Path, int], ...]) -> ArffTable:
     """Read the parts of MediaMill; cached by path and time of change, as a figure builds the world for each seed."""
-    tables = [read_dense(path) for path, _ in parts]
+    tables = [read_arff(path) for path, _ in parts]
     for (path, _), table in zip(parts, tables, strict=True):
         found = table.numbers.shape[1], table.labels.shape[1]
         if found != (MEDIAMILL_FEATURES, MEDIAMILL_LABELS):
@@ -199,42 +190,41 @@ def _dense_parts(parts: tuple[tuple[Path, int], ...]) -> DenseTable:
                 f"{path}: expected {MEDIAMILL_FEATURES} numeric attributes and {MEDIAMILL_LABELS} of {{0,1}}, "
                 f"got {found[0]} and {found[1]}"
             )
-        if (table.number_names, table.label_names) != (tables[0].number_names, tables[0].label_names):
-            raise WorldError("mediamill: the training and test file list different attributes")
-    return DenseTable(
-        tables[0].number_names,
-        tables[0].label_names,
-        np.concatenate([table.numbers for table in tables]),
-        np.concatenate([table.labels for table in tables]),
-    )
+    return _joined("mediamill", tables)
 
 
-def read_corpus(folder: Path) -> BinaryTable:
+def _joined(dataset: str, parts: Sequence[ArffTable]) -> ArffTable:
+    first = parts[0]
+    if any((one.number_names, one.label_names) != (first.number_names, first.label_names) for one in parts):
+        raise WorldError(f"{dataset}: the training and test file list different attributes")
+    numbers, labels = np.concatenate([one.numbers for one in parts]), np.concatenate([one.labels for one in parts])
+    return ArffTable(first.number_names, first.label_names, numbers, labels)
+
+
+def read_corpus(folder: Path) -> ArffTable:
     """Read both parts of the corpus, the training rows first.
 
     Raises:
         WorldError: a part is malformed, or the two parts have different attributes.
     """
-    parts = [read_sparse_binary(folder / f"tmc2007-500-{part}.arff") for part in ("train", "test")]
-    if parts[0].names != parts[1].names:
-        raise WorldError("tmc2007: the training and test file list different attributes")
-    return BinaryTable(parts[0].names, np.concatenate([part.values for part in parts]))
+    parts = [read_arff(folder / f"tmc2007-500-{part}.arff") for part in ("train", "test")]
+    return _joined("tmc2007", parts)
 
 
-def split_labels(table: BinaryTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], tuple[str, ...]]:
+def split_labels(table: ArffTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], tuple[str, ...]]:
     """Return words (n, m), labels (n, 22) and label names; labels are the attributes class01 .. class22.
 
     Raises:
         WorldError: the last 22 attributes are not these labels, or there is no word.
     """
     names = tuple(f"{LABEL_PREFIX}{number:02d}" for number in range(1, LABELS + 1))
-    if table.names[-LABELS:] != names or len(table.names) == LABELS:
+    if table.number_names or table.label_names[-LABELS:] != names or len(table.label_names) == LABELS:
         raise WorldError(f"expected words, then the labels {names[0]} .. {names[-1]} as the last attributes")
-    return table.values[:, :-LABELS], table.values[:, -LABELS:], names
+    return table.labels[:, :-LABELS], table.labels[:, -LABELS:], names
 
 
 def multilabel_world(
-    table: BinaryTable, users: int, rounds: int, dimension: int, arms: int, features: str, digits: int, seed: int
+    table: ArffTable, users: int, rounds: int, dimension: int, arms: int, digits: int, seed: int
 ) -> MultiLabelWorld:
     """Build the world from a corpus of TMC2007 already read; options as in `tmc2007`.
 
@@ -242,7 +232,7 @@ def multilabel_world(
         WorldError: an option is out of range for this corpus.
     """
     words, labels, names = split_labels(table)
-    return labelled_world("tmc2007", words, labels, names, users, rounds, dimension, arms, features, digits, seed)
+    return labelled_world("tmc2007", words, labels, names, users, rounds, dimension, arms, digits, seed)
 
 
 def labelled_world(
@@ -254,7 +244,6 @@ def labelled_world(
     rounds: int,
     dimension: int,
     arms: int,
-    features: str,
     digits: int,
     seed: int,
 ) -> MultiLabelWorld:
@@ -279,14 +268,13 @@ def labelled_world(
     dealt = deal(dataset, words.shape[0], users, rounds, seed)
     frequent = np.argsort(-labels.sum(axis=0), kind="stable")[:arms]
     chosen = Draws(seed, "arms").generator().permutation(frequent)
-    pick = _chi2_words if features == "chi2" else _word_clusters
-    groups = pick(words, labels, dimension, seed)
+    best = np.sort(np.argsort(-chi2_scores(words, labels), kind="stable")[:dimension])
     return MultiLabelWorld(
-        name=f"{dataset}/{features}",
+        name=f"{dataset}/chi2",
         users=users,
         rounds=rounds,
         labels=tuple(names[label] for label in chosen),
-        table_contexts=on_grid(words.astype(np.float32) @ groups, digits),
+        table_contexts=on_grid(words[:, best].astype(np.float32), digits),
         table_labels=np.ascontiguousarray(labels[:, chosen]),
         dealt=dealt,
     )
@@ -306,11 +294,6 @@ def deal(dataset: str, rows: int, users: int, rounds: int, seed: int) -> npt.NDA
         )
     permutation = Draws(seed, "instances").generator().permutation(rows)
     return permutation[: users * rounds].reshape(rounds, users)
-
-
-def _require_features(dataset: str, features: str) -> None:
-    if features not in FEATURES:
-        raise WorldError(f"{dataset}: features must be one of {', '.join(FEATURES)}, got {features!r}")
 
 
 def chi2_scores(words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
@@ -334,29 +317,3 @@ def chi2_scores(words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_]) -> 
         expected = portion * counts
         scores += np.divide((observed - expected) ** 2, expected, out=np.zeros_like(scores), where=expected > 0)
     return np.asarray(scores.mean(axis=0), dtype=np.float64)
-
-
-def _chi2_words(
-    words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_], dimension: int, seed: int
-) -> npt.NDArray[np.float32]:
-    """Return the (m, d) membership of the d best words, one word a column, in the order of the file."""
-    best = np.sort(np.argsort(-chi2_scores(words, labels), kind="stable")[:dimension])
-    groups = np.zeros((words.shape[1], dimension), dtype=np.float32)
-    groups[best, np.arange(dimension)] = 1.0
-    return groups
-
-
-def _word_clusters(
-    words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_], dimension: int, seed: int
-) -> npt.NDArray[np.float32]:
-    """Return the (m, d) membership of words in clusters of their normalised co-occurrence profiles."""
-    from sklearn.cluster import KMeans
-
-    dense = words.astype(np.float32)
-    together = dense.T @ dense
-    norms = np.sqrt(np.maximum(np.diag(together), 1.0))
-    profiles = together / np.outer(norms, norms)
-    assigned = KMeans(n_clusters=dimension, n_init=4, random_state=seed).fit_predict(profiles)
-    groups = np.zeros((words.shape[1], dimension), dtype=np.float32)
-    groups[np.arange(words.shape[1]), assigned] = 1.0
-    return groups

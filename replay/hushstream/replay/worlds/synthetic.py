@@ -9,15 +9,11 @@ The paper's own settings of the text variant are reward_scale 0.1 and Gaussian n
 reward (``outcome="gaussian"``: the noisy mean itself, clipped to [0, 1], is the reward). The default here is
 the world of the demo: softmax, weight_scale 5, reward_scale 1, binary clicks, d = K = 10.
 
-Contexts are normalised histograms. ``context_law="grid"`` draws uniformly from all points with ``digits``
-decimal digits, the finite set that the paper's encoder is fitted on; ``"code"`` divides d uniform numbers by
-their sum, as the public code does. A context is drawn anew for each round (``preference="per_round"``), as in
-the public code, or once for a user (``"per_user"``).
-
-The defaults of context_law and preference were chosen by simulation, to give the .153 that is known for the demo's
-settings. LinUCB with alpha 1, started cold, T = 10, earns .140 +- .007 (standard error, 40 worlds; .148 +- .004 where
-ties are broken at random) with grid and per_round, .26 with grid and per_user, .20 with code and per_round, .22 with
-code and per_user. Worlds differ: over seeds the figure has a standard deviation of .044.
+Contexts are normalised histograms, drawn anew for each round (as in the public code) and uniformly from all points with
+``digits`` decimal digits, the finite set that the paper's encoder is fitted on. This was chosen by simulation, to give
+the .153 that is known for the demo's settings: LinUCB with alpha 1, started cold, T = 10, earns .140 +- .007 (standard
+error, 40 worlds; .148 +- .004 where ties are broken at random). Worlds differ: over seeds the figure has a standard
+deviation of .044.
 """
 
 from __future__ import annotations
@@ -32,8 +28,6 @@ from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 Variant = Literal["softmax", "linear"]
-ContextLaw = Literal["grid", "code"]
-Preference = Literal["per_round", "per_user"]
 Outcome = Literal["clicks", "gaussian"]
 
 _MOST_USERS = 2**32
@@ -53,8 +47,6 @@ class SyntheticWorld:
     reward_scale: float
     noise_std: float
     outcome: Outcome
-    context_law: ContextLaw
-    preference: Preference
     digits: int
     seed: int
     weights: npt.NDArray[np.float64] = field(repr=False, compare=False)
@@ -68,11 +60,9 @@ class SyntheticWorld:
     def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[np.float32]:
         """Return the (n, d) normalised histograms of ``users`` (n,) at one round."""
         check_request(self, users, round_index)
-        asked = 0 if self.preference == "per_user" else round_index
-        draws = Draws(self.seed, "contexts")
-        if self.context_law == "grid":
-            return _grid_points(draws, np.asarray(users), asked, self.dimension, 10**self.digits)
-        return _uniform_shares(draws, np.asarray(users), asked, self.dimension)
+        return _grid_points(
+            Draws(self.seed, "contexts"), np.asarray(users), round_index, self.dimension, 10**self.digits
+        )
 
     def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
         """Return the (n,) clicks (0 or 1), or with ``outcome="gaussian"`` the noisy clipped means."""
@@ -121,8 +111,6 @@ def synthetic(
     reward_scale: float | None = None,
     noise_std: float | None = None,
     outcome: str = "clicks",
-    context_law: str = "grid",
-    preference: str = "per_round",
     digits: int = 1,
     seed: int = 0,
 ) -> SyntheticWorld:
@@ -139,8 +127,6 @@ def synthetic(
         noise_std: standard deviation of Gaussian noise on the mean, before clipping; default 0 (softmax with
             clicks), 0.1 (softmax with ``gaussian``: the paper's variance 0.01) or 0.001 (linear: 0.1 * 0.01).
         outcome: ``clicks`` (Bernoulli of the mean) or ``gaussian`` (the noisy mean clipped to [0, 1]).
-        context_law: ``grid`` or ``code``; see the module.
-        preference: ``per_round`` or ``per_user``; see the module.
         digits: q, decimal digits of the grid.
         seed: seed of all random numbers.
 
@@ -176,8 +162,6 @@ def synthetic(
         reward_scale=float(reward_scale),
         noise_std=float(noise_std),
         outcome=cast(Outcome, outcome),
-        context_law=cast(ContextLaw, _one_of("context_law", context_law, ContextLaw)),
-        preference=cast(Preference, _one_of("preference", preference, Preference)),
         digits=digits,
         seed=seed,
         weights=_weights(linear, dimension, arms, weight_scale, seed),
@@ -223,12 +207,6 @@ def _grid_points(
     edges[:, -1] = places
     counts = np.diff(edges, axis=1) - 1
     return (counts / total).astype(np.float32)
-
-
-def _uniform_shares(draws: Draws, users: IntArray, round_index: int, dimension: int) -> npt.NDArray[np.float32]:
-    raw = draws.uniforms(users, round_index, dimension)
-    raw /= raw.sum(axis=1, keepdims=True)
-    return raw.astype(np.float32)
 
 
 def clipped_normal_mean(mean: npt.NDArray[np.float64], std: float) -> npt.NDArray[np.float64]:
