@@ -68,15 +68,15 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "gateway": (("agents/hushstream/gateway",), Part(3_596, 2_800, 28, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_238, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(3_006, 2_600, 25, 0)),
-    "rest of replay": (("replay/hushstream/replay",), Part(11_177, 7_000, 75, 0)),
-    "studies": ((STUDIES,), Part(10_614, 6_000, 40, 32)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_977, 2_600, 25, 0)),
+    "rest of replay": (("replay/hushstream/replay",), Part(10_791, 7_000, 75, 0)),
+    "studies": ((STUDIES,), Part(10_579, 6_000, 40, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(77_040, 56_000, 460, 430)
-TESTS = Part(71_816, 48_000, 365, 330)
-DEPLOY = Part(3_820, 3_000, 25, 0)
+PRODUCT_SUM = Part(76_590, 56_000, 460, 430)
+TESTS = Part(71_761, 48_000, 365, 330)
+DEPLOY = Part(3_881, 3_000, 25, 0)
 
 
 class Parts:
@@ -106,7 +106,7 @@ def figures() -> Iterator[Size]:
     yield from _both("the product", python_files(*PRODUCT), PRODUCT_SUM)
     yield from _both("tests", python_files(ROOT / "tests"), TESTS)
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
-    yield Size("product files below 60 code lines", len(small_files()), 19, 0)
+    yield Size("product files below 60 code lines", len(small_files()), 20, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
     yield Size("words in pages", sum(map(words, pages())), 44_952, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
