@@ -202,11 +202,37 @@ _OF_DEVICES = {
         ({"features": {"dimension": 3}, "feedback": {}, "items": {"capacity": 3}}, "expected a deployment of p2b that"),
         (_OF_DEVICES, "kind: expected hosted"),
         ({"shoe": 1}, "shoe: there is no such key"),
+        ({"release": {"window_units": 251}}, "release.window_units: a window closes at 251 .* nothing would ever be"),
     ],
 )
 def test_a_deployment_that_does_not_fit_the_log_is_refused(place, tmp_path, changes, message):
     with pytest.raises(HushstreamError, match=message):
         _judge(place, deployment=_changed(place, tmp_path, **changes))
+
+
+def test_a_model_of_a_window_that_live_stays_open_longer_is_said_to_be_one(judged, place, tmp_path):
+    """Their end closes windows: "Deploy" was said of a window that contributors' reports do not fill."""
+    slow = _judge(place, deployment=_changed(place, tmp_path, release={"window_units": 176}))
+    assert slow.verdict[0].endswith(
+        "It is from 175 reports, whose window closed at their end; live, none closes before 176."
+    )
+    assert "live, none closes" not in judged.verdict[0]
+
+
+def test_a_replay_whose_users_owe_no_report_is_refused_at_once():
+    with pytest.raises(
+        HushstreamError, match=r"slot\.after_interactions: expected at most 3, .* got 4: nothing would ever"
+    ):
+        run_p2b(P2BOptions(**{**SMALL, "config": {**SMALL["config"], "slot": {"after_interactions": 4}}}))
+
+
+def test_a_replay_with_a_window_of_ones_own_says_when_live_none_would_close():
+    """The end of phase 0 closes a window of any size; of 60 users 42 contribute."""
+    found = [
+        run_p2b(P2BOptions(**{**SMALL, "config": {**SMALL["config"], "release": {"window_units": size}}})).remarks
+        for size in (42, 43)
+    ]
+    assert ["none closes before 43." in " ".join(one) for one in found] == [False, True]
 
 
 @pytest.mark.parametrize(

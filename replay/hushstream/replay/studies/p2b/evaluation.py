@@ -34,7 +34,14 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as, read_draft
+from hushstream.agents.worker.deployment import (
+    KeySource,
+    load,
+    make_folder,
+    parse_as,
+    read_draft,
+    require_releases,
+)
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.client.client import Client
 from hushstream.client.items import Item
@@ -90,7 +97,14 @@ from hushstream.replay.run import seldom_collected
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.play import COLD, WARM_PRIVATE
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, TRACK_OF, against, await_models, without_privacy
+from hushstream.replay.studies.p2b.run import (
+    CONDITION_NAMES,
+    TRACK_OF,
+    against,
+    await_models,
+    unfilled,
+    without_privacy,
+)
 from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import normalise_grid
@@ -719,7 +733,7 @@ def evaluated_deployment(path: Path) -> EvaluatedDeployment:
 
     Raises:
         ConfigurationError: the file cannot be read, or holds impossible values.
-        HushstreamError: it is the mapping of a log, belongs to another system, or declares no features.
+        HushstreamError: it is the mapping of a log, belongs to another system, declares no features, or never releases.
     """
     if looks_like_mapping(read_yaml(path)):
         raise HushstreamError(
@@ -731,6 +745,7 @@ def evaluated_deployment(path: Path) -> EvaluatedDeployment:
         raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
     if config.kind != "hosted":
         raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
+    require_releases(config, str(path))
     return EvaluatedDeployment(path, config, unconfirmed)
 
 
@@ -994,6 +1009,9 @@ def _result(
         f"{log.left_out:,} ROWS WITHOUT AN ITEM LEFT OUT": log.left_out,
     }
     exact = f"{NOT_PRIVATE}: made from contributors' exact rows"
+    first, *further = conclusion(compared, common["privacy"], crosses)
+    visits = np.bincount(log.user_numbers[plan.contributes])
+    early = "" if deployment is None else unfilled(deployment.config, visits)
     return RunResult(
         **common,
         **{
@@ -1007,7 +1025,7 @@ def _result(
         },
         title=f"What other policies would have earned: {log.name}",
         facts={"rows": len(log), "users": users, "users who contributed": contributors},
-        verdict=conclusion(compared, common["privacy"], crosses),
+        verdict=(f"{first} {early}".rstrip(), *further),
         headline=None if kept is None else Headline(KEPT, kept.ratio, kept.low, kept.high),
         rows=policy_rows(estimates),
         picture=policies_drawing(estimates),

@@ -484,6 +484,11 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     plan = _plan(options, world)
     with deployed(options.folder) as folder:
         config = parse_as(P2BConfig, _config(options, world, plan))
+        if WARM_PRIVATE in plan.conditions and config.slot.after_interactions > world.rounds:
+            raise HushstreamError(
+                f"slot.after_interactions: expected at most {world.rounds}, as no user of this world has more visits, "
+                f"got {config.slot.after_interactions}: nothing would ever be released"
+            )
         place = options.place(folder, options.first > 0)
         if options.secret_keys:
             place = replace(place, seed=None)
@@ -591,6 +596,8 @@ def _result(
     kept, payoff = kept_of(rewards), payoff_of(rewards)
     gap = None if payoff is None else Headline(GAIN, payoff.gap.value, payoff.gap.low, payoff.gap.high, ratio=False)
     rows, curve = reward_figures(rewards)
+    chosen, asked = played.chosen["contributors"], options.config.get("release", {}).get("window_units")
+    early = "" if asked is None else unfilled(config, np.full(len(chosen), chosen.shape[1]))
     shared = run_fields(replace(options, verify=False), options.dataset, system, recording, played.decisions, public)
     checked = role_checks(system, recording.logs, keys) if options.verify else None
     privacy = system.guarantee().under_key(reproducible=keys.seed is not None)
@@ -607,7 +614,7 @@ def _result(
         payoff=payoff,
         rows=rows,
         curve=curve,
-        remarks=_remarks(public, rewards, kept),
+        remarks=(*_remarks(public, rewards, kept), *((early,) if early else ())),
         unprotected={CONDITION_NAMES[WARM_NONPRIVATE]: NOT_PRIVATE},
         public=public,
     )
@@ -689,6 +696,15 @@ def payoff_of(rewards: Rewards) -> Payoff | None:
         units="users",
         otherwise="let users learn alone, or collect more slots or use a larger epsilon",
     )
+
+
+def unfilled(config: P2BConfig, visits: Int64) -> str:
+    """That live no window would close after so many visits of each contributor, (users,); empty where one would."""
+    slot, least = config.slot, config.release.window_slots * config.partitions.shuffler
+    reports = int(np.minimum(visits // slot.after_interactions, slot.lifetime_slots).sum())
+    if config.release.window_seconds is not None or reports >= least:
+        return ""
+    return f"It is from {reports:,} reports, whose window closed at their end; live, none closes before {least:,}."
 
 
 def reached_text(rewards: Rewards, kept: Comparison | None) -> str:
