@@ -572,8 +572,6 @@ def drawn_point(seed: int) -> Point:
         "variant": str(draw.choice(["softmax", "softmax", "linear"])),
         "reward_scale": float(draw.choice([0.15, 0.3, 0.6, 1.0])),
         "weight_scale": float(draw.choice([0.5, 1.0, 2.0, 3.0, 5.0])),
-        "context_law": str(draw.choice(["grid", "code"])),
-        "preference": str(draw.choice(["per_round", "per_user"])),
     }
     arms, wide, users = int(draw.choice([4, 8, 10, 20])), int(draw.choice([4, 6, 10])), int(1_500 * 17 ** draw.random())
     label = ", ".join(f"{name} {value}" for name, value in options.items())
