@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pytest
 
 from hushstream.replay.bench.sizes import write_bench
@@ -76,14 +75,14 @@ ROWS = {
     "bgt stream": (bgt_stream_rows, {"items": 300, "ratings": 20, "sent": 3_000, "short": 5}),
 }
 UNITS = {
-    "pdap": ["events/CPU s"] * 3 + ["CPU s", "cells"],
+    "pdap": ["events/CPU s", "CPU s", "cells"],
     "pdap stream": ["contexts/s", "contexts/CPU s"],
     "pdol stream": ["records/s", "records/CPU s"] * 2,
     "bgt stream": ["slots/s", "slots/CPU s"],
 }
 TARGETS = {
-    "pdap": ["at least 160000", "at least 110000", "", "", ""],
-    "pdol": ["at least 15000", "at least 30000", "", "", ""],
+    "pdap": ["at least 160000", "", ""],
+    "pdol": ["at least 15000", "at least 30000", ""],
 }
 
 
@@ -97,14 +96,3 @@ def test_rows_are_figures_above_zero_with_their_units_and_targets(name, monkeypa
     assert all(math.isfinite(row.value) and row.value > 0 for row in rows)
     assert [row.unit for row in rows] == UNITS.get(name, [row.unit for row in rows])
     assert [row.target for row in rows] == TARGETS.get(name, [row.target for row in rows])
-
-
-def test_contexts_are_answered_one_at_a_time_as_in_a_batch(monkeypatch):
-    monkeypatch.setattr(bench, "WARM", 1_000)
-    deployment = bench._Deployment(0)
-    contexts = deployment.draws.random((50, bench.DIMENSION)).astype(np.float32)
-    asked = contexts, deployment.users[:50], deployment.events[:50]
-    alone, together = deployment.one_by_one(*asked), deployment.serving.choose(*asked)
-    for name in ("arms", "propensities", "cells", "arrivals", "tickets"):
-        np.testing.assert_array_equal(getattr(alone, name), getattr(together, name))
-    assert len(set(together.arms.tolist())) > 10

@@ -242,10 +242,10 @@ class TestRuns:
 def regrets() -> dict[tuple[str, str, float], float]:
     """Mean regret over three seeds at a small size, by calibration, algorithm and epsilon."""
     algorithms = ("DP-LinUCB", "DP-CoLin", "LDP-CoLin")
-    block = colin_table1.Block("small", "uniform", 3, 1_000, (), ())
+    world = colin_table1.simulator(1_000, dimension=3, users=5)
     cells = {
         (calibration.key, algorithm, epsilon): [
-            colin_table1.private_task(block.world(seed, users=5), algorithm, calibration, epsilon) for seed in range(3)
+            colin_table1.private_task(world(seed), algorithm, calibration, epsilon) for seed in range(3)
         ]
         for calibration in CALIBRATIONS
         for algorithm in algorithms
@@ -281,14 +281,13 @@ class TestOrderings:
 
 def _rows(world: WorldSetting) -> list[dict]:
     """Rows as the table has them, with figures that are made up: only their form is tested."""
-    block = colin_table1.Block("table", "uniform", 3, world.events, CALIBRATIONS, (1.0, 2.0))
     rows = [
         {"part": "table", "variant": "uniform", "d": 3, "calibration": "none", "algorithm": name, "noise_at": ""}
         for name in ("random", "alone", "CoLin", "GOBLin")
     ]
     for calibration in CALIBRATIONS:
         for algorithm in DP_ALGORITHMS:
-            for epsilon in block.epsilons:
+            for epsilon in (1.0, 2.0):
                 task = colin_table1.private_task(world, algorithm, calibration, epsilon)
                 price = colin_table1.privacy_columns(colin_table1.worst_guarantee([task]))
                 front = {"part": "table", "variant": "uniform", "d": 3, "calibration": calibration.key}
@@ -341,14 +340,14 @@ class TestTable:
 
 
 def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():
-    plot = colin_figures.Plot(
+    plot = colin_figures.Grid(
         ("colin/uniform",),
         (({"part": "time", "users": 4}, lambda seed: _world(40, seed)),),
         (0,),
         {"regret": lambda one: one.regret, "error": lambda one: one.error},
         over_time=True,
     )
-    findings = colin_figures.play_plot(plot)
+    findings = colin_figures.play_grids([plot])
     calibrations = [row["calibration"] for row in findings.rows]
     assert calibrations.count("none") == 4 * 40
     assert all(calibrations.count(one.key) == 5 * 40 for one in CALIBRATIONS)
@@ -361,7 +360,8 @@ def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():
 
 def test_a_small_grid_is_played_and_names_its_variant():
     few = (find_calibration(PAPER), find_calibration("local-reward"))
-    findings = colin_table1.play_blocks([colin_table1.Block("table", "masked", 3, 40, few, (1.0,))], (3,))
+    grid = colin_table1.table_of("table", "masked", 3, (3,), 40, (1.0,), few)
+    findings = colin_table1.play_grids([grid])
     assert len(findings.rows) == 4 + 2 * 5
     assert {row["variant"] for row in findings.rows} == {"masked"}
     assert "colin/masked" in findings.worlds[0]

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from hushstream.replay.run import options_of, run_with
+from hushstream.replay.catalogue import options_of, run_with
 
 BOOTSTRAP = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hushstream.features.schema import Outcome, declare
-from hushstream.replay.catalogue import known_worlds, make_world, world_options
+from hushstream.replay.catalogue import known_worlds, make_world, option_names, options_of, run_with, world_options
 from hushstream.replay.checks import environment, throughput
-from hushstream.replay.run import option_names, options_of, run_with
 from hushstream.replay.studies.p2b.run import P2BOptions, clear_rewards, clear_sums_of, run_p2b, written_out
 from hushstream.replay.study import studies
 from hushstream.replay.worlds.draws import Draws, philox_blocks

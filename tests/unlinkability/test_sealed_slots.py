@@ -15,7 +15,7 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.ops.check.verify import verify
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.keys import generate_keys, seeded_key
-from hushstream.replay.run import options_of, run_with
+from hushstream.replay.catalogue import options_of, run_with
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem

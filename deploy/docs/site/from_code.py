@@ -37,14 +37,14 @@ from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
-from hushstream.api.calls import own_options, python_name
+from hushstream.api.calls import own_options
 from hushstream.cli.configure.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows
 from hushstream.gateway.problems import table as problem_table
 from hushstream.privacy.promises.page import groups_of
-from hushstream.replay.study import Study, studies
+from hushstream.replay.study import studies
 from hushstream.schemas.topics import PUBLISHED
 from hushstream.systems.catalogue import kind_of
 
@@ -136,14 +136,12 @@ class OwnOptions(FromCode):
 
     def text(self) -> str:
         """A section for each system."""
-        return "\n".join(line for name, study in studies().items() for line in _own(name, study))
+        return "\n".join(line for name in studies() for line in _own(name))
 
 
-def _own(system: str, study: Study) -> Iterator[str]:
-    yield from (f"### {system}", "", "| Python | command line | meaning |", "| --- | --- | --- |")
-    flags = {python_name(flag): flag for flag in study.flags.values()}
-    for name, meaning in own_options(system).items():
-        yield f"| {_code(name)} | {_code(flags[name]) if name in flags else ''} | {_plain(meaning)} |"
+def _own(system: str) -> Iterator[str]:
+    yield from (f"### {system}", "", "| option | meaning |", "| --- | --- |")
+    yield from (f"| {_code(name)} | {_plain(meaning)} |" for name, meaning in own_options(system).items())
     yield ""
 
 

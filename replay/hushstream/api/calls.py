@@ -1,45 +1,23 @@
-"""The three functions of the Python API: `run`, `evaluate`, `experiment`.
-
-*Options.* Translates options of the command line into Python's names: ``--in-flight`` is ``in_flight``.
-
-A name that is a keyword of Python gets an underscore at its end: ``--from`` is ``from_``.
-"""
+"""The three functions of the Python API: `run`, `evaluate`, `experiment`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
-from keyword import iskeyword
 from pathlib import Path
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal
 
 from hushstream.engine.configuration import meanings
-from hushstream.replay.catalogue import known_worlds
-from hushstream.replay.checks import PlayOptions, nested
+from hushstream.replay.catalogue import known_worlds, names, options_of, own_names, own_values, run_with, world_values
+from hushstream.replay.checks import nested
 from hushstream.replay.experiments import catalogue, findings
 from hushstream.replay.logged.table import Table, is_file, source_of
 from hushstream.replay.report.replayed import RunResult, document, table, view, write
 from hushstream.replay.result import Result
-from hushstream.replay.run import options_of, run_with, world_values
 from hushstream.replay.study import Progress, Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import DEFAULT
-
-SHARED = tuple(one.name for one in fields(PlayOptions))
-"""Options that every system has; `hushstream.api.run` has parameters for them."""
-
-
-def python_name(flag: str) -> str:
-    """The Python name of an option of the command line."""
-    name = flag.lstrip("-").replace("-", "_")
-    return f"{name}_" if iskeyword(name) else name
-
-
-def own_names(study: Study) -> dict[str, str]:
-    """The options that only this system has: their fields, by Python name."""
-    own = [one.name for one in fields(study.options) if one.name not in SHARED]
-    return {python_name(study.flags.get(name, name)): name for name in own}
 
 
 def own_options(system: str = DEFAULT) -> dict[str, str]:
@@ -50,27 +28,7 @@ def own_options(system: str = DEFAULT) -> dict[str, str]:
     """
     study = study_of(system)
     said = meanings(study.options)
-    return {name: said.get(field, "") for name, field in own_names(study).items()}
-
-
-def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a system's own options, by field.
-
-    Raises:
-        HushstreamError: the system does not have one of them.
-    """
-    known = own_names(study)
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise HushstreamError(f"run: expected options of {study.system} ({', '.join(known)}); got {', '.join(unknown)}")
-    hints = get_type_hints(study.options)
-    several = {name for name, field in known.items() if get_origin(hints[field]) is tuple}
-    return {known[name]: names(value) if name in several else value for name, value in given.items()}
-
-
-def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """A tuple of names, from one name or several."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    return {name: said.get(name, "") for name in own_names(study)}
 
 
 def path(given: str | Path | None) -> Path | None:

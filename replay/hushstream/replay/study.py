@@ -121,7 +121,6 @@ class Study:
     Attributes:
         system: its name.
         options: the class of a run's options.
-        flags: the command line's flags for options that only some systems have, by option.
         dataset: the dataset that is played by default.
         play: plays one run; `hushstream.replay.report.replayed` shows its result.
         worlds: factories of its worlds, by name.
@@ -146,7 +145,6 @@ class Study:
 
     system: str
     options: type
-    flags: Mapping[str, str]
     dataset: str
     play: Callable[[Any, Progress | None], RunResult]
     worlds: Mapping[str, Callable[..., Any]]

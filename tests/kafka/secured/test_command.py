@@ -88,7 +88,7 @@ def test_a_replay_runs_on_it_with_client_and_workers_behind_a_password(
 ) -> None:
     """One principal plays all the parts, as on a developer's machine."""
     place = ["--bootstrap", kafka.passwords, "--security", str(kafka.file("admin")), "--report", str(tmp_path)]
-    world = ["--world", "users=40", "--world", "rounds=3", "--condition", "warm_private"]
+    world = ["--world", "users=40", "--world", "rounds=3", "--option", "conditions=warm_private"]
     config = ["--set", "encoder.codes=4", "--set", f"deployment={fresh_name()}"]
     with pytest.raises(SystemExit) as ended:
         main(["replay", "--runner", "stream", *place, *world, *config, "--json"])

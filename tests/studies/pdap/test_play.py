@@ -14,9 +14,9 @@ import pytest
 from hushstream.agents.worker.deployment import load
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.features.schema import declare
+from hushstream.replay.catalogue import options_of, run_with
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.report.replayed import write
-from hushstream.replay.run import options_of, run_with
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.pdap.own import DRAWN, ClickPosterior, LoggedVisits, OwnVendors, own_vendors
 from hushstream.replay.studies.pdap.play import Task, make_world, play

@@ -12,9 +12,9 @@ import pytest
 
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.features.schema import declare
+from hushstream.replay.catalogue import options_of, run_with
 from hushstream.replay.datasets.store import DatasetError, locate
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.run import options_of, run_with
 from hushstream.replay.studies.pdol.experiments import (
     as_printed,
     gossip_config,

@@ -41,6 +41,15 @@ def test_batches_of_any_size_give_the_same_answers(served, batch):
             assert np.array_equal(getattr(found, name), getattr(whole, name)[part])
 
 
+def test_contexts_are_answered_one_at_a_time_as_in_a_batch(served):
+    contexts, users, events = asked(50)
+    together = served.serving.choose(contexts, users, events)
+    paths = served.config.grid.paths(contexts).tolist()
+    alone = [served.serving.one(*row) for row in zip(paths, users, events, strict=True)]
+    columns = together.arms, together.propensities, together.cells, together.arrivals, together.tickets
+    np.testing.assert_array_equal(np.array(alone, dtype=np.int64).T, columns)
+
+
 def test_the_propensity_is_the_share_of_tickets_with_that_arm(served):
     contexts = np.repeat(asked(1)[0], 256, axis=0)
     found = served.serving.answer(contexts, np.arange(256, dtype=np.uint8))

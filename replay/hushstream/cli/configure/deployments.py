@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from hushstream.agents.worker.deployment import (
     KEYS,
@@ -33,7 +34,6 @@ from hushstream.cli.options import (
     storage_zones,
     working,
 )
-from hushstream.cli.own_options import OwnFlags
 from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.system import DeploymentValues, require_person_promised, require_private
@@ -70,6 +70,44 @@ _COMPRESSION = (
     "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
     "check` refuse another value, also where it is the broker's default"
 )
+
+
+class OwnFlags(TyperCommand):
+    """Leaves every ``--flag VALUE`` that is not an option of the command in the context's ``args``.
+
+    Which files a system needs is known only once the configuration was read. All flags take a value, so this class can
+    tell them from arguments without their names.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments and options of the command itself."""
+        known = {flag: takes for one in self.get_params(ctx) for flag, takes in _flags(one).items()}
+        own, rest = _split(args, known)
+        super().parse_args(ctx, rest)
+        ctx.args = own
+        return own
+
+
+def _flags(parameter: Any) -> Mapping[str, bool]:
+    """The flags of an option, and whether a value follows."""
+    if parameter.param_type_name != "option":
+        return {}
+    takes = not (parameter.is_flag or parameter.count)
+    return dict.fromkeys((*parameter.opts, *parameter.secondary_opts), takes)
+
+
+def _split(args: list[str], known: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Split a command line into the system's options, and the command's own arguments and options."""
+    own: list[str] = []
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        target = rest if flag in known or not flag.startswith("--") else own
+        target.append(word)
+        if not equals and known.get(flag, target is own):
+            target += [value for value in (next(words, None),) if value is not None]
+    return own, rest
 
 
 def register(app: typer.Typer) -> None:

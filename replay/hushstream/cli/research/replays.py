@@ -22,7 +22,6 @@ from hushstream.cli.options import (
     steps_on_a_bar,
     working,
 )
-from hushstream.cli.own_options import OwnFlags
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class RunnerChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(demo)
-    app.command(cls=OwnFlags)(replay)
+    app.command()(replay)
     app.command()(experiment)
     app.add_typer(datasets_app, name="datasets")
 
@@ -131,7 +130,6 @@ def _serve(folder: Path, devices: bool, json: bool, *, seed: int | None, **optio
 
 
 def replay(
-    context: typer.Context,
     system: Annotated[str | None, typer.Argument(help="System (default: p2b).")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset (default: the system's own).")] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="Run in this process, or as workers.")] = RunnerChoice.DIRECT,
@@ -142,22 +140,24 @@ def replay(
     limit: Annotated[int | None, typer.Option(help="Number of users (default: that of the dataset).")] = None,
     settings: Settings = None,
     world: WorldSettings = None,
+    own: Annotated[
+        list[str] | None, typer.Option("--option", help="An option of this system's runs, for instance rounds=20.")
+    ] = None,
     data_dir: DataDir = None,
     report: ReportDir = Path("report"),
     json: AsJson = False,
 ) -> None:
     """Play a dataset through a system, and write a report.
 
-    A system may have options of its own, such as --rounds (colin); an unknown option prints their names.
+    Each system has options of its own (`reference/commands.md`); an unknown one is answered with their names.
     """
-    from hushstream.cli.own_options import own_options
+    from hushstream.replay.catalogue import options_of, own_values, world_values
     from hushstream.replay.checks import nested
-    from hushstream.replay.run import options_of, world_values
     from hushstream.replay.study import study_of
     from hushstream.systems.catalogue import DEFAULT
 
     study = study_of(system or DEFAULT)
-    given = own_options(study, context.args)
+    given = own_values(study, assignments(own or [], "--option"))
     if dataset is not None:
         given["dataset"] = dataset
     options = options_of(
@@ -272,7 +272,7 @@ def datasets_inspect(
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:
-    from hushstream.replay.run import run_with
+    from hushstream.replay.catalogue import run_with
 
     show_run(partial(run_with, options), report, json)
 

@@ -51,8 +51,6 @@ class Dataset:
         page: address of its description; empty where there is none.
         files: every file that is needed, with its checksum where one is known.
         archive_url: the publisher's zip archive (a wheel is one), or None where files come one by one.
-        verified: whether these bytes were loaded from the addresses once. False: the addresses come from public
-            descriptions. The checksums are compared in either case.
         note: what a user should know before a download.
         folders: names under which a local data folder may hold it.
         instead: other files of the publisher with the same content, used where ``files`` are absent.
@@ -64,7 +62,6 @@ class Dataset:
     page: str
     files: tuple[DatasetFile, ...]
     archive_url: str | None
-    verified: bool
     note: str
     folders: tuple[str, ...]
     instead: tuple[DatasetFile, ...] = ()
@@ -79,7 +76,6 @@ def simulated_dataset(name: str, description: str, page: str = "") -> Dataset:
         page=page,
         files=(),
         archive_url=None,
-        verified=True,
         note="Nothing to fetch.",
         folders=(),
     )
@@ -130,7 +126,6 @@ ML_100K = Dataset(
         ("u.user", 22628, "f120e114da2e8cf314fd28f99417c94ae9ddf1cb6db8ce0e4b5995d40e90e62c"),
     ),
     archive_url="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-    verified=False,
     note=f"{_UNVERIFIED} Several public copies are altered and will be refused.",
     folders=("ml-100k",),
 )
@@ -154,7 +149,6 @@ TMC2007 = Dataset(
         ),
     ),
     archive_url=None,
-    verified=False,
     note=(
         f"{_UNVERIFIED} Mulan's own page offers a RAR archive (tmc2007.rar at SourceForge), which Python "
         "cannot unpack without a further program; so the files come from the repository of its author, at a "
@@ -176,7 +170,6 @@ MEDIAMILL = Dataset(
     files=(DatasetFile("mediamill-train.arff"), DatasetFile("mediamill-test.arff")),
     instead=(DatasetFile("mediamill.arff"),),
     archive_url=None,
-    verified=False,
     note=f"Mulan's page offers a RAR archive, which Python cannot unpack without a further program. {_UNCHECKED}",
     folders=("mediamill",),
 )
@@ -188,7 +181,6 @@ CRITEO = Dataset(
     page="https://www.kaggle.com/c/criteo-display-ad-challenge/data",
     files=(DatasetFile("train.txt"),),
     archive_url=None,
-    verified=False,
     note=f"Kaggle's page leads to Criteo's, where the archive holds train.txt. {_UNCHECKED}",
     folders=("criteo", "dac"),
 )
@@ -212,7 +204,6 @@ OBD = Dataset(
         ),
     ),
     archive_url="https://files.pythonhosted.org/packages/py3/o/obp/obp-0.4.1-py3-none-any.whl",
-    verified=False,
     note=(
         f"{_UNVERIFIED} It has too few clicks for any comparison of policies to be significant. The full "
         "release (26 million rows, a zip archive of about 400 MB) is at "
@@ -236,7 +227,6 @@ FILMTRUST = Dataset(
         ("trust.txt", 21464, "8e2013750bb0fe3f4fd9810185420423a744f8b20f7888b73e10cab3b3479fde"),
     ),
     archive_url=None,
-    verified=False,
     note=(
         f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file. They are "
         "the ratings on which budgets of a recommender trained with clients are compared (experiments `bgt-*`)."
@@ -257,7 +247,6 @@ LASTFM = Dataset(
         ("user_friends.dat", 251565, "9a3a8f7fa5f5ec832335e5b58ed69a4cf27c6f6f6afcde62134810eea46445a7"),
     ),
     archive_url="https://files.grouplens.org/datasets/hetrec2011/hetrec2011-lastfm-2k.zip",
-    verified=False,
     note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
     folders=("hetrec2011-lastfm-2k", "lastfm"),
 )

@@ -1,10 +1,8 @@
 """Finds datasets on this machine: in a data folder of the user, or in the cache. It checks the files.
 
-*Fetching.* Downloads a dataset, or copies it from a local folder; a download can be resumed, and every file is checked.
-
-A download grows in a file ending in ``.part``. If a connection is lost, the download is resumed from the end of that
-file with a Range request, now or at the next call. If a server ignores Range, the file is loaded from the start. A file
-is put in its place only after its checksum was compared, and a file with a wrong checksum is removed.
+*Fetching.* Downloads a dataset, or copies it from a local folder. A file grows under a name ending in ``.part``, and is
+put in its place only after its checksum was compared; a file with a wrong checksum is removed. The largest download has
+25 MB, so one that was cut off is made again.
 """
 
 from __future__ import annotations
@@ -12,15 +10,12 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import re
 import shutil
-import time
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import (
@@ -158,67 +153,29 @@ def _or_instead(dataset: Dataset) -> str:
     return f" (or, instead, {' and '.join(file.path for file in dataset.instead)})" if dataset.instead else ""
 
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with the name of the file, the bytes so far, and the bytes in all (None: not known)."""
-
-_PIECE_BYTES = 1 << 16
-_RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
-_PARTIAL_CONTENT = 206
-_RANGE_NOT_SATISFIABLE = 416
+_TIMEOUT_SECONDS = 30.0
+"""Seconds without data after which a connection counts as lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """How many attempts a download makes, and how long it waits.
-
-    Attributes:
-        attempts: number of connections for one file, in one call.
-        timeout_seconds: time without data after which a connection counts as lost.
-        pause_seconds: wait before the second attempt; doubled for each further one.
-    """
-
-    attempts: int = 5
-    timeout_seconds: float = 30.0
-    pause_seconds: float = 1.0
-
-
-def fetch(
-    name: str,
-    dest: str | Path | None = None,
-    data_dir: str | Path | None = None,
-    *,
-    progress: Progress | None = None,
-    transfer: Transfer | None = None,
-) -> Path:
+def fetch(name: str, dest: str | Path | None = None, data_dir: str | Path | None = None) -> Path:
     """Bring a dataset's files into a folder, each compared with its published checksum.
 
     Args:
         name: a dataset of `known_datasets`.
         dest: where to put its folder; default the cache.
         data_dir: a local data folder to copy from in place of the publisher; default ``HUSHSTREAM_DATA``.
-        progress: called with the progress of the download.
-        transfer: number of attempts, and their timeouts.
 
     Returns:
         The folder that now holds the files.
 
     Raises:
         DatasetError: the dataset is unknown or cannot be fetched, its address does not answer, or a file is not the
-            published one. The part of a file that was already loaded stays for the next call, unless it is wrong.
+            published one.
     """
-    return fetch_dataset(
-        find_dataset(name), dest=dest, data_dir=data_dir, progress=progress, transfer=transfer or Transfer()
-    )
+    return fetch_dataset(find_dataset(name), dest=dest, data_dir=data_dir)
 
 
-def fetch_dataset(
-    dataset: Dataset,
-    *,
-    dest: str | Path | None,
-    data_dir: str | Path | None,
-    progress: Progress | None,
-    transfer: Transfer,
-) -> Path:
+def fetch_dataset(dataset: Dataset, *, dest: str | Path | None, data_dir: str | Path | None) -> Path:
     """As `fetch`, for a `Dataset` object."""
     if not dataset.files:
         raise DatasetError(f"dataset {dataset.name!r} is simulated: there is nothing to fetch")
@@ -229,46 +186,38 @@ def fetch_dataset(
         source = local_folder(dataset, Path(given))
         _copy(source, folder, [file for file in held_files(source, dataset) if not _is_right(folder / file.path, file)])
     elif wanted:
-        _fetch_files(dataset, wanted, folder, progress, transfer)
+        _fetch_files(dataset, wanted, folder)
     return folder
 
 
-def download(url: str, target: Path, *, progress: Progress | None, transfer: Transfer) -> Path:
-    """Download ``url`` into the file ``target`` plus ``.part``, resume what is there, and return its path.
+def download(url: str, target: Path) -> Path:
+    """Download ``url`` into the file ``target`` plus ``.part``, and return its path.
 
     Raises:
-        DatasetError: the server refuses, or every attempt ended early.
+        DatasetError: the server refuses, or the connection is lost.
     """
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    reason = "no attempt was made"
-    for attempt in range(transfer.attempts):
-        if attempt:
-            time.sleep(transfer.pause_seconds * 2 ** (attempt - 1))
-        try:
-            missing = _one_attempt(url, part, progress, transfer.timeout_seconds)
-        except urllib.error.HTTPError as error:
-            if error.code < http.client.INTERNAL_SERVER_ERROR:
-                raise DatasetError(f"{url}: the server answered {error.code} {error.reason}") from error
-            reason = f"the server answered {error.code}"
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-        else:
-            if not missing:
-                return part
-            reason = f"the connection ended {missing} bytes early"
-    raise DatasetError(f"{url}: not loaded after {transfer.attempts} attempts: {reason}; call again to go on")
+    request = urllib.request.Request(url, headers={"User-Agent": "hushstream", "Accept-Encoding": "identity"})
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer, part.open("wb") as stream:
+            shutil.copyfileobj(answer, stream)
+            announced = answer.headers.get("Content-Length")
+            if announced is not None and stream.tell() != int(announced):
+                raise http.client.IncompleteRead(b"", int(announced) - stream.tell())
+    except (OSError, http.client.HTTPException) as error:
+        part.unlink(missing_ok=True)
+        raise DatasetError(f"{url}: not loaded: {error}; call again") from error
+    return part
 
 
-def _fetch_files(
-    dataset: Dataset, wanted: list[DatasetFile], folder: Path, progress: Progress | None, transfer: Transfer
-) -> None:
+def _fetch_files(dataset: Dataset, wanted: list[DatasetFile], folder: Path) -> None:
     packed = [file for file in wanted if file.member is not None]
     if packed:
         if dataset.archive_url is None:
             raise DatasetError(f"dataset {dataset.name!r} names members of an archive but no archive")
         target = folder / dataset.archive_url.rsplit("/", 1)[-1]
-        part = download(dataset.archive_url, target, progress=progress, transfer=transfer)
+        part = download(dataset.archive_url, target)
         try:
             _unpack(part, packed, folder, dataset.archive_url)
         finally:
@@ -278,46 +227,8 @@ def _fetch_files(
             continue
         if file.url is None:
             raise DatasetError(f"dataset {dataset.name!r}: {file.path} cannot be fetched: {dataset.note}")
-        part = download(file.url, folder / file.path, progress=progress, transfer=transfer)
+        part = download(file.url, folder / file.path)
         _put_in_place(part, folder / file.path, file)
-
-
-def _one_attempt(url: str, part: Path, progress: Progress | None, timeout_seconds: float) -> int:
-    """Append the bytes of one connection to ``part``; return how many announced bytes are missing."""
-    have = part.stat().st_size if part.exists() else 0
-    headers = {"User-Agent": "hushstream", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        answer = urllib.request.urlopen(request, timeout=timeout_seconds)
-    except urllib.error.HTTPError as error:
-        if error.code == _RANGE_NOT_SATISFIABLE and have:
-            # The part is as long as the file, or longer. It may be wrong, so load the file again from the start.
-            part.unlink()
-            return have
-        raise
-    with answer:
-        if have and not _continues(answer, have):
-            have = 0
-        announced = answer.headers.get("Content-Length")
-        total = have + int(announced) if announced and announced.isdecimal() else None
-        with part.open("ab" if have else "wb") as stream:
-            while piece := answer.read(_PIECE_BYTES):
-                stream.write(piece)
-                have += len(piece)
-                if progress is not None:
-                    progress(part.stem, have, total)
-    return 0 if total is None else total - have
-
-
-def _continues(answer: http.client.HTTPResponse, have: int) -> bool:
-    if answer.status != _PARTIAL_CONTENT:
-        return False
-    match = _RANGE.match(answer.headers.get("Content-Range", ""))
-    if match is None or int(match[1]) != have:
-        raise http.client.HTTPException(f"the server answered another range than bytes {have}-")
-    return True
 
 
 def _unpack(archive: Path, files: list[DatasetFile], folder: Path, url: str) -> None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +34,9 @@ INTERNAL_MARK = "INTERNAL, NOT PRIVATE"
 ESTIMATED_MARK = "PROPENSITIES ESTIMATED"
 """The warning beside every figure that uses propensities that the log did not have."""
 
-Scalar = TypeVar("Scalar", bound=np.generic)
-
 
 LEAST_PROPENSITY = 1e-9
 """Decisions state propensities in units of 1e-9: a smaller one is a mistake, and one row of it would outweigh a log."""
-
-_OPTIONAL = ("propensities", "eligible", "positions", "visits")
 
 
 class LogError(HushstreamError):
@@ -89,21 +85,17 @@ class LoggedDataset:
 
     def __post_init__(self) -> None:
         rows = self.chosen.shape[0]
-        lengths = {
-            "users": self.users.shape[0],
-            "timestamps_ms": self.timestamps_ms.shape[0],
-            "contexts": self.contexts.shape[0],
-            "rewards": self.rewards.shape[0],
-        }
-        for column in _OPTIONAL:
-            values = getattr(self, column)
-            if values is not None:
-                lengths[column] = values.shape[0]
-        uneven = {column: length for column, length in lengths.items() if length != rows}
+        uneven = {name: len(values) for name, values in self.columns.items() if len(values) != rows}
         if uneven:
             raise LogError(f"{self.name}: expected {rows} rows in every column, got {uneven}")
         if rows:
             self._check_values()
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that it has, by name, (n, ...) each."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
 
     def __len__(self) -> int:
         return int(self.chosen.shape[0])
@@ -127,22 +119,7 @@ class LoggedDataset:
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> LoggedDataset:
         """Return a log of these rows, given by their numbers or by a mask (n,), in this order."""
-        optional = {name: None if getattr(self, name) is None else getattr(self, name)[rows] for name in _OPTIONAL}
-        return LoggedDataset(
-            name=self.name,
-            arms=self.arms,
-            users=self.users[rows],
-            timestamps_ms=self.timestamps_ms[rows],
-            contexts=self.contexts[rows],
-            chosen=self.chosen[rows],
-            rewards=self.rewards[rows],
-            arm_names=self.arm_names,
-            internal=self.internal,
-            estimated=self.estimated,
-            schema=self.schema,
-            left_out=self.left_out,
-            **optional,
-        )
+        return replace(self, **{name: values[rows] for name, values in self.columns.items()})
 
     def in_time_order(self) -> LoggedDataset:
         """Return a log sorted by time; rows with equal times keep their order."""
@@ -179,41 +156,13 @@ def concatenate(parts: Sequence[LoggedDataset]) -> LoggedDataset:
         raise LogError("expected at least one part of a log, got none")
     first = parts[0]
     for part in parts[1:]:
-        same = (part.arms, part.dimension, part.arm_names, part.schema) == (
-            first.arms,
-            first.dimension,
-            first.arm_names,
-            first.schema,
-        )
-        if not same:
+        same = ("arms", "dimension", "arm_names", "schema")
+        if any(getattr(part, name) != getattr(first, name) for name in same):
             raise LogError(f"{first.name}: expected parts with the same arms and dimension")
-    return LoggedDataset(
-        name=first.name,
-        arms=first.arms,
-        users=np.concatenate([part.users for part in parts]),
-        timestamps_ms=np.concatenate([part.timestamps_ms for part in parts]),
-        contexts=np.concatenate([part.contexts for part in parts]),
-        chosen=np.concatenate([part.chosen for part in parts]),
-        rewards=np.concatenate([part.rewards for part in parts]),
-        propensities=_joined(first.name, [part.propensities for part in parts]),
-        eligible=_joined(first.name, [part.eligible for part in parts]),
-        positions=_joined(first.name, [part.positions for part in parts]),
-        arm_names=first.arm_names,
-        internal=first.internal,
-        estimated=first.estimated,
-        schema=first.schema,
-        visits=_joined(first.name, [part.visits for part in parts]),
-        left_out=sum(part.left_out for part in parts),
-    )
-
-
-def _joined(name: str, columns: Sequence[npt.NDArray[Scalar] | None]) -> npt.NDArray[Scalar] | None:
-    present = [column for column in columns if column is not None]
-    if not present:
-        return None
-    if len(present) != len(columns):
-        raise LogError(f"{name}: an optional column is in some parts of the log and not in others")
-    return np.concatenate(present)
+        if part.columns.keys() != first.columns.keys():
+            raise LogError(f"{first.name}: an optional column is in some parts of the log and not in others")
+    joined: dict[str, Any] = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
+    return replace(first, left_out=sum(part.left_out for part in parts), **joined)
 
 
 Loader = Callable[..., LoggedDataset]

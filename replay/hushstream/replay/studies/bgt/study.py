@@ -75,7 +75,6 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 STUDY = Study(
     system="bgt",
     options=BgtOptions,
-    flags={"epsilon": "--epsilon"},
     dataset="filmtrust",
     play=run_bgt,
     worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": load_ratings},

@@ -36,7 +36,7 @@ from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audits import LAPLACE_STEPS, Family, Pair, laplace_pair, lattice_sizes, pure
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.replay.audits import mechanisms
+from hushstream.replay.audits.catalogue import LEVELS
 from hushstream.replay.audits.configured import (
     AuditReport,
     first_draw,
@@ -744,7 +744,7 @@ def _noisy_reward(name: str, noise_at: NoiseAt, epsilon: float, runs: int) -> Au
         mechanism="noisy-reward",
         epsilon=epsilon,
         rewards_per_user=HORIZON,
-        reward_levels=mechanisms.LEVELS,
+        reward_levels=LEVELS,
     )
 
     def make() -> NeighbourTest:

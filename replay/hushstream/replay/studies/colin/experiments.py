@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,8 @@ MAIN = "table"
 """The part of the grid that has the layout of the paper's table and is compared with targets."""
 
 ALPHA = 0.1
+EPSILON = 2.0
+LASTFM_TIE_WEIGHT = 0.1
 TIE_WEIGHT = {NONPRIVATE: 1.0, "local-reward": 1.0, PAPER: 20.0}
 SUMS_TIE_WEIGHT = 10.0
 RIDGE_PER_NOISE = {PAPER: 0.02, "local-reward": REWARD_RIDGE_PER_NOISE}
@@ -85,29 +87,78 @@ TIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """A part of the grid: one world, some calibrations, some epsilons.
+class Grid:
+    """Runs without privacy, and of every calibration and private algorithm, in one or more worlds; what rows show.
 
     Attributes:
-        part: its name in rows.
-        variant: variant of the simulator.
-        dimension: d.
-        events: T.
-        calibrations: the calibrations of its rows.
-        epsilons: the epsilons of its rows.
+        worlds: the variants in words.
+        settings: one world for each seed of each point: columns, and the world under a seed.
+        seeds: seeds of worlds and keys.
+        columns: which values of a run the rows hold, by name.
+        over_time: whether there is a row for each checkpoint, or only one at the end.
+        facts: notes shown with the rows.
+        calibrations, epsilons: of the private runs.
     """
 
-    part: str
-    variant: str
-    dimension: int
-    events: int
-    calibrations: tuple[Calibration, ...]
-    epsilons: tuple[float, ...]
+    worlds: tuple[str, ...]
+    settings: tuple[tuple[Row, Callable[[int], WorldSetting]], ...]
+    seeds: Sequence[int]
+    columns: Mapping[str, Callable[[Played], Float64]]
+    over_time: bool = False
+    facts: tuple[str, ...] = (TIES, *SETTINGS)
+    calibrations: tuple[Calibration, ...] = CALIBRATIONS
+    epsilons: tuple[float, ...] = (EPSILON,)
 
-    def world(self, seed: int, **options: Any) -> WorldSetting:
-        """The world under a seed."""
-        named = {"variant": self.variant, "dimension": self.dimension, **options}
-        return WorldSetting("colin", tuple(sorted(named.items())), self.events, seed)
+
+def play_grids(grids: Sequence[Grid], progress: Progress | None = None) -> Findings:
+    """Play all runs of some grids, without comparing them with targets."""
+    lines = [
+        (grid, {**columns, **front}, tasks)
+        for grid in grids
+        for columns, world in grid.settings
+        for front, tasks in _lines(grid, world)
+    ]
+    played = play_tasks([task for _, _, tasks in lines for task in tasks], progress)
+    rows = [row for grid, front, tasks in lines for row in _rows(grid, front, tasks, played)]
+    worlds = tuple(world for grid in grids for world in grid.worlds)
+    return Findings(rows, [], worlds, grids[0].seeds, grids[0].facts)
+
+
+def _lines(grid: Grid, world: Callable[[int], WorldSetting]) -> Iterator[tuple[Row, list[Task]]]:
+    """Every line of a grid: its columns, and a task for each seed."""
+    worlds = [world(seed) for seed in grid.seeds]
+    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
+        tasks = [_adapted(plain_task(one, algorithm)) for one in worlds]
+        yield {"calibration": NONPRIVATE, "algorithm": algorithm, "trust": ""}, tasks
+    for calibration, algorithm, epsilon in product(grid.calibrations, DP_ALGORITHMS, grid.epsilons):
+        tasks = [_adapted(private_task(one, algorithm, calibration, epsilon)) for one in worlds]
+        front = {"calibration": calibration.key, "algorithm": algorithm, "trust": trust_words(calibration, algorithm)}
+        yield {**front, "epsilon_asked": epsilon, **privacy_columns(worst_guarantee(tasks))}, tasks
+
+
+def _adapted(task: Task) -> Task:
+    """Set the weight of ties for Last.fm, whose graph counts friendships."""
+    if task.world.name != "lastfm" or task.policy != "goblin":
+        return task
+    return replace(task, tuning=replace(task.tuning, tie_weight=LASTFM_TIE_WEIGHT))
+
+
+def _rows(grid: Grid, front: Row, tasks: Sequence[Task], played: Mapping[Task, Played]) -> Iterator[Row]:
+    values = {name: collect(played, tasks, figure) for name, figure in grid.columns.items()}
+    ridge = float(collect(played, tasks, lambda one: np.array([one.ridge])).mean())
+    events = collect(played, tasks, lambda one: one.events.astype(float))[0].astype(int)
+    for place in range(len(events)) if grid.over_time else (-1,):
+        row = {**front, **({"events": int(events[place])} if grid.over_time else {})}
+        for name, of_seeds in values.items():
+            row |= seed_columns(name, of_seeds[:, place])
+        if not all(math.isnan(row[name]) for name in values):
+            yield {**row, "ridge": ridge, "alpha": tasks[0].tuning.alpha}
+
+
+def simulator(events: int, **options: Any) -> Callable[[int], WorldSetting]:
+    """The simulator of ten users by seed, with other options."""
+    named = tuple(sorted({"variant": "uniform", "dimension": 5, **options}.items()))
+    return lambda seed: WorldSetting("colin", named, events, seed)
 
 
 def tuning_of(calibration: str, policy: Policy) -> Tuning:
@@ -148,81 +199,38 @@ def plain_task(world: WorldSetting, algorithm: str) -> Task:
 )
 def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid."""
-    findings = play_blocks(_blocks(scale.quick), (10,) if scale.quick else tuple(range(10, 15)), progress)
-    return findings if scale.quick else replace(findings, targets=targets(findings.rows))
+    if scale.quick:
+        return play_grids([table_of(MAIN, "uniform", 5, range(10, 11), 1_000, (0.5, 10.0))], progress)
+    seeds = range(10, 15)
+    others = (("d=25", "uniform", 25), *((variant, variant, 5) for variant in ("nonnegative", "unit-sphere", "masked")))
+    grids = [table_of(MAIN, "uniform", 5, seeds, epsilons=EPSILONS), *(table_of(*one, seeds) for one in others)]
+    findings = play_grids(grids, progress)
+    return replace(findings, targets=targets(findings.rows))
 
 
-def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progress | None = None) -> Findings:
-    """Play parts of the grid under each seed, without comparing them with targets."""
-    tasks = [task for block in blocks for seed in seeds for task in _tasks(block, seed)]
-    played = play_tasks(tasks, progress)
-    rows = [row for block in blocks for row in _rows(block, seeds, played)]
-    return Findings(rows, [], _worlds(blocks), seeds, (TIES, *SETTINGS))
-
-
-def _blocks(quick: bool) -> tuple[Block, ...]:
-    if quick:
-        return (Block(MAIN, "uniform", 5, 1000, CALIBRATIONS, (0.5, 10.0)),)
-    return (
-        Block(MAIN, "uniform", 5, 10_000, CALIBRATIONS, EPSILONS),
-        Block("d=25", "uniform", 25, 10_000, CALIBRATIONS, (2.0,)),
-        *(
-            Block(variant, variant, 5, 10_000, CALIBRATIONS, (2.0,))
-            for variant in ("nonnegative", "unit-sphere", "masked")
-        ),
+def table_of(
+    part: str,
+    variant: str,
+    dimension: int,
+    seeds: Sequence[int],
+    events: int = 10_000,
+    epsilons: tuple[float, ...] = (EPSILON,),
+    calibrations: tuple[Calibration, ...] = CALIBRATIONS,
+) -> Grid:
+    """A part of the table: the regret at the end in one world of the simulator."""
+    world = (
+        f"{part}: colin/{variant}, N = 10 users in turn, d = {dimension}, 10 of 1,000 arms shown,"
+        f" T = {events:,}, reward noise 0.1, edges above the 0.3 quantile of similarity"
     )
-
-
-def _worlds(blocks: Sequence[Block]) -> tuple[str, ...]:
-    return tuple(
-        f"{block.part}: colin/{block.variant}, N = 10 users in turn, d = {block.dimension}, 10 of 1,000 arms shown,"
-        f" T = {block.events:,}, reward noise 0.1, edges above the 0.3 quantile of similarity"
-        for block in blocks
+    named = {"part": part, "variant": variant, "d": dimension}
+    return Grid(
+        (world,),
+        ((named, simulator(events, variant=variant, dimension=dimension)),),
+        seeds,
+        {"regret": lambda one: one.regret[-1:]},
+        calibrations=calibrations,
+        epsilons=epsilons,
     )
-
-
-def _tasks(block: Block, seed: int) -> Iterator[Task]:
-    world = block.world(seed)
-    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
-        yield plain_task(world, algorithm)
-    for calibration in block.calibrations:
-        for algorithm in DP_ALGORITHMS:
-            for epsilon in block.epsilons:
-                yield private_task(world, algorithm, calibration, epsilon)
-
-
-def _rows(block: Block, seeds: Sequence[int], played: Mapping[Task, Played]) -> Iterator[Row]:
-    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
-        tasks = [plain_task(block.world(seed), algorithm) for seed in seeds]
-        yield {**_front(block, NONPRIVATE, algorithm), "trust": "", **regret_columns(tasks, played)}
-    for calibration in block.calibrations:
-        for algorithm in DP_ALGORITHMS:
-            for epsilon in block.epsilons:
-                tasks = [private_task(block.world(seed), algorithm, calibration, epsilon) for seed in seeds]
-                yield {
-                    **_front(block, calibration.key, algorithm),
-                    "trust": trust_words(calibration, algorithm),
-                    "epsilon_asked": epsilon,
-                    **regret_columns(tasks, played),
-                    **privacy_columns(worst_guarantee(tasks)),
-                }
-
-
-def _front(block: Block, calibration: str, algorithm: str) -> Row:
-    return {
-        "part": block.part,
-        "variant": block.variant,
-        "d": block.dimension,
-        "calibration": calibration,
-        "algorithm": algorithm,
-    }
-
-
-def regret_columns(tasks: Sequence[Task], played: Mapping[Task, Played]) -> Row:
-    """Mean and standard deviation over seeds of the regret at the end, and the mean ridge."""
-    ridge = collect(played, tasks, lambda one: np.array([one.ridge])).mean()
-    regret = seed_columns("regret", collect(played, tasks, lambda one: one.regret[-1:])[:, 0])
-    return {**regret, "ridge": float(ridge), "alpha": tasks[0].tuning.alpha}
 
 
 def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:
@@ -271,30 +279,6 @@ def _below(name: str, ratio: float) -> BenchRow:
 FIG1 = "colin-fig1"
 LASTFM = "colin-lastfm"
 
-EPSILON = 2.0
-LASTFM_TIE_WEIGHT = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A figure: the runs of one or more worlds, and the values that it shows.
-
-    Attributes:
-        worlds: the variants in words.
-        settings: one world for each seed of each point: columns, and the world under a seed.
-        seeds: seeds of worlds and keys.
-        columns: which values of a run the rows hold, by name.
-        over_time: whether there is a row for each checkpoint, or only one at the end.
-        facts: notes shown with the figure.
-    """
-
-    worlds: tuple[str, ...]
-    settings: tuple[tuple[Row, Callable[[int], WorldSetting]], ...]
-    seeds: tuple[int, ...]
-    columns: Mapping[str, Callable[[Played], Float64]]
-    over_time: bool
-    facts: tuple[str, ...] = (TIES, *SETTINGS)
-
 
 @experiment(
     FIG1,
@@ -334,9 +318,9 @@ def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
     events, fewer = (1_000, 1_000) if scale.quick else (30_000, 10_000)
     users = (5, 10, 20) if scale.quick else (5, 10, 20, 25, 40, 50)
     seeds = tuple(range(10, 12 if scale.quick else 15))
-    time = Plot(
+    time = Grid(
         (f"colin/uniform, N = 10 users in turn, d = 5, 10 of 1,000 arms shown, T = {events:,}, reward noise 0.1",),
-        (({"part": "time", "users": 10, "T": events}, _simulator(events)),),
+        (({"part": "time", "users": 10, "T": events}, simulator(events)),),
         seeds,
         {"regret": lambda one: one.regret, "error": lambda one: one.error},
         over_time=True,
@@ -351,14 +335,18 @@ def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
         time,
         worlds=(f"colin/uniform, N = {users[0]} to {users[-1]} users in turn, d = 5, 10 of 1,000 arms, T = {fewer:,}",),
         settings=tuple(
-            ({"part": "users", "users": count, "T": fewer}, _simulator(fewer, users=count)) for count in users
+            ({"part": "users", "users": count, "T": fewer}, simulator(fewer, users=count)) for count in users
         ),
         columns={"regret": lambda one: one.regret[-1:]},
         over_time=False,
     )
-    found, other = play_plot(time, progress), play_plot(by_users, progress)
-    worlds = (*time.worlds, *by_users.worlds)
-    return replace(found, rows=[*found.rows, *other.rows], targets=[*found.targets, *other.targets], worlds=worlds)
+    found, other = play_grids([time], progress), play_grids([by_users], progress)
+    return replace(
+        found,
+        rows=[*found.rows, *other.rows],
+        targets=[*_targets("regret", found.rows), *_targets("regret", other.rows)],
+        worlds=(*found.worlds, *other.worlds),
+    )
 
 
 @experiment(
@@ -378,7 +366,7 @@ def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
     def world(seed: int) -> WorldSetting:
         return WorldSetting("lastfm", tuple(scale.world_options.items()), events, seed)
 
-    plot = Plot(
+    plot = Grid(
         (f"lastfm/spectral, 100 clusters in turn, d = 25, 25 artists shown, T = {events:,}",),
         (({"users": 100, "T": events}, world),),
         (10,) if scale.quick else (10, 11, 12),
@@ -386,59 +374,13 @@ def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
         over_time=True,
         facts=(f"GOBLin's ties are friendships between clusters times {LASTFM_TIE_WEIGHT:g}.", *SETTINGS),
     )
-    return play_plot(plot, progress)
+    found = play_grids([plot], progress)
+    return replace(found, targets=_targets("reward", found.rows))
 
 
-def _simulator(events: int, **options: Any) -> Callable[[int], WorldSetting]:
-    named = tuple(sorted({"variant": "uniform", "dimension": 5, **options}.items()))
-    return lambda seed: WorldSetting("colin", named, events, seed)
-
-
-def play_plot(plot: Plot, progress: Progress | None = None) -> Findings:
-    """Play all runs of a figure."""
-    lines = [(columns, line) for columns, world in plot.settings for line in _lines(plot, world)]
-    played = play_tasks([task for _, (_, tasks) in lines for task in tasks], progress)
-    rows = [row for columns, (front, tasks) in lines for row in _figure_rows(plot, {**columns, **front}, tasks, played)]
-    return Findings(rows, _targets(plot, rows), plot.worlds, plot.seeds, plot.facts)
-
-
-def _lines(plot: Plot, world: Callable[[int], WorldSetting]) -> Iterator[tuple[Row, list[Task]]]:
-    """Every line of the figure: its columns, and a task for each seed."""
-    worlds = [world(seed) for seed in plot.seeds]
-    for algorithm in ("random", *NONPRIVATE_ALGORITHMS):
-        tasks = [_adapted(plain_task(one, algorithm)) for one in worlds]
-        yield {"calibration": NONPRIVATE, "algorithm": algorithm}, tasks
-    for calibration in CALIBRATIONS:
-        for algorithm in DP_ALGORITHMS:
-            tasks = [_adapted(private_task(one, algorithm, calibration, EPSILON)) for one in worlds]
-            yield (
-                {"calibration": calibration.key, "algorithm": algorithm, **privacy_columns(worst_guarantee(tasks))},
-                tasks,
-            )
-
-
-def _adapted(task: Task) -> Task:
-    """Set the weight of ties for Last.fm, whose graph counts friendships."""
-    if task.world.name != "lastfm" or task.policy != "goblin":
-        return task
-    return replace(task, tuning=replace(task.tuning, tie_weight=LASTFM_TIE_WEIGHT))
-
-
-def _figure_rows(plot: Plot, front: Row, tasks: Sequence[Task], played: Mapping[Task, Played]) -> Iterator[Row]:
-    values = {name: collect(played, tasks, figure) for name, figure in plot.columns.items()}
-    events = collect(played, tasks, lambda one: one.events.astype(float))[0].astype(int)
-    for place in range(len(events)) if plot.over_time else (-1,):
-        row = {**front, "events": int(events[place])}
-        for name, of_seeds in values.items():
-            row.update(seed_columns(name, of_seeds[:, place]))
-        if not all(math.isnan(row[name]) for name in values):
-            yield row
-
-
-def _targets(plot: Plot, rows: Sequence[Row]) -> list[BenchRow]:
+def _targets(column: str, rows: Sequence[Row]) -> list[BenchRow]:
     """Targets on the last values: the pure calibrations here against the paper's tree with a sound calibration."""
-    column = next(iter(plot.columns))
-    last = rows[-1]["events"]
+    last = rows[-1].get("events")
     part = f"{rows[-1]['part']}, " if "part" in rows[-1] else ""
     found = []
     for key in BETTER:
@@ -453,11 +395,11 @@ def _targets(plot: Plot, rows: Sequence[Row]) -> list[BenchRow]:
     return found
 
 
-def _at(rows: Sequence[Row], calibration: str, algorithm: str, events: int, column: str) -> list[float]:
+def _at(rows: Sequence[Row], calibration: str, algorithm: str, events: int | None, column: str) -> list[float]:
     return [
         float(row[column])
         for row in rows
-        if (row["calibration"], row["algorithm"], row["events"]) == (calibration, algorithm, events)
+        if (row["calibration"], row["algorithm"], row.get("events")) == (calibration, algorithm, events)
     ]
 
 

@@ -191,7 +191,6 @@ def _rate(users: int, events: int, seed: int) -> float:
 STUDY = Study(
     system="colin",
     options=CollaborativeOptions,
-    flags={"rounds": "--rounds"},
     dataset="colin",
     play=run_collaborative,
     worlds={"colin": colin, "lastfm": lastfm},

@@ -24,7 +24,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,7 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.mechanisms.noise import (
     bernoulli,
-    laplace_scale,
 )
-from hushstream.privacy.mechanisms.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.configured import (
     AuditReport,
     first_draw,
@@ -178,10 +176,7 @@ def slot_fields(system: P2BSystem, place: int, content: bytes) -> dict[str, Any]
 WINDOWS, WINDOW_SLOTS = 14, 4
 REPLAYS = 16
 OWNERS = 16
-EPSILONS = (0.5, 1.0)
 SAMPLING, THRESHOLD = 0.5, 5
-_REACH = 120
-_WORD = 1 << 64
 
 
 def shifted_window() -> NeighbourTest:
@@ -218,57 +213,6 @@ def redrawn_noise() -> NeighbourTest:
         return np.asarray(np.mean(again, axis=0) - 0.5, dtype=np.float64)
 
     return NeighbourTest(side_by_side(scores, CELLS), system.guarantee().cost)
-
-
-def two_epsilons() -> NeighbourTest:
-    """Attack one cell that is released at two epsilons under one key and nonce.
-
-    Two draws of noise from one random stream would reveal the cell.
-    """
-    systems = [p2b(ReleaseConfig(sums="fresh", epsilon=epsilon)) for epsilon in EPSILONS]
-    key, law = fresh_key(), _coupled(*EPSILONS)
-    first, second = (system.guarantee().cost for system in systems)
-    claimed = first + second
-    least = math.exp(epsilon_float(claimed.epsilon_micro))
-
-    def scores(present: bool) -> NDArray[np.float64]:
-        nonce = fresh_nonce()
-        noised = [published(system, key, [slots(present)], nonce)[0, 0, :, TARGET] for system in systems]
-        low, high = (np.clip(one, 1 - _REACH, _REACH) + _REACH for one in noised)
-        return np.asarray(law[low - 1, high - 1] - least * law[low, high])
-
-    return NeighbourTest(side_by_side(scores, CELLS), claimed)
-
-
-@lru_cache(maxsize=4)
-def _coupled(low: float, high: float) -> NDArray[np.float64]:
-    """P(x, y) of one draw at each epsilon from the same random words, for x and y from -`_REACH` to `_REACH`."""
-    first, second = (laplace_tables(*laplace_scale(epsilon, 1)) for epsilon in (low, high))
-    sizes = _shared(*(_thresholds(tables) for tables in (first, second)))
-    signs = _shared([int(first.negative_below)], [int(second.negative_below)])
-    law = np.zeros((2 * _REACH + 1, 2 * _REACH + 1))
-    for below_first, below_second, chance in signs:
-        for one, other, mass in sizes:
-            if max(one, other) < _REACH:
-                x, y = (
-                    size if positive else -1 - size for size, positive in ((one, below_first), (other, below_second))
-                )
-                law[x + _REACH, y + _REACH] += chance * mass
-    return law
-
-
-def _thresholds(tables: LaplaceTables) -> list[int]:
-    (digit,) = tables.digits
-    return [int(threshold) for threshold in digit.tolist()]
-
-
-def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]:
-    """The number of thresholds in each row that are below a uniform word, with the probability of each pair."""
-    edges = sorted({0, *first, *second})
-    return [
-        (sum(t <= edge for t in first), sum(t <= edge for t in second), (after - edge) / _WORD)
-        for edge, after in zip(edges, [*edges[1:], _WORD], strict=True)
-    ]
 
 
 def injected_reports() -> NeighbourTest:
@@ -905,7 +849,6 @@ def _attacks() -> tuple[Audit, ...]:
     return (
         row("shifted-window", "a slot's content against null, all later windows seen", 120, shifted_window),
         row("redrawn-noise", "one window released again and again", 500, redrawn_noise),
-        row("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, two_epsilons),
         row("two-owners", "workers on one journal, each with a slot of its own", 1_000, two_owners),
         row("injected-reports", "all but one report of a crowd injected", 1_000, injected_reports),
         row("differenced-metrics", "the public endpoint before and after a click", 150, differenced_metrics),

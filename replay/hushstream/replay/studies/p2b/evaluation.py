@@ -51,7 +51,7 @@ from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
-from hushstream.replay.catalogue import hint
+from hushstream.replay.catalogue import hint, seldom_collected
 from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.drafts.mapping import off_levels
@@ -93,7 +93,6 @@ from hushstream.replay.report.parts import (
 from hushstream.replay.report.replayed import Column, RunResult, RunRows
 from hushstream.replay.report.sheet import BLUE, Drawing, Sheet
 from hushstream.replay.result import Headline
-from hushstream.replay.run import seldom_collected
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.play import COLD, WARM_PRIVATE

@@ -87,13 +87,6 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 STUDY = Study(
     system="p2b",
     options=P2BOptions,
-    flags={
-        "contributors": "--contributors",
-        "first": "--from",
-        "pace": "--pace",
-        "in_flight": "--in-flight",
-        "conditions": "--condition",
-    },
     dataset="synthetic",
     play=run_p2b,
     worlds={

@@ -13,7 +13,6 @@ times, as in every stream benchmark.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +27,7 @@ from hushstream.replay.studies.pdap.worlds import names as names_from
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.aggregate import Aggregate, Outcomes
-from hushstream.systems.pdap.algorithm.serving import Decisions, Serving
+from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter import Counter
 
@@ -59,9 +58,8 @@ class _Deployment:
         self.learn(WARM, WARM)
         self.seconds = self.turn()
 
-    def learn(self, count: int, batch: int, alone: bool = False) -> float:
-        """Answer ``count`` contexts in batches, or each alone, and count their outcomes; return the CPU seconds."""
-        choose = self.one_by_one if alone else self.serving.choose
+    def learn(self, count: int, batch: int) -> float:
+        """Answer ``count`` contexts in batches, and count their outcomes; return the CPU seconds."""
         contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
         clicks = (self.draws.random(count) < 0.4).astype(np.int64)
         users, events = (names * (-(-count // EVENTS)) for names in (self.users, self.events))
@@ -69,17 +67,10 @@ class _Deployment:
         for first in range(0, count, batch):
             part = slice(first, first + batch)
             some = contexts[part]
-            found = choose(some, users[part], events[part])
+            found = self.serving.choose(some, users[part], events[part])
             named = names_from(self.counter.taken, len(some))
             self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part], named))
         return time.thread_time() - begin
-
-    def one_by_one(self, contexts: Contexts, users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
-        """Decide as a worker does: the cells of a batch at once, then each context by itself."""
-        paths = self.config.grid.paths(contexts).tolist()
-        answers = [self.serving.one(*row) for row in zip(paths, users, events, strict=True)]
-        arms, propensities, cells, arrivals, tickets = np.array(answers, dtype=np.int64).T
-        return Decisions(arms, propensities, cells, arrivals, tickets.astype(np.uint8), self.serving.version)
 
     def turn(self) -> float:
         """Close the window and publish a model; return the CPU seconds."""
@@ -90,7 +81,7 @@ class _Deployment:
 
 
 def pdap_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
-    """Measure choosing and learning in batches and one at a time, and the close of a window with its model.
+    """Measure choosing and learning in batches, and the close of a window with its model.
 
     Args:
         progress: called with what is being measured.
@@ -100,16 +91,10 @@ def pdap_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     with threadpool_limits(limits=1):
         deployments = [_Deployment(seed) for seed in range(rounds)]
         batched = [EVENTS / one.learn(EVENTS, BATCH) for one in deployments]
-        alone = [EVENTS / one.learn(EVENTS, BATCH, alone=True) for one in deployments]
-        single = [EVENTS / 8 / one.learn(EVENTS // 8, 1) for one in deployments]
     shape = f"d={DIMENSION}, {VENDORS} x {ARMS:,} arms"
     cells = [float(len(one.aggregate.partition)) for one in deployments]
     return [
         at_least(f"P-DAP, choose and learn in batches of {BATCH}, {shape}", batched, "events/CPU s", 160_000),
-        at_least(
-            f"P-DAP, choose one at a time, cells and outcomes of {BATCH}, {shape}", alone, "events/CPU s", 110_000
-        ),
-        figure(f"P-DAP, choose and learn in batches of 1, {shape}", single, "events/CPU s"),
         figure(f"P-DAP, close a window of {WARM:,} and publish a model", [one.seconds for one in deployments], "CPU s"),
         figure("P-DAP, open cells of that model", cells, "cells"),
     ]

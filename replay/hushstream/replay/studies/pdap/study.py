@@ -86,7 +86,6 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 STUDY = Study(
     system="pdap",
     options=PdapOptions,
-    flags={"contexts": "--contexts", "first_window": "--first-window", "window_ratio": "--window-ratio"},
     dataset="vendors",
     play=run_pdap,
     worlds={"vendors": vendors, "ml-vendors": ml_vendors, "own-vendors": own_vendors},

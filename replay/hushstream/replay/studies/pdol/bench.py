@@ -12,13 +12,11 @@ the start and of the producer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.journal import WorkerRun, worker_rows
 from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, cpu_seconds, figure
@@ -30,9 +28,6 @@ from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig, pdol_digest
-from hushstream.systems.pdol.guarantee import PdolSystem
-from hushstream.systems.pdol.nodes.counter_sharing import counter_home
-from hushstream.systems.pdol.nodes.home import HomeMachine
 
 
 def batches(stream: RecordStream, node: int, rows: int) -> Iterator[bytes]:
@@ -78,10 +73,6 @@ def pdol_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
         rates = [_rate(rows, config, seed) for seed in range(rounds)]
         name = f"PDOL, fold and release, n = {DIMENSION:,}, {FEATURES} features, B = {slots}"
         found.append(at_least(name, rates, RATE, target))
-    for form, encode in (("columnar records of 128", batches), ("one event a record", events)):
-        progress(f"PDOL: a node's whole work, {form}")
-        name = f"PDOL, a node from bytes to journal and releases, {form}, B = 128"
-        found.append(figure(name, _node_rates(encode, rounds), RATE))
     progress("PDOL: versions")
     return [*found, figure(f"PDOL, a version of {NODES} domains, n = {DIMENSION:,}", _versions(rounds), "CPU ms")]
 
@@ -114,30 +105,6 @@ def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
 
     run()  # the first run builds tables and touches memory pages
     return len(rows) / cpu_seconds(run)
-
-
-def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rounds: int) -> list[float]:
-    """Rates of a machine that reads, answers, counts, journals and releases; labels come with the records."""
-    config, stream = _config(128), _stream(128 * 2 * RELEASES)
-    system = PdolSystem.of(config)
-    values = list(encode(stream, 0, 128))
-    records = tuple(InputRecord(offset, 0, value) for offset, value in enumerate(values))
-    found = []
-    for seed in range(rounds):
-        machine = counter_home(system, 0, seeded_key(seed, "bench"))
-        machine.start(machine.genesis(bytes(32)))
-        part = InputSlice("records", 0, 0, len(records), records)
-        found.append(len(stream) / cpu_seconds(partial(_fold_all, machine, part)))
-    return found
-
-
-def _fold_all(machine: HomeMachine, part: InputSlice) -> None:
-    """Fold all records as the driver does: whatever is ready, until nothing is left."""
-    while part.records:
-        (ready,) = machine.ready([part])
-        machine.fold([ready])
-        rest = tuple(record for record in part.records if record.offset >= ready.high)
-        part = part._replace(low=ready.high, records=rest)
 
 
 def _versions(rounds: int) -> list[float]:

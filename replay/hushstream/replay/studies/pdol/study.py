@@ -94,7 +94,6 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 STUDY = Study(
     system="pdol",
     options=PdolOptions,
-    flags={"records": "--records", "epsilon": "--epsilon"},
     dataset="tmc-binary",
     play=run_pdol,
     worlds={
