@@ -19,7 +19,7 @@ from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
-from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, RecordConfig, SharingConfig
+from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
 
 pytestmark = [
     pytest.mark.slow,
@@ -219,8 +219,6 @@ SYSTEMS = {
     "noisy rewards": collaborative(noise_at="learner", mechanism="noisy-reward", epsilon=2.5, reward_levels=20),
     "sums of gradients": pdol(),
     "a tree of gradients": pdol(sharing=SharingConfig("negative-digit", 0.5, 1e-7, 40, 6)),
-    "parameters": pdol(gossip=GossipConfig(0.5, 20, "complete", gradient_at="sent")),
-    "parameters as printed": pdol(gossip=GossipConfig(0.5, 20, "complete", gradient_at="own")),
     "blocks": vendors(epsilon=0.5, reward_levels=3),
     "blocks of growing levels": vendors(epsilon=0.5, level_growth=0.5),
     "rounds": BgtConfig("audited", 90, release=BgtRelease(epsilon=0.5, pairs=40, top=60, shares=(0.2, 0.5, 0.3))),

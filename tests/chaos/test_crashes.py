@@ -445,30 +445,3 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
     assert [entry["debit"]["scope"] for entry in entries] == ["epoch/0/0", "epoch/0/1/renewal/1"]
     assert followed[0]["debit"] == entries[1]["debit"]
     assert {record["debit"]["epsilon_micro"] for record in followed[1:]} == {0}
-
-
-@pytest.fixture
-def frozen_gossip(record_logs: Any, tmp_path: Path) -> Any:
-    return record_logs.freeze_gossip(tmp_path)
-
-
-async def test_killed_at_each_step_nodes_of_the_published_form_go_on_with_what_was_sent(
-    bench, frozen_gossip, record_logs, real_roles, harness
-):
-    """What neighbours send is input and output, so runs differ; each answers, sends and journals everything once."""
-    frozen = frozen_gossip
-    homes, rounds = record_logs.DOMAINS, record_logs.ROUNDS
-    arguments = {"name": "node", "folder": str(frozen.folder), "seed": KEY_SEED}
-    inputs = {place: log for place, log in frozen.logs.items() if place[0] == "records"}
-    making = f"{Path(real_roles.__file__)}:role", arguments, real_roles.role(**arguments)
-    run = harness.Deployment(
-        bench, "records-gossip", *making, inputs, homes, {"schedule": "live"}, {"parameters": homes}
-    )
-    async with run:
-        await run.crash_sweep([(step, n % homes, 1 + n) for n, step in enumerate(STEPS)])
-        audit = await run.audit()  # recomputes all of it, and asserts that nothing else was released
-    require_all_answered(audit, frozen)
-    parameters = [[codec.decode(value) for value in audit.releases["parameters", home]] for home in range(homes)]
-    for home, records in enumerate(parameters):
-        after = sorted(fields["after"] for name, fields in records if name == "Parameters")
-        assert after == list(range(1, rounds + 1)), f"node {home} sends once after each round"

@@ -709,7 +709,7 @@ def test_every_field_of_every_configuration_has_a_meaning_and_nothing_else_has(m
 @pytest.mark.parametrize("system", CONFIGURATIONS)
 def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(system):
     listed = settings(kinds()[system])
-    optional = ("privacy.lifetime.", "vendors.", "gossip.")
+    optional = ("privacy.lifetime.", "vendors.")
     inside = {one.name for one in listed if one.name.startswith(optional) or one.name == "features"}
     required = {one.name for one in listed if one.default is None and one.type != "section"} - inside
     # Features that are declared by name take the place of a histogram and its dimension.

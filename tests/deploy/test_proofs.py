@@ -51,7 +51,7 @@ RELEASES = {
     "p2b": ({*get_args(ReleaseMode), *get_args(SumsRelease), "lift"} - {"slot-sums", "auto"}),
     "colin": set(MECHANISMS) - {UNNOISED},
     "pdap": set(PLACEMENTS),
-    "pdol": ({*get_args(CounterName), "gossip"} - {UNNOISED}),
+    "pdol": set(get_args(CounterName)) - {UNNOISED},
     "bgt": set(KINDS),
 }
 """What a configuration of each system can ask to be released; slot sums are either fresh or counted."""

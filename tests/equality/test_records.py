@@ -17,7 +17,6 @@ from hushstream.replay.studies.pdol.play import alone_labels
 from hushstream.replay.studies.pdol.run import RecordLoop, RecordsPlayed, records_per_phase
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.systems.pdol.configuration import (
-    GossipConfig,
     ModelConfig,
     PdolConfig,
     PredictionConfig,
@@ -53,7 +52,7 @@ async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
         PredictionConfig("node" if kind == "votes" else "released"),
     )
     system = prepare(folder, config, public_dataset=stream.name)
-    phase = records_per_phase(stream, config)
+    phase = records_per_phase(config)
     return await on_both(system, folder, 11, lambda: RecordLoop(stream, system.core, phase))
 
 
@@ -104,26 +103,3 @@ def test_a_live_stream_a_direct_run_and_an_export_of_a_stream_verify(run, tmp_pa
 def test_a_changed_byte_in_any_record_of_any_kind_is_found(run):
     there = {"records", "predictions", "releases", "ledger", "models"}
     assert require_changes_found(run.system, KEYS, run.stream.logs) == there
-
-
-# The form of the paper.
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def gossip(tmp_path_factory: pytest.TempPathFactory) -> Both[RecordsPlayed]:
-    folder = tmp_path_factory.mktemp("gossip")
-    stream = sparse_synthetic(records=16 * NODES, dimension=20, features=5, nodes=NODES, seed=11)
-    form = GossipConfig(100.0, 16, "torus", gradient_at="sent")
-    records = RecordConfig(stream.dimension, label_slots=64)
-    config = PdolConfig("equal-gossip", NODES, records, gossip=form)
-    system = prepare(folder, config, public_dataset=stream.name)
-    return await on_both(system, folder, 11, lambda: RecordLoop(stream, system.core, NODES))
-
-
-def test_nodes_of_the_papers_form_predict_and_send_the_same(gossip):
-    gossip.require_played("predicted")
-    assert len(gossip.equal("parameters", "Parameters", ordered=False)) == 16 * NODES
-
-
-def test_the_papers_form_verifies(gossip):
-    require_recomputed(gossip.system, KEYS, gossip.direct, gossip.stream)

@@ -45,7 +45,6 @@ def test_a_run_on_kafka_equals_the_direct_run_and_verifies():
 SHAPES = {
     "released": {"release": {"window_units": 20, "horizon": 8, "domains": 2}},
     "node": {"release": {"window_units": 20, "horizon": 8}, "prediction": {"place": "node"}},
-    "gossip": {"privacy": {"epsilon": 10.0}, "gossip": {"rounds": 60, "graph": "complete"}},
 }
 
 

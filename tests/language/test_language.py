@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass, replace
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -118,10 +118,6 @@ def test_a_key_that_moves_no_attribute_is_refused():
         Language(make_dataclass("Pair", [("a", int), ("b", int)]), {"z": "a.z"})
 
 
-def test_a_value_that_decides_nothing_beside_another_form_has_no_key():
-    (path,) = (one for one in WHOLE if one.stem == "gossip")
-    config = read_config(path)
-    with pytest.raises(
-        ConfigurationError, match=r"sharing\.epsilon: expected 1\.0, as it decides nothing here, got 3\.0"
-    ):
-        written(replace(config, sharing=replace(config.sharing, epsilon=3.0)))
+def test_two_attributes_with_one_key_are_refused():
+    with pytest.raises(ConfigurationError, match="expected one attribute of each key, got two of one"):
+        Language(make_dataclass("Pair", [("a", int), ("b", int)]), {"a": "b"})

@@ -92,7 +92,6 @@ TOPICS = {
     "pdol": {
         "records",
         "predictions",
-        "parameters",
         "releases",
         "models",
         "ledger",

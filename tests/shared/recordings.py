@@ -522,25 +522,24 @@ async def _change_catalogue(loop: Loop, vendor: str) -> None:
 
 def _pdol(name: str, dimension: int = 8, **changes: Any) -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
-        gossips = "gossip" in changes
-        nodes, phase = 3, 3 if gossips else 12
-        stream = sparse_synthetic(records=36 if gossips else 72, dimension=dimension, features=3, nodes=nodes, seed=3)
+        nodes = 3
+        stream = sparse_synthetic(records=72, dimension=dimension, features=3, nodes=nodes, seed=3)
         values = {
             "system": "pdol",
             "deployment": name,
             "nodes": nodes,
             "features": {"dimension": stream.dimension},
             "feedback": {"label_slots": 2, "remembered_events": 20},
-            "privacy": {"epsilon": 8.0} if gossips else {"epsilon": 4.0, "epochs": 3},
-            "release": {} if gossips else {"window_units": 4, "horizon": 4},
+            "privacy": {"epsilon": 4.0, "epochs": 3},
+            "release": {"window_units": 4, "horizon": 4},
         }
         for key, value in changes.items():
             values[key] = {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values)))
         yield loop
-        loop.junk("records", *(() if gossips else ("releases",)))
+        loop.junk("records", "releases")
         loop.put("records", "Label", event_id="none", user="x", label=1)
-        asyncio.run(RecordLoop(stream, loop.system.core, phase).run(loop.log_of()))
+        asyncio.run(RecordLoop(stream, loop.system.core, 12).run(loop.log_of()))
         loop.forget("records", "person-1")
         for present in (False, True, False):
             loop.put("records", "Membership", node=0, present=present, config_digest=bytes(16))
@@ -764,7 +763,6 @@ VARIANTS = (
     _pdap("pdap-named-home", named=True, placement="home"),
     _pdol("pdol-released", dimension=130, prediction={"place": "released"}),
     _pdol("pdol-node", release={"mechanism": "negative-digit"}),
-    _pdol("pdol-gossip", gossip={"rounds": 14, "graph": "ring"}, prediction={"place": "released"}),
     _bgt("bgt-gaussian"),
     _bgt_devices("bgt-devices"),
     _meanarm(),

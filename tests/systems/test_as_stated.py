@@ -20,9 +20,6 @@ from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, Relea
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.reports import export_model
 from hushstream.systems.p2b.slots import pack_null
-from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
-from hushstream.systems.pdol.nodes.home import HomeMachine
 
 FIELD = "private_as_stated"
 SECRET = Key(b"\x07" * 31 + b"\x03")
@@ -105,19 +102,6 @@ def _sums(small: Any, key: Key, **sharing: Any) -> Any:
     return small.pdol.NodeRig(small.pdol.make_system(sharing=sharing), key).play(0, 6)
 
 
-def _gossip(small: Any, key: Key) -> Any:
-    class Rig(small.pdol.NodeRig):
-        def fresh(self) -> HomeMachine:
-            return gossip_home(self.system, self.partition, self.key)
-
-    form = GossipConfig(2.0, 4, "complete", gradient_at="sent")
-    rig = Rig(small.pdol.make_system(nodes=2, gossip=form), key)
-    rig.play(0, 1)
-    rig.end_phase()
-    rig.fold()
-    return rig.seen
-
-
 def _rounds(small: Any, key: Key) -> Any:
     rig = small.bgt.CollectorRig(key=key)
     rig.play(2)
@@ -138,7 +122,6 @@ PLAYED: dict[str, tuple[str, Callable[[Any, Key], Any]]] = {
     "blocks of a home": ("pdap", lambda small, key: _blocks(small, key, "home")),
     "sums of gradients": ("pdol", _sums),
     "sums in a tree": ("pdol", lambda small, key: _sums(small, key, counter="negative-digit")),
-    "parameters": ("pdol", _gossip),
     "rounds": ("bgt", _rounds),
 }
 

@@ -8,7 +8,7 @@ them (`hushstream.engine.configuration.canonical_form`), so no key changes a dig
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -136,7 +136,6 @@ UNITS: Mapping[str, str] = {
     "branching": "parts of a side",
     "domains": "counters",
     "nodes": "nodes",
-    "rounds": "rounds",
     "partitions.learner": "partitions",
     "partitions.shuffler": "partitions",
     "partitions.counter": "partitions",
@@ -201,9 +200,7 @@ class Refused(NamedTuple):
 
 
 class Language:
-    """The keys of one class of configurations.
-
-    If two attributes have the same key, it means the one in the section that may be null, if that section is given.
+    """The keys of one class of configurations, each of one attribute.
 
     Attributes:
         keys: all keys, in the order in which pages list them.
@@ -218,7 +215,7 @@ class Language:
                 for an attribute with one possible value, which has no key.
 
         Raises:
-            ConfigurationError: it moves something that is no attribute.
+            ConfigurationError: it moves something that is no attribute, or two attributes have one key.
         """
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
         rows = list(_rows(made, ()))
@@ -226,15 +223,15 @@ class Language:
         placed = [(row, _moved(row.attribute, known)) for row in rows]
         shown = [row._replace(key=key) for row, key in placed if key is not None and row.form != "section"]
         self.keys: tuple[Key, ...] = tuple(sorted(shown, key=lambda one: _rank(one.key)))
-        self._by_key: dict[Path, list[Key]] = {}
-        for one in self.keys:
-            self._by_key.setdefault(one.key, []).append(one)
+        self._by_key = {one.key: one for one in self.keys}
         self._above = {key[:end] for key in self._by_key for end in range(1, len(key))}
         self._by_attribute = {row.attribute: key for row, key in placed if key is not None}
         self._sections = [row.attribute for row, _ in placed if row.form == "section"]
         wrong = [old for old in moves if old not in {row.attribute for row in rows}]
         if wrong:
             raise ConfigurationError(f"keys of {made.__name__}: expected attributes to move, got {wrong[0]}")
+        if len(self._by_key) < len(self.keys):
+            raise ConfigurationError(f"keys of {made.__name__}: expected one attribute of each key, got two of one")
 
     def read(self, values: Any) -> tuple[Any, list[Refused]]:
         """Convert values by key to values nested as in the class; also returns the keys that cannot be read.
@@ -247,19 +244,12 @@ class Language:
         found: dict[str, Any] = {}
         for section in self._sections:
             _put(found, section, {})
-        given = {one.attribute for one in self.keys if one.form == "optional" and _at(values, one.key) is not None}
         refused: list[Refused] = []
-        self._read(values, (), given, found, refused)
+        self._read(values, (), found, refused)
         return _listed(found), refused
 
     def written(self, config: Any) -> dict[str, Any]:
-        """A configuration as plain values under its keys.
-
-        Raises:
-            ConfigurationError: an attribute without a key does not have its default value.
-        """
-        optional = [one.attribute for one in self.keys if one.form == "optional"]
-        given = {above for above in optional if any(value is not None for _, value in _values(config, above))}
+        """A configuration as plain values under its keys."""
         found: dict[str, Any] = {}
         declared = {one.key for one in self.keys if self._is_declaration(one) and any(_given(config, one))}
         for one in self.keys:
@@ -269,9 +259,7 @@ class Language:
             if self._is_declaration(one) and one.key not in declared:
                 continue
             for numbers, value in _values(config, one.attribute):
-                if self._chosen(one.key, given) is not one:
-                    self._require_default(one, value)
-                elif one.form == "value" or not value:
+                if one.form == "value" or not value:
                     _put(found, _numbered(one.key, numbers), _plain(value))
         plain: dict[str, Any] = _listed(found)
         return plain
@@ -293,14 +281,13 @@ class Language:
 
     def beside(self, key: Path) -> list[Path]:
         """All keys whose values are in the same section of the class as that of ``key``."""
-        sections = {one.attribute[:-1] for one in self._by_key.get(_general(key), ())}
-        return [one.key for one in self.keys if one.attribute[:-1] in sections]
+        found = self._by_key.get(_general(key))
+        return [] if found is None else [one.key for one in self.keys if one.attribute[:-1] == found.attribute[:-1]]
 
     def _read(
         self,
         values: dict[Any, Any],
         above: Path,
-        given: Collection[Path],
         found: dict[str, Any],
         refused: list[Refused],
     ) -> None:
@@ -309,7 +296,7 @@ class Language:
             general = _general(path)
             as_section = isinstance(value, dict) and self._is_declaration_key(general)
             if general in self._by_key and (not as_section or self.declares(general, value)):
-                one = self._chosen(general, given)
+                one = self._by_key[general]
                 attribute = _numbered(one.attribute, path)
                 items = _items(one.form, value)
                 if not items:
@@ -317,9 +304,9 @@ class Language:
                 for number, item in items:
                     _put(found, (*attribute, *number), {} if isinstance(item, dict) else item)
                     if isinstance(item, dict):
-                        self._read(item, (*path, *number), given, found, refused)
+                        self._read(item, (*path, *number), found, refused)
             elif isinstance(value, dict) and general in self._above:
-                self._read(value, path, given, found, refused)
+                self._read(value, path, found, refused)
             else:
                 refused.append(Refused(path, value if general in self._above else MISSING))
 
@@ -328,17 +315,7 @@ class Language:
         return one.form == "value" and one.key in self._above
 
     def _is_declaration_key(self, key: Path) -> bool:
-        return any(self._is_declaration(one) for one in self._by_key.get(key, ()))
-
-    def _chosen(self, key: Path, given: Collection[Path]) -> Key:
-        inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]
-        return (inside or self._by_key[key])[0]
-
-    def _require_default(self, one: Key, value: Any) -> None:
-        if value != one.field.default:
-            raise ConfigurationError(
-                f"{'.'.join(one.attribute)}: expected {one.field.default!r}, as it decides nothing here, got {value!r}"
-            )
+        return key in self._by_key and self._is_declaration(self._by_key[key])
 
 
 def _rows(made: type, above: Path) -> Iterator[Key]:
@@ -396,12 +373,6 @@ def _items(form: Form, value: Any) -> list[tuple[Path, Any]]:
     if form == "list" and isinstance(value, list | tuple):
         return [((str(number),), item) for number, item in enumerate(value)]
     return [((), value)] if form == "optional" and isinstance(value, dict) else []
-
-
-def _at(values: Any, path: Path) -> Any:
-    for part in path:
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
 
 
 def _plain(value: Any) -> Any:

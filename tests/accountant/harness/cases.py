@@ -154,8 +154,8 @@ def _of_blocks(config: PdapConfig) -> Iterator[Case]:
 
 def _of_gradients(config: PdolConfig) -> Iterator[Case]:
     """A leaf moves a counter by rho, whose Gaussian law has the distance sqrt(2 rho)."""
-    plan = None if config.gossip is not None else pdol_counters.plan_of(config.sharing, config.records.dimension)
-    if plan is not None and isinstance(plan.budget, Concentrated):
+    plan = pdol_counters.plan_of(config.sharing, config.records.dimension)
+    if isinstance(plan.budget, Concentrated):
         yield Case("gradients", plan.guarantee().cost, Gaussian(math.sqrt(2 * float(plan.budget.rho))), CONCENTRATED)
 
 

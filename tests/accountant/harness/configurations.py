@@ -51,8 +51,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "budget": frozenset(BUDGETS),
     },
     "pdol": {
-        "counter": frozenset({"blt", "negative-digit", "exact", "gossip"}),
-        "gradient_at": frozenset({"own", "sent", "none"}),
+        "counter": frozenset({"blt", "negative-digit", "exact"}),
         "domains": frozenset({"each node", "fewer"}),
         "sizes": frozenset({"one", "each"}),
         "place": frozenset({"released", "node"}),
@@ -280,26 +279,23 @@ def _pdap(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _pdol(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
-    counter = draw.choice(("blt", "blt", "blt", "negative-digit", "negative-digit", "exact", "gossip", "gossip"))
+    counter = draw.choice(("blt", "blt", "blt", "negative-digit", "negative-digit", "exact"))
     place = draw.choice(("released", "node"))
     nodes, epochs = draw.randint(2, 12), draw.few()
     domains = draw.choice((None, None, draw.randint(1, nodes)))
     several = draw.random() < 0.4
     sizes = tuple(draw.whole(16, 256) for _ in range(nodes if domains is None else domains))
     epsilon, records = draw.between(0.05, 15.0), draw.choice((1, 1, 2, 5, 20))
-    named, budget = ("none", None) if counter in ("exact", "gossip") else draw.budget(epsilon, pure=False)
+    named, budget = ("none", None) if counter == "exact" else draw.budget(epsilon, pure=False)
     delta = draw.choice((1e-5, 1e-6, 1e-8))
     if budget is not None:
         budget["delta"] = 20 * delta
-    gradient_at = draw.choice(("own", "sent")) if counter == "gossip" else "none"
     dimension = draw.whole(1, 300)
-    gossip = {"rounds": draw.whole(1, 500), "step": draw.between(0.5, 20.0),
-              "graph": "complete", "gradient_at": gradient_at}  # fmt: skip
     release = {
         "window_units": sizes if several else sizes[0],
         "horizon": draw.whole(1, 600),
         "domains": domains,
-        **({} if counter == "gossip" else {"mechanism": counter}),
+        "mechanism": counter,
     }
     values = {
         "nodes": nodes,
@@ -313,11 +309,9 @@ def _pdol(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         },
         "release": release,
         "prediction": {"place": place},
-        "gossip": gossip if counter == "gossip" else None,
     }
     chosen = {
         "counter": counter,
-        "gradient_at": gradient_at,
         "domains": "each node" if domains is None else "fewer",
         "sizes": "each" if several else "one",
         "place": place,

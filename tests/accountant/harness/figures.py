@@ -59,7 +59,6 @@ from hushstream.systems.p2b.lift import guardrail_tree, lift_tree, required_lift
 from hushstream.systems.p2b.machines.shuffler import _parameters as p2b_parameters
 from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
-from hushstream.systems.pdol.algorithm.gossip import noise_law, step_of
 from hushstream.systems.pdol.guarantee import person_cost
 
 DEEPEST = 64
@@ -646,9 +645,6 @@ def _pdap(config: Any, promises: Any, budgets: Any) -> Figures:
 
 def _pdol(config: Any, promises: Any, budgets: Any) -> Figures:
     one, many = _one_epoch("pdol", config), config.records.records_per_user
-    if config.gossip is not None:
-        yield from _gossip(config, one)
-        return
     sharing = config.sharing
     if sharing.counter == "exact":
         yield from _nothing(promises)
@@ -683,34 +679,6 @@ def _persons(config: Any, one: Guarantee, plan: Any) -> Figures:
         yield from price(
             f"records {records}", cost, epsilon, least, stated + tail_units(sum(records) * draws * high, together)
         )
-
-
-def _gossip(config: Any, one: Guarantee) -> Figures:
-    gossip, dimension = config.gossip, config.records.dimension
-    claimed, own = micro(gossip.epsilon), gossip.gradient_at == "own"
-    for number in (1, 2, gossip.rounds):
-        step = step_of(gossip, number) / 2**20
-        least = gossip.step / math.sqrt(number)
-        yield Figure(f"step {number}", step, least * (1 - 1e-6) - 2**-20, least * 2**0.125 * (1 + 1e-6) + 2**-20)
-        law = noise_law(gossip, number, dimension)
-        scale = 2 * step * math.sqrt(dimension) * 2**20 * MICRO / claimed
-        yield Figure(
-            f"scale {number}", law.numerator / law.denominator, scale * (1 - 1e-9), scale + 3 * MICRO / claimed
-        )
-    law = noise_law(gossip, 1, dimension)
-    off = laplace_off(law.numerator, law.denominator)
-    many = config.records.records_per_user
-    for name, cost, records in (("record", one.cost, 1), ("life", one.lifetime.cost, many)):
-        # Gradients differ by two lengths in a round of theirs, and by one in each other round from their first one on.
-        theirs = min(records, gossip.rounds) if own else records
-        others = gossip.rounds - theirs if own else 0
-        epsilon = math.ceil(claimed * (theirs + Fraction(others, 2)))
-        yield from price(name, cost, epsilon, tail_units((theirs + others) * dimension * off, epsilon))
-    yield same("exchange", one.replace_one, one.cost)
-    yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
-    yield same("private as stated", one.private_as_stated, not own)
-    if own:
-        yield same("claimed", one.claimed.epsilon_micro, claimed)
 
 
 # bgt.

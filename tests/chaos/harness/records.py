@@ -15,7 +15,6 @@ from hushstream.replay.studies.pdol.run import RecordLoop
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
-    GossipConfig,
     PdolConfig,
     PredictionConfig,
     RecordConfig,
@@ -25,8 +24,6 @@ from hushstream.systems.pdol.configuration import (
 NODES, DOMAINS, SLOTS = 6, 3, 8
 RECORDS = 480
 PHASE = 40
-ROUNDS = 14
-"""Records of each node in the published form."""
 
 INPUTS: Mapping[str, tuple[str, ...]] = {"node": ("records", "models"), "aggregator": ("releases",)}
 
@@ -47,18 +44,6 @@ def freeze(folder: Path, place: Literal["released", "node"] = "released") -> Fro
         SharingConfig(epsilon=4.0, slots_per_release=SLOTS, horizon=6, domains=DOMAINS, epochs=2),
         prediction=PredictionConfig(place),
     )
-    return _frozen(folder, stream, config, PHASE)
-
-
-def freeze_gossip(folder: Path) -> FrozenRecords:
-    """Records alone, in phases of one for each node: what neighbours sent is read where they send it."""
-    stream = sparse_synthetic(records=DOMAINS * ROUNDS, dimension=20, features=5, nodes=DOMAINS, seed=3)
-    gossip = GossipConfig(epsilon=8.0, rounds=ROUNDS, graph="ring")
-    config = PdolConfig("frozen-gossip", DOMAINS, RecordConfig(stream.dimension, label_slots=5), gossip=gossip)
-    return _frozen(folder, stream, config, DOMAINS)
-
-
-def _frozen(folder: Path, stream: RecordStream, config: PdolConfig, phase: int) -> FrozenRecords:
     system = prepare(folder, config)
     frozen = FrozenRecords(folder, system, INPUTS)
     frozen.stream = stream
@@ -67,7 +52,7 @@ def _frozen(folder: Path, stream: RecordStream, config: PdolConfig, phase: int) 
         for domain in range(DOMAINS):
             log.append("records", domain, b"no record")
             log.append("records", domain, codec.encode("Label", {"event_id": "none", "user": "x", "label": 1}))
-        loop = RecordLoop(stream, system.core, phase)
+        loop = RecordLoop(stream, system.core, PHASE)
         asyncio.run(loop.run(DirectEventLog(log, driver, DOMAINS, "predictions")))
 
     frozen.play(act)

@@ -170,7 +170,7 @@ def test_the_papers_form_learns_without_noise_and_not_at_a_small_epsilon():
     assert plain.accuracy.last > 0.7
     assert noised.accuracy.last < 0.6
     assert noised.hinge > 10 * plain.hinge
-    sparse = replace(config, gossip=replace(config.gossip, lasso=2.0))
+    sparse = replace(config, lasso=2.0)
     assert play_gossip(stream, sparse, 0, without_noise).zeros > 0.2 > plain.zeros
 
 

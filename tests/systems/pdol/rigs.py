@@ -18,7 +18,6 @@ from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, PredictionConfig, RecordConfig, SharingConfig
 from hushstream.systems.pdol.guarantee import PdolSystem
-from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.home import HomeMachine
 
 DIMENSION, NODES, SLOTS, HORIZON, WAIT = 12, 2, 3, 4, 2
@@ -65,7 +64,7 @@ class NodeRig(Rig):
         super().__init__(self.fresh(), nonce)
 
     def fresh(self) -> HomeMachine:
-        return counter_home(self.system, self.partition, self.key)
+        return HomeMachine(self.system, self.partition, self.key)
 
     def record(self, event_id: str, seed: int = 0, user: str = "ann", **changes: Any) -> int:
         row = some_row(seed)

@@ -1,18 +1,23 @@
-"""The paper's form: graphs that mix, sensitivities in whole numbers, and the role's rounds with late neighbours."""
+"""The paper's form: graphs that mix, sensitivities in whole numbers, late neighbours, and what it truly costs."""
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
-from tests.systems.pdol.conftest import DIMENSION, config_of, records
+from tests.systems.pdol.conftest import DIMENSION, records
 
+from hushstream.privacy.promises.page import page_text
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.schemas import codec
 from hushstream.systems.pdol.algorithm.gossip import (
     PARAMETER_BITS,
     WHOLE,
+    GossipConfig,
     GossipNode,
     adjacency_of,
+    gossip_epsilon,
+    gossip_guarantee,
     metropolis,
     mixing_of,
     noise_law,
@@ -21,22 +26,18 @@ from hushstream.systems.pdol.algorithm.gossip import (
     step_of,
 )
 from hushstream.systems.pdol.algorithm.rows import BadGraph, BadRelease, PdolError, Rows, null_rows
-from hushstream.systems.pdol.configuration import UNIT, GossipConfig, PdolConfig, RecordConfig
-from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
-from hushstream.systems.pdol.system import declare
+from hushstream.systems.pdol.configuration import UNIT
 
 STEP = 2.0
 ONE = 1 << PARAMETER_BITS
 
 
-def gossip_config(at: str = "own", nodes: int = 3, rounds: int = 50, **options) -> PdolConfig:
-    form = GossipConfig(1.0, rounds, "complete", step=STEP, gradient_at=at, **options)  # type: ignore[arg-type]
-    return PdolConfig("tests", nodes, RecordConfig(DIMENSION), gossip=form)
+def gossip_config(at: str = "own", rounds: int = 50, **options) -> GossipConfig:
+    return GossipConfig(3, DIMENSION, 1.0, rounds, "complete", step=STEP, gradient_at=at, **options)  # type: ignore[arg-type]
 
 
-def node_of(config: PdolConfig, node: int = 0) -> GossipNode:
-    assert config.gossip is not None
-    return GossipNode(node, mixing_of(config.gossip, config.nodes), config)
+def node_of(config: GossipConfig, node: int = 0) -> GossipNode:
+    return GossipNode(node, mixing_of(config), config)
 
 
 @pytest.mark.parametrize(("graph", "degree"), [("ring", 2), ("torus", 4), ("random-regular", 4), ("complete", 63)])
@@ -89,8 +90,7 @@ def test_weights_that_do_not_mix_are_refused():
 
 
 def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave():
-    form = gossip_config().gossip
-    assert form is not None
+    form = gossip_config()
     for number in range(1, 3000):
         exact = STEP * ONE / number**0.5
         assert exact - 1 <= step_of(form, number) <= exact * 2 ** (1 / 8) + 1
@@ -101,7 +101,6 @@ def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave():
 def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at):
     """The largest move is nearly reached: opposite labels of one record that is spread evenly."""
     config = gossip_config(at)
-    assert config.gossip is not None
     even = np.full(DIMENSION, int(UNIT / DIMENSION**0.5), dtype=np.int64)
     ends, indices = np.array([0, DIMENSION], dtype=np.int64), np.arange(DIMENSION, dtype=np.int32)
     pairs = [Rows(ends, indices, even, np.array([label], dtype=np.int8)) for label in (1, -1)]
@@ -112,30 +111,28 @@ def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at)
         for second in pairs:
             sent = [node_of(config).step(row, noise)[1] for row in (first, second)]
             largest = max(largest, float(np.abs(sent[0] - sent[1]).sum()))
-    bound = sensitivity_of(config.gossip, 1, DIMENSION)
+    bound = sensitivity_of(config, 1)
     assert 0.99 * bound < largest <= bound
     assert bound == pytest.approx(2 * STEP * ONE * DIMENSION**0.5, abs=2)
 
 
 def test_the_noise_has_the_printed_scale():
     config = gossip_config()
-    assert config.gossip is not None
-    law = noise_law(config.gossip, 9, DIMENSION)
+    law = noise_law(config, 9)
     assert law.law == "laplace"
-    assert law.numerator / law.denominator == pytest.approx(sensitivity_of(config.gossip, 9, DIMENSION) / 1.0)
+    assert law.numerator / law.denominator == pytest.approx(sensitivity_of(config, 9) / 1.0)
 
 
 def test_a_step_is_that_of_the_algorithm():
     """Line by line in floats, with noise and neighbours."""
     config = gossip_config(lasso=0.05)
-    form, rows = config.gossip, records(30, seed=4)
-    assert form is not None
+    rows = records(30, seed=4)
     node, draw = node_of(config), np.random.default_rng(1)
     theta, known = np.zeros(DIMENSION), np.zeros((3, DIMENSION))
     for number in range(1, 31):
         row = rows.part(number - 1, number)
         noise = draw.integers(-ONE, ONE, DIMENSION)
-        alpha = step_of(form, number) / ONE
+        alpha = step_of(config, number) / ONE
         w = np.sign(theta) * np.maximum(np.abs(theta) - alpha * 0.05, 0)
         x = np.zeros(DIMENSION)
         x[row.indices] = row.values / UNIT
@@ -190,162 +187,26 @@ def test_what_does_not_fit_is_refused():
     node.step(null_rows(1), noise)
     with pytest.raises(PdolError, match="one of 1 rounds"):
         node.step(null_rows(1), noise)
-    with pytest.raises(PdolError, match="paper's form"):
-        GossipNode(0, metropolis(adjacency_of("ring", 3)), config_of())
 
 
-ROUNDS = 6
+def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds():
+    own, sent = (gossip_guarantee(gossip_config(at, rounds=200)) for at in ("own", "sent"))
+    assert own.marks == (NOT_PRIVATE,)
+    assert own.cost.epsilon_micro == 100_500_000  # 1 + (200 - 1) / 2
+    assert own.claimed is not None
+    assert own.claimed.epsilon_micro == 1_000_000
+    assert NOT_PRIVATE in page_text(own)
+    assert (sent.marks, sent.cost.epsilon_micro, sent.claimed) == ((), 1_000_000, None)
 
 
-@pytest.fixture(scope="session")
-def pdol(pdol_rigs):
-    return pdol_rigs
-
-
-def gossip_system(pdol, gradient_at="sent", nodes=3):
-    form = GossipConfig(2.0, ROUNDS, "complete", gradient_at=gradient_at)
-    return pdol.make_system(nodes=nodes, gossip=form, records={"label_slots": 1})
-
-
-def rig_of(pdol, system, node, key=None):
-    class GossipRig(pdol.NodeRig):
-        def fresh(self):
-            return gossip_home(self.system, self.partition, self.key)
-
-    return GossipRig(system, key, node)
-
-
-def parameters(rig):
-    return rig.seen.records("parameters", "Parameters")
-
-
-def tell(rig, *others):
-    """Give a node what others have sent that it has not read."""
-    for other in others:
-        place = ("parameters", other.partition)
-        values = [output.value for output in other.seen.releases("parameters")]
-        for value in values[len(rig.logs.get(place, [])) :]:
-            rig.put(*place[:1], value, place[1])
-
-
-def play_round(rigs, number):
-    for rig in rigs:
-        rig.play(100 * number + 10 * rig.partition, 1)
-        rig.end_phase(number)
-        rig.fold()
-    for rig in rigs:
-        tell(rig, *(other for other in rigs if other is not rig))
-        rig.fold()
-
-
-def played(pdol, gradient_at="sent", key=None):
-    system = gossip_system(pdol, gradient_at)
-    rigs = [rig_of(pdol, system, node, key) for node in range(3)]
-    for number in range(4):
-        play_round(rigs, number)
-    return rigs
-
-
-@pytest.mark.parametrize("gradient_at", ["own", "sent"])
-def test_rounds_are_those_of_the_stage_with_the_noise_that_was_sent(pdol, gradient_at):
-    rigs = played(pdol, gradient_at)
-    config = rigs[0].system.config
-    mixing = mixing_of(config.gossip, 3)
-    nodes = [GossipNode(node, mixing, config) for node in range(3)]
-    sent = [[np.frombuffer(one["values"], "<i8").astype(np.int64) for one in parameters(rig)] for rig in rigs]
-    for number in range(4):
-        for node in nodes:
-            event = 100 * number + 10 * node.node
-            row = pdol.some_row(event)
-            weights = node.weights()[row.indices]
-            said = rigs[node.node].said()[f"e{event}"]
-            assert said == (1 if int(weights @ row.values) > 0 else -1)
-            labels = np.array([1 if event % 3 else -1], dtype=np.int8)
-            own = node.follow(type(row)(row.indptr, row.indices, row.values, labels), sent[node.node][number])
-            assert np.any(sent[node.node][number] != own), "noise was added"
-        for node in nodes:
-            for other in range(3):
-                node.on_parameters(other, number + 1, sent[other][number])
-    for rig, node in zip(rigs, nodes, strict=True):
-        rig.machine.sharing.feed()
-        assert rig.machine.sharing.node.dump() == node.dump()
-
-
-def test_parameters_of_a_round_that_has_not_come_wait_for_it(pdol):
-    system = gossip_system(pdol)
-    fast, slow = rig_of(pdol, system, 0), rig_of(pdol, system, 1)
-    for number in range(3):
-        fast.play(10 * number, 1)
-        fast.end_phase(number)
-        fast.fold()
-    tell(slow, fast)
-    slow.play(100, 1)
-    slow.end_phase(0)
-    slow.fold()
-    assert [after for after, _ in slow.machine.sharing.neighbours[0].waiting] == [1, 2, 3]
-    slow.play(200, 1)
-    slow.end_phase(1)
-    slow.fold()
-    assert [after for after, _ in slow.machine.sharing.neighbours[0].waiting] == [2, 3], (
-        "what was sent after round 1 was mixed"
-    )
-
-
-def test_a_neighbour_that_is_dead_holds_nobody_up(pdol):
-    rig = rig_of(pdol, gossip_system(pdol), 0)
-    for number in range(ROUNDS + 2):
-        rig.play(10 * number, 1)
-        rig.end_phase(number)
-        rig.fold()
-    assert [one["after"] for one in parameters(rig)] == list(range(1, ROUNDS + 1)), "and after the last round nothing"
-
-
-def test_a_record_pays_once_and_a_known_fork_pays_again(pdol):
-    rig = rig_of(
-        pdol,
-        pdol.make_system(
-            nodes=3, gossip=GossipConfig(2.0, ROUNDS, "complete", gradient_at="sent"), sharing={"epochs": 1}
-        ),
-        0,
-        pdol.SECRET,
-    )
-    rig.play(0, 1)
-    rig.end_phase(0)
-    rig.fold()
-    debits = [debit for fields in rig.seen.journals for debit in fields["debits"]]
-    assert [debit["epsilon_micro"] for debit in debits] == [2_000_000]
-    assert parameters(rig)[0]["private_as_stated"]
-    rig.machine.request_epoch(bytes(16), forked=True)
-    rig.play(10, 1)
-    rig.end_phase(1)
-    rig.fold()
-    assert len(parameters(rig)) == 1, "the budget cannot pay for another epoch"
-    assert rig.machine.refused is not None
-
-
-def test_the_form_as_printed_is_not_private_as_stated_and_has_no_aggregator(pdol):
-    own, sent = (declare(gossip_system(pdol, way)) for way in ("own", "sent"))
-    assert NOT_PRIVATE in own.guarantee().marks
-    assert own.guarantee().epsilon_micro == 2_000_000 * (1 + (ROUNDS - 1) / 2)
-    assert NOT_PRIVATE not in sent.guarantee().marks
-    for system in (own, sent):
-        assert system.role_names == ("node",)
-        assert {topic.name for topic in system.topics} >= {"records", "predictions", "parameters", "ledger"}
-        assert not {topic.name for topic in system.topics} & {"releases", "models"}
-        assert {content.topic for content in system.guarantee().contents} <= {t.name for t in system.topics}
-
-
-def test_parameters_of_another_deployment_or_size_are_not_mixed(pdol):
-    system = gossip_system(pdol)
-    rig, other = rig_of(pdol, system, 0), rig_of(pdol, system, 1)
-    other.play(0, 1)
-    other.end_phase(0)
-    other.fold()
-    name, fields = codec.decode(other.seen.releases("parameters")[0].value)
-    for change in ({"config_digest": bytes(16)}, {"values": bytes(8)}):
-        rig.put("parameters", codec.encode(name, {**fields, **change}), 1)
-    rig.put("parameters", b"junk", 1)
-    rig.play(50, 1)
-    rig.fold()
-    assert not rig.machine.sharing.neighbours[1].waiting
-    assert rig.machine.sharing.neighbours[1].position == 3
+@pytest.mark.parametrize("rounds", [1, 2, 7])
+def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds):
+    """Of a person's rounds epsilon each, of every other one after their first half of it; their worst rounds."""
+    form = GossipConfig(64, 501, epsilon=0.3, rounds=rounds, gradient_at="own")
+    for theirs in range(1, rounds + 1):
+        worst = max(
+            sum(0.3 if round_ in own else 0.15 for round_ in range(min(own), rounds))
+            for own in combinations(range(rounds), theirs)
+        )
+        assert float(gossip_epsilon(form, theirs)) == pytest.approx(worst)
+    assert gossip_epsilon(form, rounds + 1) == gossip_epsilon(form, rounds), "nobody has more records than rounds"

@@ -44,8 +44,7 @@ from hushstream.systems.pdol.algorithm.rows import (
     unit_rows,
 )
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
-from hushstream.systems.pdol.nodes.counter_sharing import counter_home
-from hushstream.systems.pdol.nodes.home import MAX_RECORDS
+from hushstream.systems.pdol.nodes.home import MAX_RECORDS, HomeMachine
 
 
 def releases(config: PdolConfig, count: int, seed: int = 0) -> list[NodeRelease]:
@@ -776,16 +775,16 @@ def test_a_suspected_rollback_that_the_budget_cannot_pay_for_withholds_all_that_
 def test_a_turned_key_begins_another_counter_that_nobody_pays_twice_for(pdol):
     ring = KeyRing(0, 1, (), pdol.SECRET)
     rig = pdol.NodeRig(key=pdol.SECRET)
-    rig.machine = counter_home(rig.system, 0, pdol.SECRET, ring)
+    rig.machine = HomeMachine(rig.system, 0, pdol.SECRET, ring)
     rig.machine.start(rig.genesis)
     rig.play(0, 6)
     assert rig.machine.key.key_id == next_key(pdol.SECRET, 1).key_id
     rig.play(10, 6)
     assert {one["epoch"] for one in rig.sums()} == {0, 1}
     assert rig.machine.spending.redraws == 1, "no record is in two counters, so none pays again"
-    again = counter_home(rig.system, 0, pdol.SECRET, ring)
+    again = HomeMachine(rig.system, 0, pdol.SECRET, ring)
     assert outputs(rig.replayed(again)) == outputs(rig.seen)
-    restored = counter_home(rig.system, 0, pdol.SECRET, ring)
+    restored = HomeMachine(rig.system, 0, pdol.SECRET, ring)
     restored.start(rig.genesis)
     restored.restore(rig.machine.snapshot())
     assert restored.snapshot() == rig.machine.snapshot()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,11 @@ from hushstream.client import BadContext, RecordClient
 from hushstream.engine.system import require_person_promised
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.conversation.predictions import PredictionAsked
-from hushstream.privacy.promises.page import page_text
-from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
-from hushstream.systems.pdol.algorithm.rows import BadGraph, PdolError
+from hushstream.systems.pdol.algorithm.rows import PdolError
 from hushstream.systems.pdol.configuration import (
     UNIT,
-    GossipConfig,
     ModelConfig,
     PdolConfig,
     PredictionConfig,
@@ -34,7 +30,7 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
     pdol_digest,
 )
-from hushstream.systems.pdol.guarantee import epoch_guarantee, gossip_epsilon, person_cost
+from hushstream.systems.pdol.guarantee import epoch_guarantee, person_cost
 from hushstream.systems.pdol.plan import sharing_gain
 from hushstream.systems.pdol.system import KIND
 
@@ -55,9 +51,9 @@ def test_records_of_one_person_cost_the_square_of_their_number(records, epsilon)
 def test_a_person_is_promised_nothing_that_no_place_counts():
     """A user with one record at each of eight nodes pays epsilon 3.09, where one node counts one record."""
     assert person_cost(tmc(), [1] * 8).epsilon_micro / 1e6 == pytest.approx(3.09, abs=0.005)
-    form, dealt = GossipConfig(1.0, rounds=10, gradient_at="sent"), replace(tmc().sharing, domains=2)
+    dealt = replace(tmc().sharing, domains=2)
     one = replace(tmc(), sharing=replace(dealt, domains=1))
-    many = [tmc(), replace(tmc(), sharing=dealt), tmc(gossip=form), replace(one, gossip=form)]
+    many = [tmc(), replace(tmc(), sharing=dealt)]
     for config in (*many, one, replace(tmc(), nodes=1)):
         promise = epoch_guarantee(config)
         assert promise.lifetime.counted is (config not in many)
@@ -88,37 +84,8 @@ def test_sums_without_noise_promise_nothing():
     assert promise.cost.delta_units == 1 << 80
     assert not promise.private_as_stated
     assert promise.unnoised == ("releases", "models")
-    with pytest.raises(PdolError, match="sound form with noise"):
+    with pytest.raises(PdolError, match="sums with noise"):
         person_cost(config, [1])
-
-
-def gossip(at: str, **options) -> PdolConfig:
-    form = GossipConfig(epsilon=1.0, rounds=200, gradient_at=at)  # type: ignore[arg-type]
-    return PdolConfig("x", 64, RecordConfig(501, **options), gossip=form)
-
-
-def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds():
-    promise = epoch_guarantee(gossip("own"))
-    assert promise.marks == (NOT_PRIVATE,)
-    assert promise.cost.epsilon_micro == 100_500_000  # 1 + (200 - 1) / 2
-    assert promise.claimed is not None
-    assert promise.claimed.epsilon_micro == 1_000_000
-    assert NOT_PRIVATE in page_text(promise)
-    three = epoch_guarantee(gossip("own", records_per_user=3)).lifetime.cost.epsilon_micro
-    assert three == 1_000_000 * (3 + (200 - 3) / 2)
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 7])
-def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds):
-    """Of a person's rounds epsilon each, of every other one after their first half of it; their worst rounds."""
-    form = GossipConfig(epsilon=0.3, rounds=rounds, gradient_at="own")
-    for records in range(1, rounds + 1):
-        worst = max(
-            sum(0.3 if round_ in own else 0.15 for round_ in range(min(own), rounds))
-            for own in combinations(range(rounds), records)
-        )
-        assert float(gossip_epsilon(form, records)) == pytest.approx(worst)
-    assert gossip_epsilon(form, rounds + 1) == gossip_epsilon(form, rounds), "nobody has more records than rounds"
 
 
 @pytest.mark.parametrize(
@@ -184,20 +151,12 @@ BAD = {
     ("model", "threshold"): [-1, NAN, 101],
     ("model", "releases_per_version"): [0, 1.5],
     ("prediction", "place"): ["", "edge"],
-    ("gossip", "epsilon"): [0, NAN, 1e7],
-    ("gossip", "rounds"): [0, 1.5],
-    ("gossip", "graph"): ["star", ""],
-    ("gossip", "graph_seed"): [-1, 0.5],
-    ("gossip", "step"): [0, NAN, 2000],
-    ("gossip", "lasso"): [-1, NAN],
-    ("gossip", "gradient_at"): ["released", ""],
 }
 SECTIONS = {
     "records": lambda **more: RecordConfig(**{"dimension": 5, **more}),
     "sharing": SharingConfig,
     "model": ModelConfig,
     "prediction": PredictionConfig,
-    "gossip": lambda **more: GossipConfig(**{"epsilon": 1.0, "rounds": 5, "gradient_at": "sent", **more}),
 }
 
 
@@ -242,15 +201,6 @@ def test_nodes_are_dealt_to_domains_evenly():
     dealt = [config.domain_of(node) for node in range(10)]
     assert dealt == sorted(dealt)
     assert {dealt.count(domain) for domain in range(4)} <= {2, 3}
-
-
-def test_one_node_has_no_graph_and_a_graph_must_exist():
-    gossip = GossipConfig(epsilon=1.0, rounds=5, graph="random-regular")
-    with pytest.raises(ConfigurationError, match="nodes: expected at least 2 where neighbours exchange parameters"):
-        PdolConfig("x", 1, RecordConfig(5), gossip=gossip)
-    KIND.check(PdolConfig("x", 6, RecordConfig(5), gossip=gossip))
-    with pytest.raises(BadGraph, match="expected"):
-        KIND.check(PdolConfig("x", 4, RecordConfig(5), gossip=gossip))
 
 
 def test_sums_that_could_leave_the_lattice_are_refused():

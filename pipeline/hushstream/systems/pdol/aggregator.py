@@ -40,7 +40,6 @@ class PdolOutcome(StrEnum):
     """A node joined or left."""
     SCREENED = "screened"
     STALE_RELEASE = "stale_release"
-    PARAMETERS = "parameters"
 
 
 class PdolRefusal(StrEnum):
@@ -82,7 +81,6 @@ NODE_OUTCOMES: Mapping[str, MetricClass] = {
     PdolOutcome.LABELLED: "zone-private",
     PdolOutcome.REPEATED_LABEL: "zone-private",
     PdolOutcome.LATE_LABEL: "zone-private",
-    PdolOutcome.PARAMETERS: "slot-public",
     PdolOutcome.MEMBERSHIP: "slot-public",
 }
 

@@ -29,8 +29,6 @@ from hushstream.engine.values import (
 from hushstream.privacy.amounts import count_text
 
 CounterName = Literal["blt", "negative-digit", "exact"]
-GraphName = Literal["ring", "torus", "random-regular", "complete"]
-GRAPHS: tuple[GraphName, ...] = ("ring", "torus", "random-regular", "complete")
 
 LATTICE_BITS = 12
 """Records and models are whole multiples of 2^-12: far finer than any noise, and products fit into 64 bits."""
@@ -154,30 +152,6 @@ class PredictionConfig(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class GossipConfig(Checked):
-    """The form of the paper: neighbours in a graph exchange parameters with Laplace noise. Not private as stated.
-
-    Attributes:
-        epsilon: what the paper claims for a record.
-        rounds: T, records of a node.
-        graph: ring, torus, random-regular (4 neighbours each) or complete.
-        graph_seed: seed of the random graph.
-        step: alpha_1; alpha_t = step / sqrt(t), up to the next eighth of an octave.
-        lasso: lambda; weights below alpha_t lambda are zero.
-        gradient_at: own (a node predicts and takes its gradient at its own parameters before the noise, as the paper
-            prints it) or sent (at the parameters that it sent).
-    """
-
-    epsilon: Annotated[float, Is(language.EPSILON, positive, 1e6)]
-    rounds: Annotated[int, Is("gossip.", whole, 1, 1 << 24)]
-    graph: Annotated[GraphName, Is("gossip.")] = "torus"
-    graph_seed: Annotated[int, Is("gossip.", whole, 0, 2**31 - 1)] = 0
-    step: Annotated[float, Is("gossip.", positive, 1024)] = 12.0
-    lasso: Annotated[float, Is("gossip.", between, 0, 1024)] = 0.0
-    gradient_at: Annotated[Literal["own", "sent"], Is("gossip.")] = "own"
-
-
-@dataclass(frozen=True, slots=True)
 class PdolConfig(Checked):
     """All parameters of a PDOL deployment's computation (Li et al. 2016, in a sound form).
 
@@ -185,10 +159,9 @@ class PdolConfig(Checked):
         deployment: its name; topics and consumer groups begin with it.
         nodes: M, the holders of records.
         records: what a record is.
-        sharing: releases of a domain (sound form).
-        model: parameters of the model (sound form).
+        sharing: releases of a domain.
+        model: parameters of the model.
         prediction: where labels are predicted.
-        gossip: the form of the paper in place of the sound one; null for the sound one.
         budget: limit of one record's price over all noise epochs, of which privacy.epochs are planned; null for the
             price of these.
         privacy: what the operator says of the promise in words; no digest follows from it.
@@ -201,7 +174,6 @@ class PdolConfig(Checked):
     sharing: SharingConfig = field(default_factory=SharingConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
-    gossip: GossipConfig | None = None
     budget: Annotated[BudgetConfig | None, Is(language.LIFETIME)] = None
     privacy: PrivacyConfig = undigested_privacy()
     system: Literal["pdol"] = "pdol"
@@ -216,14 +188,10 @@ class PdolConfig(Checked):
         expected = f"one number, or one for each of {count_text(self.domains, 'domain')}"
         fits = not several or len(self.sharing.sizes) == self.domains
         require(fits, "release.window_units", expected, len(self.sharing.sizes))
-        if self.gossip is not None:
-            require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
-            priced = self.gossip is None and self.sharing.counter != "exact"
-            require(
-                priced, "privacy.lifetime", "none where no budget is kept (exact sums, and the paper's form)", "one"
-            )
+            priced = self.sharing.counter != "exact"
+            require(priced, "privacy.lifetime", "none where no budget is kept (exact sums)", "one")
 
     @property
     def domains(self) -> int:

@@ -1,28 +1,9 @@
-"""The guarantee of a PDOL deployment, in the sound form and in the paper's.
+"""The guarantee of a PDOL deployment.
 
-*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.counters`. One record against a null slot costs
+The proof is in `hushstream.systems.pdol.algorithm.counters`. One record against a null slot costs
 rho, one record against another 4 rho, or 2.15 rho where moments are released (`algorithm.moments`), and r_i records of
 a person at domain i cost sum_i r_i^2 rho together. (epsilon,
 delta) follow from rho by `hushstream.privacy.conversions`.
-
-*The paper's form* (Li et al. 2016, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
-theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the record of round t at node
-i. Given equal earlier releases, theta_(t+1) moves by alpha_t (g - g'), in L1 by at most sqrt(n) alpha_t 2 L. This costs
-epsilon, as Lemma 1 says. The cost of later rounds, given that theta~_(t+1) is equal on both sides, depends on where
-gradients are taken:
-
-* ``sent``: the next gradient is taken at theta~_(t+1), which is equal; the mix holds sent parameters alone; so all that
-  follows is equal. Pure epsilon a record, and r epsilon for r records of a person.
-* ``own``, as printed (lines 6 to 10): the node's next gradient is taken at its own theta_(t+1), from before the noise,
-  which differs. The next record is the same on both sides, so at worst its hinge gradient is 0 on one side and -y x on
-  the other: L apart, not 2 L. So theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since
-  it differs again, so does each later round, up to T. The record of round t costs epsilon (1 + (T - t) / 2); the first
-  record costs the most. "Disjoint data" (Theorem 1) does not help, because the leak is not about later data. With r
-  records of a person every round moves by at most one of these two bounds, whatever the rounds before it did: epsilon
-  for each of the person's rounds, and epsilon / 2 for each other round after the first of these. So r records cost r
-  epsilon + (T - r) epsilon / 2 at worst.
-* If a node mixed its own theta_t from before the noise in place of theta~_t^i, a share a_ii of every difference would
-  go on into the next round: sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
 
 *Budget.* The budget of a record over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
 
@@ -43,28 +24,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import Neighbours
-from hushstream.counting.calibration import truncation_units
 from hushstream.engine.declare import topics
 from hushstream.engine.declare.topics import contents_on
 from hushstream.engine.noise.budget import BudgetFacts, exact_guarantee, with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core, Priced
-from hushstream.privacy.amounts import MICRO, Cost, count_text, delta_units, epsilon_micro
+from hushstream.privacy.amounts import Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.keys import Key
-from hushstream.privacy.promises.promise import Claim, Content, Form, Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Content, Form, Guarantee
 from hushstream.privacy.promises.sentence import Prices
-from hushstream.schemas.topics import LONG_MS, PartitionRule, Topic
+from hushstream.schemas.topics import PartitionRule
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.algorithm.gossip import mixing_of, noise_law
 from hushstream.systems.pdol.algorithm.moments import leaf_of
 from hushstream.systems.pdol.algorithm.rows import PdolError
-from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, pdol_digest
+from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
 EDGE_ZONE, SERVER_ZONE = "edge", "server"
 """The zones; the server's workers have no key."""
@@ -83,19 +61,6 @@ RECORDS = topics.requests(
 
 PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads")
 
-PARAMETERS = topics.published(
-    "parameters",
-    *("Parameters", "Membership", "Seal"),
-    kept_ms=LONG_MS,
-    noised=True,
-    rule=PartitionRule.HOME,
-    count="learner",
-)
-"""In the paper's form: parameters of each node for its neighbours, and its phase ends."""
-
-_SUMS = frozenset({"releases", "models", "dead-letters-server"})
-"""Topics if noised sums are shared."""
-
 TOPICS = (
     RECORDS,
     PREDICTIONS,
@@ -105,14 +70,7 @@ TOPICS = (
     topics.marks(EDGE_ZONE, "learner"),
     topics.dead_letters(EDGE_ZONE, "learner"),
     topics.dead_letters(SERVER_ZONE, "tracks"),
-    PARAMETERS,
 )
-"""All topics that a deployment may have."""
-
-
-def topics_of(gossips: bool) -> tuple[Topic, ...]:
-    """The topics of a deployment."""
-    return tuple(topic for topic in TOPICS if (topic.name not in _SUMS if gossips else topic is not PARAMETERS))
 
 
 NEIGHBOURS = Neighbours(
@@ -121,7 +79,7 @@ NEIGHBOURS = Neighbours(
 )
 _PUBLIC = (
     "how many slots each domain has had, and when each came and was released",
-    "the configuration, the graph, which node is in which domain, and when a node joins or leaves",
+    "the configuration, which node is in which domain, and when a node joins or leaves",
 )
 _NODE_PREDICTIONS = (
     "records, from whoever sees what their own node predicts: predictions of the node follow its records, and this"
@@ -135,8 +93,6 @@ _OPEN = (
 
 def epoch_guarantee(config: PdolConfig) -> Guarantee:
     """The guarantee of all releases of all nodes together, for one record and for a person's records in one domain."""
-    if config.gossip is not None:
-        return _gossip_guarantee(config, config.gossip)
     if config.sharing.counter == "exact":
         contents, neighbours = pdol_contents(config), (NEIGHBOURS.relation, NEIGHBOURS.unit)
         return exact_guarantee(*neighbours, config.records.records_per_user, "edge", contents)
@@ -164,14 +120,14 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
     """The price of all releases about one person.
 
     Args:
-        config: of the sound form.
+        config: with noise.
         records: their records at each node where they have any; nodes of one domain count together.
 
     Raises:
-        PdolError: another form, or a negative number.
+        PdolError: sums without noise, or a negative number.
     """
-    if config.gossip is not None or config.sharing.counter == "exact":
-        raise PdolError("person_cost: expected the sound form with noise, got another")
+    if config.sharing.counter == "exact":
+        raise PdolError("person_cost: expected sums with noise, got exact ones")
     if any(count < 0 for count in records):
         raise PdolError("person_cost: expected numbers of records >= 0, got a negative one")
     plan = plan_of(config.sharing, config.records.dimension)
@@ -184,57 +140,9 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
     return Cost(micro, worst.delta_units if micro else 0)
 
 
-def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
-    """The true epsilon of a number of records of one person at one node, in the form of the paper."""
-    claimed = Fraction(epsilon_micro(gossip.epsilon), MICRO)
-    if gossip.gradient_at == "sent":
-        return records * claimed
-    # The worst case begins in round 1: each round of the person costs epsilon, and each other round half of it.
-    count = min(records, gossip.rounds)
-    return claimed * (count + Fraction(gossip.rounds - count, 2))
-
-
-def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
-    records = config.records.records_per_user
-    one, life = (_gossip_cost(config, gossip, count) for count in (1, records))
-    own = gossip.gradient_at == "own"
-    claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2016, Theorem 1")
-    hidden = ("what nodes predict is seen by nobody: it follows parameters without noise",) if own else ()
-    return Guarantee(
-        mechanism=f"parameters sent over a {gossip.graph} graph of {count_text(config.nodes, 'node')} for "
-        f"{count_text(gossip.rounds, 'round')},"
-        f" each with Laplace noise of scale 2 alpha_t sqrt(n) / {gossip.epsilon:g} on each coordinate;"
-        f" gradients at a node's {'own' if own else 'sent'} parameters",
-        relation="replace-one: neighbours differ in one record of one node, any two of norm at most 1",
-        unit="one record",
-        cost=one,
-        replace_one=one,
-        lifetime=Lifetime(records, 1, life, life, counted=_counts(config)),
-        sensitivity=2,
-        norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
-        zone="edge",
-        deployment="hosted",
-        truncation_units=one.delta_units,
-        not_protected=(*_PUBLIC, "what holds for the population, and what follows from it for anyone"),
-        conditions=hidden,
-        private_as_stated=not own,
-        claimed=claim if own else None,
-        any_content=True,
-        contents=pdol_contents(config),
-    )
-
-
 def _counts(config: PdolConfig) -> bool:
     """Whether a person's records are counted in one place: each domain's home counts those of all its nodes."""
-    return config.gossip is None and config.domains == 1
-
-
-def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
-    """The true epsilon, and the delta of the noise tables for all draws of one node."""
-    micro = epsilon_micro(gossip_epsilon(gossip, records))
-    rounds = gossip.rounds if gossip.gradient_at == "own" else records
-    first = noise_law(gossip, 1, config.records.dimension)
-    return Cost(micro, truncation_units(rounds * config.records.dimension * first.truncation, micro))
+    return config.domains == 1
 
 
 def _sizes(config: PdolConfig) -> str:
@@ -259,26 +167,15 @@ def pdol_contents(config: PdolConfig) -> tuple[Content, ...]:
 def _contents(config: PdolConfig) -> Iterator[Content]:
     yield _content("records", "labelled records", Form.CLEAR)
     yield _content("predictions", "what is predicted for each record", Form.CLEAR)
-    if config.gossip is not None:
-        yield _content("parameters", "each node's parameters after each record", Form.NOISED)
-        return
     form = Form.CLEAR if config.sharing.counter == "exact" else Form.NOISED
     yield _content("releases", f"each domain's sum of {leaf_of(config.records.dimension).content}", form)
     yield _content("models", "the model of all, made of releases alone", form)
 
 
-def _noised(config: PdolConfig) -> bool:
-    return config.gossip is None and config.sharing.counter != "exact"
-
-
-def _mechanism(config: PdolConfig) -> str:
-    return "gossip" if config.gossip is not None else config.sharing.counter
-
-
 @lru_cache(maxsize=64)
 def spending_terms(config: PdolConfig) -> SpendingTerms:
     """See `epoch_terms`; raises as that does."""
-    return epoch_terms(epoch_guarantee(config), _mechanism(config), config.sharing.epochs, config.budget)
+    return epoch_terms(epoch_guarantee(config), config.sharing.counter, config.sharing.epochs, config.budget)
 
 
 @lru_cache(maxsize=64)
@@ -288,7 +185,7 @@ def lifetime_guarantee(config: PdolConfig) -> Guarantee:
     Raises:
         ConfigurationError: the budget does not cover one epoch; or there is no counter with these settings.
     """
-    if not _noised(config):
+    if config.sharing.counter == "exact":
         return epoch_guarantee(config)
     terms = spending_terms(config)
 
@@ -314,8 +211,7 @@ def budget_facts(config: PdolConfig) -> BudgetFacts:
     Raises:
         ConfigurationError: the budget does not cover one.
     """
-    released = "exchanges of parameters" if config.gossip is not None else "noised sums"
-    return epoch_facts(spending_terms(config), config.sharing.epochs, config.budget, released)
+    return epoch_facts(spending_terms(config), config.sharing.epochs, config.budget, "noised sums")
 
 
 TRACK = "shared"
@@ -327,35 +223,18 @@ class PdolSystem(Core[PdolConfig]):
 
     @classmethod
     def of(cls, config: PdolConfig, public_dataset: bool = False) -> PdolSystem:
-        """Make a deployment. Refuse a configuration without a counter or a graph, or with a budget below one epoch.
+        """Make a deployment. Refuse a configuration without a counter, or with a budget below one epoch.
 
         Raises:
             ConfigurationError: its counters do not fit into a release, or the budget does not cover one epoch.
-            BadGraph: there is no such graph of so many nodes.
         """
-        system = cls(config, pdol_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
-        if config.gossip is not None:
-            mixing_of(config.gossip, config.nodes)
-        return system
-
-    @property
-    def gossips(self) -> bool:
-        """Whether neighbours exchange parameters (the form of the paper)."""
-        return self.config.gossip is not None
+        return cls(config, pdol_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Numbers of partitions: a home for each counter, or for each node where there are none."""
-        homes = self.config.nodes if self.gossips else self.config.domains
+        """Numbers of partitions: a home for each counter."""
+        homes = self.config.domains
         return {"learner": homes, "scopes": homes, "tracks": 1}
-
-    def nodes_of(self, home: int) -> range:
-        """The nodes of a home partition."""
-        return range(home, home + 1) if self.gossips else self.config.nodes_of(home)
-
-    def home_of(self, node: int) -> int:
-        """The home partition of a node."""
-        return node if self.gossips else self.config.domain_of(node)
 
     def counters(self, key: Key, nonce: bytes, epoch: int, domain: int) -> Counters:
         """The counters of a domain under the noise of one journal and epoch."""

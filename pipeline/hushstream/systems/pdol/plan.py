@@ -200,7 +200,7 @@ def _correct(records: float, noise: float, lead: float, of_node: float) -> Range
 
 def plan(config: PdolConfig, audience: Audience) -> Plan:
     """The plan for a deployment; see the module."""
-    if config.gossip is not None or config.sharing.counter == "exact":
+    if config.sharing.counter == "exact":
         return _without_noise(config, audience)
 
     def ahead(day: float, factor: float = 1.0) -> SharingGain | None:
@@ -285,17 +285,12 @@ def _prices(config: PdolConfig, records: int) -> Prices:
 
 
 def _without_noise(config: PdolConfig, audience: Audience) -> Plan:
-    text = (
-        "Nobody knows before it runs: the paper's form has no noise that a forecast could count."
-        if config.gossip is not None
-        else "Exact sums have no noise to plan for; they are for replays of public datasets alone."
-    )
     return Plan(
         system=config.system,
         measure="",
         values={},
         beats=None,
-        verdict=text,
+        verdict="Exact sums have no noise to plan for; they are for replays of public datasets alone.",
         unit="records",
         paid="record",
         lives=lives_of(

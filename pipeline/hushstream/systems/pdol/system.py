@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,16 +14,14 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, Note, Result, System, Words, names_user
 from hushstream.engine.declare.requests import BadContext, RequestRefused
-from hushstream.engine.declare.role import Role, answering_role, model_gauges, publishing_role, ringed, spending_gauges
+from hushstream.engine.declare.role import answering_role, model_gauges, publishing_role, ringed, spending_gauges
 from hushstream.engine.system import Priced
 from hushstream.features.checks import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.aggregator import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS, AggregatorMachine
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.guarantee import EDGE_ZONE, SERVER_ZONE, TOPICS, PdolSystem, priced, topics_of
-from hushstream.systems.pdol.nodes.counter_sharing import counter_home
-from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
+from hushstream.systems.pdol.guarantee import EDGE_ZONE, SERVER_ZONE, TOPICS, PdolSystem, priced
 from hushstream.systems.pdol.nodes.home import HomeMachine
 
 
@@ -81,7 +77,7 @@ def _node_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float
 NODE = answering_role(
     "node",
     EDGE_ZONE,
-    ringed(counter_home),
+    ringed(HomeMachine),
     inputs=("records",),
     journal="predictions",
     writes=("releases", "ledger"),
@@ -95,23 +91,7 @@ NODE = answering_role(
 
 AGGREGATOR = publishing_role(SERVER_ZONE, AggregatorMachine, outcomes=AGGREGATOR_OUTCOMES)
 
-GOSSIP_NODE = replace(
-    NODE,
-    writes=("parameters", "ledger", "dead-letters-edge"),
-    broadcasts=("parameters",),
-    make=ringed(gossip_home),
-    gauges=partial(spending_gauges, "record"),
-)
-"""In the form of the paper."""
-
-ROLES = (NODE, AGGREGATOR, GOSSIP_NODE)
-"""All roles that a deployment may have."""
-
-
-def roles_of(gossips: bool) -> tuple[Role, ...]:
-    """The roles of a deployment."""
-    return (GOSSIP_NODE,) if gossips else (NODE, AGGREGATOR)
-
+ROLES = (NODE, AGGREGATOR)
 
 NAME = "pdol"
 
@@ -121,8 +101,8 @@ def declare(core: PdolSystem) -> System:
     config = core.config
     return System(
         core=core,
-        roles=roles_of(core.gossips),
-        topics=topics_of(core.gossips),
+        roles=ROLES,
+        topics=TOPICS,
         erasure=_erasure(core),
         words=_words(config),
         facts={"nodes": config.nodes, "homes": core.counts["learner"], "dimension": config.records.dimension},
@@ -133,11 +113,10 @@ def declare(core: PdolSystem) -> System:
 def _prepare(config: PdolConfig, given: Given) -> Mapping[str, bytes]:
     """Refuse an invalid deployment.
 
-    There are no files to make, because graph and counters follow from the configuration.
+    There are no files to make, because counters follow from the configuration.
 
     Raises:
         ConfigurationError: see `PdolSystem.of`.
-        BadGraph: see `PdolSystem.of`.
     """
     PdolSystem.of(config)
     return {}
@@ -157,7 +136,7 @@ def _check(config: PdolConfig) -> None:
 
 def _expected(config: PdolConfig) -> plan.SharingGain | None:
     """The gain for the number of records that the counters are sized for; None without noise."""
-    if config.gossip is not None or config.sharing.counter == "exact":
+    if config.sharing.counter == "exact":
         return None
     slots = sum(config.slots_of(domain) for domain in range(config.domains)) * config.sharing.horizon
     return plan.sharing_gain(config, slots / config.nodes)

@@ -9,7 +9,25 @@ At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise
 Parameters are whole numbers of 2^-20, so the noised values are on the lattice, too. alpha_t g is truncated toward zero,
 coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): the steps for two
 records differ by at most twice that. This is the sensitivity here, rounded up. If a neighbour is late, its last sent
-parameters are used. The guarantee, and its limits, are in `hushstream.systems.pdol.guarantee`.
+parameters are used. No deployment runs this form; the experiments of the paper do.
+
+*What it costs.* theta~ = theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the
+record of round t at node i. Given equal earlier releases, theta_(t+1) moves by alpha_t (g - g'), in L1 by at most
+sqrt(n) alpha_t 2 L. This costs epsilon, as Lemma 1 says. The cost of later rounds, given that theta~_(t+1) is equal on
+both sides, depends on where gradients are taken:
+
+* ``sent``: the next gradient is taken at theta~_(t+1), which is equal; the mix holds sent parameters alone; so all that
+  follows is equal. Pure epsilon a record, and r epsilon for r records of a person.
+* ``own``, as printed (lines 6 to 10): the node's next gradient is taken at its own theta_(t+1), from before the noise,
+  which differs. The next record is the same on both sides, so at worst its hinge gradient is 0 on one side and -y x on
+  the other: L apart, not 2 L. So theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since
+  it differs again, so does each later round, up to T. The record of round t costs epsilon (1 + (T - t) / 2); the first
+  record costs the most. "Disjoint data" (Theorem 1) does not help, because the leak is not about later data. With r
+  records of a person every round moves by at most one of these two bounds, whatever the rounds before it did: epsilon
+  for each of the person's rounds, and epsilon / 2 for each other round after the first of these. So r records cost r
+  epsilon + (T - r) epsilon / 2 at worst.
+* If a node mixed its own theta_t from before the noise in place of theta~_t^i, a share a_ii of every difference would
+  go on into the next round: sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
 
 *Graphs.* Graphs over which nodes exchange parameters, and the weights for mixing them.
 
@@ -23,16 +41,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.calibration import NodeNoise, truncation_units
+from hushstream.engine.configuration import config_digest
+from hushstream.privacy.amounts import MICRO, Cost, count_text, epsilon_micro
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, laplace_scale
+from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.algorithm.counters import PURPOSE, SYSTEM
 from hushstream.systems.pdol.algorithm.rows import BadGraph, BadRelease, PdolError, Rows, admit, sums_by_row
-from hushstream.systems.pdol.configuration import LATTICE_BITS, GossipConfig, GraphName, PdolConfig
+from hushstream.systems.pdol.configuration import LATTICE_BITS
 
 MIXING_BITS = 20
 WHOLE = 1 << MIXING_BITS
@@ -42,13 +65,45 @@ REGULAR = 4
 _TRIES = 1_000
 
 
-def mixing_of(gossip: GossipConfig, nodes: int) -> NDArray[np.int64]:
+GraphName = Literal["ring", "torus", "random-regular", "complete"]
+GRAPHS: tuple[GraphName, ...] = ("ring", "torus", "random-regular", "complete")
+
+
+@dataclass(frozen=True, slots=True)
+class GossipConfig:
+    """A run of the paper's form.
+
+    Attributes:
+        nodes: M.
+        dimension: n, the features of a record.
+        epsilon: what the paper claims for a record.
+        rounds: T, records of a node.
+        graph: ring, torus, random-regular (4 neighbours each) or complete.
+        graph_seed: seed of the random graph.
+        step: alpha_1; alpha_t = step / sqrt(t), up to the next eighth of an octave.
+        lasso: lambda; weights below alpha_t lambda are zero.
+        gradient_at: own (a node predicts and takes its gradient at its own parameters before the noise, as the paper
+            prints it) or sent (at the parameters that it sent).
+    """
+
+    nodes: int
+    dimension: int
+    epsilon: float
+    rounds: int
+    graph: GraphName = "torus"
+    graph_seed: int = 0
+    step: float = 12.0
+    lasso: float = 0.0
+    gradient_at: Literal["own", "sent"] = "own"
+
+
+def mixing_of(config: GossipConfig) -> NDArray[np.int64]:
     """The checked weights of a configuration, int64 (M, M) in units of 2^-20.
 
     Raises:
         BadGraph: there is no such graph of so many nodes.
     """
-    weights = metropolis(adjacency_of(gossip.graph, nodes, gossip.graph_seed))
+    weights = metropolis(adjacency_of(config.graph, config.nodes, config.graph_seed))
     require_mixing(weights)
     return weights
 
@@ -166,37 +221,37 @@ MECHANISM = "perturbed parameters"
 _MARGIN = 1 << (PARAMETER_BITS + LATTICE_BITS)
 
 
-def step_of(gossip: GossipConfig, round_number: int) -> int:
+def step_of(config: GossipConfig, round_number: int) -> int:
     """alpha_t in units of 2^-20, at least one: step / sqrt(t), up to the next eighth of an octave.
 
     So there are few scales of noise, and each needs one table. Square roots are the same on every machine.
     """
     eighths = (round_number**4).bit_length() - 1
     factor = math.sqrt(math.sqrt(math.sqrt(2.0**-eighths)))
-    return max(1, round(gossip.step * factor * (1 << PARAMETER_BITS)))
+    return max(1, round(config.step * factor * (1 << PARAMETER_BITS)))
 
 
-def sensitivity_of(gossip: GossipConfig, round_number: int, dimension: int) -> int:
+def sensitivity_of(config: GossipConfig, round_number: int) -> int:
     """2 alpha_t sqrt(n) in units of 2^-20, rounded up."""
-    return 2 * (math.isqrt(step_of(gossip, round_number) ** 2 * dimension - 1) + 1)
+    return 2 * (math.isqrt(step_of(config, round_number) ** 2 * config.dimension - 1) + 1)
 
 
-def noise_law(gossip: GossipConfig, round_number: int, dimension: int) -> NodeNoise:
+def noise_law(config: GossipConfig, round_number: int) -> NodeNoise:
     """The law of the noise on one coordinate of the parameters that are sent after a round."""
-    return NodeNoise("laplace", *laplace_scale(gossip.epsilon, sensitivity_of(gossip, round_number, dimension)))
+    return NodeNoise("laplace", *laplace_scale(config.epsilon, sensitivity_of(config, round_number)))
 
 
-def gossip_address(config: PdolConfig, digest: bytes, nonce: bytes, epoch: int, node: int, sent: int) -> NoiseAddress:
+def gossip_address(config: GossipConfig, nonce: bytes, node: int, sent: int) -> NoiseAddress:
     """The noise address of a node's parameters after round ``sent``."""
     return NoiseAddress(
         purpose=PURPOSE,
-        deployment=config.deployment,
+        deployment="experiment",
         genesis_nonce=nonce,
         system=SYSTEM,
         mechanism=MECHANISM,
         parameters={},
-        config_digest=digest,
-        epoch=epoch,
+        config_digest=config_digest(config),
+        epoch=0,
         window=sent,
         cell=node,
     )
@@ -217,15 +272,42 @@ def draw_noise(
     return law.draw(streams, dimension)
 
 
-def require_gossip(config: PdolConfig) -> GossipConfig:
-    """The settings of the paper's form.
+def gossip_epsilon(config: GossipConfig, records: int = 1) -> Fraction:
+    """The true epsilon of a number of records of one person at one node; see the module."""
+    claimed = Fraction(epsilon_micro(config.epsilon), MICRO)
+    if config.gradient_at == "sent":
+        return records * claimed
+    # The worst case begins in round 1: each round of the person costs epsilon, and each other round half of it.
+    count = min(records, config.rounds)
+    return claimed * (count + Fraction(config.rounds - count, 2))
 
-    Raises:
-        PdolError: the configuration is of the sound form.
-    """
-    if config.gossip is None:
-        raise PdolError("gossip: expected a configuration of the paper's form, got one of the sound form")
-    return config.gossip
+
+def gossip_guarantee(config: GossipConfig) -> Guarantee:
+    """The true guarantee of one record in a run, and the paper's claim beside it where that does not hold."""
+    micro, own = epsilon_micro(gossip_epsilon(config)), config.gradient_at == "own"
+    draws = (config.rounds if own else 1) * config.dimension
+    # The delta of the noise tables, for all draws of one node that the record may move.
+    one = Cost(micro, truncation_units(draws * noise_law(config, 1).truncation, micro))
+    return Guarantee(
+        mechanism=f"parameters sent over a {config.graph} graph of {count_text(config.nodes, 'node')} for "
+        f"{count_text(config.rounds, 'round')},"
+        f" each with Laplace noise of scale 2 alpha_t sqrt(n) / {config.epsilon:g} on each coordinate;"
+        f" gradients at a node's {'own' if own else 'sent'} parameters",
+        relation="replace-one: neighbours differ in one record of one node, any two of norm at most 1",
+        unit="one record",
+        cost=one,
+        replace_one=one,
+        lifetime=Lifetime(1, 1, one, one),
+        sensitivity=2,
+        norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
+        zone="edge",
+        deployment="hosted",
+        truncation_units=one.delta_units,
+        private_as_stated=not own,
+        claimed=Claim(epsilon_micro(config.epsilon), "0", "Li et al. 2016, Theorem 1") if own else None,
+        not_protected=("what holds for the population, and what follows from it for anyone",),
+        any_content=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +321,21 @@ class Seen:
 class GossipNode:
     """One node. Its own parameters are as sensitive as its records."""
 
-    def __init__(self, node: int, mixing: NDArray[np.int64], config: PdolConfig) -> None:
+    def __init__(self, node: int, mixing: NDArray[np.int64], config: GossipConfig) -> None:
         """Begin before the first record.
 
         Args:
             node: which row of ``mixing``.
             mixing: int64 (M, M), checked weights in units of 2^-20.
-            config: of the paper's form.
+            config: the run.
         """
         self.node = node
         self.round = 1
-        self._gossip = require_gossip(config)
+        self._gossip = config
         self._neighbours = np.flatnonzero(mixing[node])
         self._weights = mixing[node, self._neighbours]
         self._place = {int(neighbour): place for place, neighbour in enumerate(self._neighbours)}
-        dimension = config.records.dimension
+        dimension = config.dimension
         self._known = np.zeros((len(self._neighbours), dimension), dtype=np.int64)
         self._sent_after = np.zeros(len(self._neighbours), dtype=np.int64)
         self._own = np.zeros(dimension, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The sound form of sharing: a domain predicts with the published model, and has one continual counter.
+"""What a home shares: a domain predicts with the published model, and has one continual counter.
 
 A counted slot adds its moments, or its gradient at the published model, to the open leaf. After B slots the noised
 running sum is released, with a debit. Models are read before a batch's records, so the whole batch is predicted by one
@@ -9,7 +9,7 @@ new noise. No slot is in two counters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ from hushstream.engine.state.declared import (
     own_part,
     rows,
 )
-from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.pdol.algorithm.aggregate import Model
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState
@@ -36,7 +34,9 @@ from hushstream.systems.pdol.algorithm.local import SHOWN, NodePredictors
 from hushstream.systems.pdol.algorithm.moments import takes_moments
 from hushstream.systems.pdol.algorithm.rows import Slot, labelled, predictions, scores
 from hushstream.systems.pdol.guarantee import TRACK, PdolSystem
-from hushstream.systems.pdol.nodes.home import HomeMachine, Slots, home_state
+
+if TYPE_CHECKING:
+    from hushstream.systems.pdol.nodes.home import HomeMachine, Slots
 
 
 class CounterSharing(DeclaresFields):
@@ -55,8 +55,6 @@ class CounterSharing(DeclaresFields):
         "_slots": FIXED,
         "_first": FIXED,
     }
-    state = home_state("a domain's state", "NodeState", fields)
-    phase_ends: TopicPartition = ("releases", 0)
 
     def __init__(self, system: PdolSystem, partition: int) -> None:
         """Begin before the first model; `open_noise` opens the counter."""
@@ -78,35 +76,38 @@ class CounterSharing(DeclaresFields):
 
     @property
     def readers(self) -> Sequence[ModelReader]:
+        """Readers of published models."""
         return (self.reader,)
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
+        """Next offset of each broadcast."""
         return {self.reader.topic: self.reader.position}
 
     @property
     def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all its slots have come."""
         return self.node.draws_ahead
 
     @property
     def predicts_in_floats(self) -> bool:
+        """Whether a replayed prediction may differ by a rounding."""
         return self.predictors is not None or takes_moments(self._dimension)
-
-    def predictor_phase(self, ended_phase: int) -> int:
-        return self.model_phase
 
     # Noise.
 
     def open_noise(self, home: HomeMachine) -> None:
+        """Begin before the first slot, under the noise of this epoch."""
         self.node = NodeState(home.partition, _counters(home), self._slots)
 
     def redraw_noise(self, home: HomeMachine) -> None:
+        """Continue under the noise of a new epoch; earlier releases stay."""
         self.node.redraw(_counters(home))
 
     # A batch.
 
     def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
-        """See `Sharing.on_broadcast`: versions of the model."""
+        """Take versions of the model; returns their number by outcome."""
         adopted = 0
         for record in self.reader.read(part):
             self._adopt(record.fields)
@@ -123,21 +124,27 @@ class CounterSharing(DeclaresFields):
             self.predictors.adopt(solved)
 
     def predictions(self, slots: Slots) -> Sequence[int] | None:
-        """See `Sharing.predictions`: by the published model alone, if nodes have no experts."""
+        """The labels of a batch by the published model alone; None if nodes have experts, who learn within it."""
         if self.predictors is not None:
             return None
         labels: list[int] = predictions(scores(slots.rows, self.model)).tolist()
         return labels
 
     def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
-        """See `Sharing.predict`: by the node's experts, under its guard."""
+        """What the node's experts predict for a record under its guard, and their votes.
+
+        The coin is uniform in [0, 1), and this event's own.
+        """
         assert self.predictors is not None
         row, node = slots.rows.part(place, place + 1), self._local(slots.nodes[place])
         votes = self.predictors.predict(node, row, self.model, np.array([coin]))[0]
         return int(votes[SHOWN]), votes.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
-        """See `Sharing.learn`: the node's own learners are in the edge zone."""
+        """Let the node's experts, who are in the edge zone, learn from a label, if they predicted the record.
+
+        No release may depend on a label before its slot is counted.
+        """
         if self.predictors is None:
             return
         node, votes = self._local(slot.node), np.frombuffer(slot.votes, np.int8)[None]
@@ -153,16 +160,16 @@ class CounterSharing(DeclaresFields):
 
     @property
     def until_release(self) -> int:
-        """See `Sharing.until_release`: a full leaf is released."""
+        """After how many counted slots the next release follows: a full leaf is released."""
         return self._slots - self.node.slots
 
     def add(self, slots: Sequence[Slot]) -> None:
-        """See `Sharing.add`: adds their moments or gradients to the leaf, all at once."""
+        """Add the moments or gradients of counted slots to the leaf, all at once; no release follows them yet."""
         if slots:
             self.node.fold(labelled(slots), self.model)
 
     def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
-        """See `Sharing.release`: the noised running sum."""
+        """The noised running sum after some counted slots: its opaque id, and the record."""
         self.add(slots)
         made = self.node.release(home.events.to_bytes(16, "little"))
         release_id = home.release_id(made.generation, made.leaves)
@@ -182,17 +189,14 @@ class CounterSharing(DeclaresFields):
         return release_id, Output("releases", 0, codec.encode("GradientSum", fields))
 
     def drop(self) -> None:
+        """Leave out the release that is due, and its slots."""
         self.node.drop_leaf()
 
     def skip(self, releases: int) -> None:
+        """Count releases that the inputs no longer reproduce."""
         self.node.skip(releases)
 
 
 def _counters(home: HomeMachine) -> Counters:
     """The domain's counters under the noise of this epoch."""
     return home.system.counters(home.key, home.releases.nonce, home.releases.epoch.number, home.partition)
-
-
-def counter_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> HomeMachine:
-    """A domain in the sound form; arguments as `HomeMachine`."""
-    return HomeMachine(system, partition, CounterSharing(system, partition), key, ring)

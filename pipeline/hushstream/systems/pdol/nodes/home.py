@@ -1,10 +1,10 @@
 """The role of record holders on a home partition: predicts, waits for labels, counts slots, journals each batch.
 
-Its `Sharing` decides what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
-(`gossip_sharing`). The input is one log of the nodes' records and, later, their labels. The predictions are in the
-journal, which clients read. A record's slot is counted after a number of further records, or at a phase end, which is
-logged. The slot is counted with its content if the record is within the bounds, within its person's allowance, and
-labelled by then; otherwise it is counted as null. So the number of slots follows from the number of records alone.
+It shares noised sums of its records' moments or gradients (`counter_sharing`). The input is one log of the nodes'
+records and, later, their labels. The predictions are in the journal, which clients read. A record's slot is counted
+after a number of further records, or at a phase end, which is logged. The slot is counted with its content if the
+record is within the bounds, within its person's allowance, and labelled by then; otherwise it is counted as null. So
+the number of slots follows from the number of records alone.
 
 One journal record covers one batch: its predictions, and a digest and a debit of each release. Published records of
 others are read before the batch's records. If the inputs no longer give a journal record, its releases stay, and the
@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity, covered, owner
 from hushstream.engine.journal.notes import STAYS
 from hushstream.engine.learner.deciding import AnsweringRole
-from hushstream.engine.learner.model_parts import ModelReader
 from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.state.declared import (
@@ -59,6 +58,7 @@ from hushstream.schemas.rows import Reason, id_fault
 from hushstream.systems.pdol.aggregator import PdolOutcome, PdolRefusal
 from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot, admit
 from hushstream.systems.pdol.guarantee import PdolSystem
+from hushstream.systems.pdol.nodes.counter_sharing import CounterSharing
 
 _SLOT = record(
     "OpenSlot",
@@ -73,11 +73,6 @@ _SLOT = record(
 )
 _PAST = record("PastRecord", event_id="string", user="bytes", predicted="int")
 _TAG_BYTES = 16
-
-
-def home_state(what: str, name: str, sharing: Mapping[str, Field]) -> State:
-    """The declared state of a home: its own fields, and those of its `Sharing`, which need open noise."""
-    return State(what, name, OWN, sharing=Inside(sharing))
 
 
 def _pack_spent(role: Any) -> Mapping[str, Any]:
@@ -303,82 +298,7 @@ def labels_of(one: Incoming) -> list[int]:
     return labels
 
 
-# What it shares, and a batch.
-
-
-class Sharing(Protocol):
-    """What a home shares, and how. All methods except `release` change this object alone."""
-
-    @property
-    def state(self) -> State:
-        """The declared state of a home with this sharing."""
-
-    @property
-    def readers(self) -> Sequence[ModelReader]:
-        """Readers of published models, if it follows any."""
-
-    @property
-    def read(self) -> Mapping[TopicPartition, int]:
-        """Next offset of each broadcast."""
-
-    @property
-    def phase_ends(self) -> TopicPartition:
-        """The topic of forwarded phase ends and memberships."""
-
-    @property
-    def version(self) -> int:
-        """Version of the predictor; 0 before the first."""
-
-    @property
-    def draws_ahead(self) -> bool:
-        """Whether noise is drawn before all its slots have come."""
-
-    @property
-    def predicts_in_floats(self) -> bool:
-        """Whether a replayed prediction may differ by a rounding."""
-
-    def predictor_phase(self, ended_phase: int) -> int:
-        """The last phase that all sources of predictions have ended; without others it is ``ended_phase``."""
-
-    def open_noise(self, home: HomeMachine) -> None:
-        """Begin before the first slot, under the noise of this epoch."""
-
-    def redraw_noise(self, home: HomeMachine) -> None:
-        """Continue under the noise of a new epoch; earlier releases stay."""
-
-    def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
-        """Take published records of others; returns their numbers by outcome."""
-
-    def predictions(self, slots: Slots) -> Sequence[int] | None:
-        """The predicted labels of a batch; None if one may depend on other records of it, or on their labels."""
-
-    def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
-        """If there are no `predictions`: the one of a record, and the votes of the node's experts, if there are any.
-
-        The coin is uniform in [0, 1), and this event's own.
-        """
-
-    def learn(self, slot: Slot, label: int) -> None:
-        """Let the node's experts learn from a label, if they predicted the record.
-
-        No release may depend on a label before its slot is counted.
-        """
-
-    @property
-    def until_release(self) -> int | None:
-        """After how many counted slots the next release follows; None if none follows any more."""
-
-    def add(self, slots: Sequence[Slot]) -> None:
-        """Take counted slots that no release follows yet."""
-
-    def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
-        """Make the release that follows the last of some counted slots; returns its opaque id and the record."""
-
-    def drop(self) -> None:
-        """Leave out the release that is due, and its slots."""
-
-    def skip(self, releases: int) -> None:
-        """Count releases that the inputs no longer reproduce."""
+# A batch.
 
 
 @dataclass(slots=True, eq=False)
@@ -388,9 +308,9 @@ class RecordBatch(Batch):
     Attributes:
         adopting: whether its releases were already sent, so that none is made.
         slots: its records.
-        predictions: see `Sharing.predictions`.
+        predictions: see `CounterSharing.predictions`.
         counted: slots that were counted since the last release.
-        until_release: see `Sharing.until_release`.
+        until_release: see `CounterSharing.until_release`.
         event_ids: of the predictions, in order.
         predicted: the labels.
         repeated: which of them are repeats of earlier predictions.
@@ -401,7 +321,7 @@ class RecordBatch(Batch):
     slots: Slots | None = None
     predictions: Sequence[int] | None = None
     counted: list[Slot] = field(default_factory=list)
-    until_release: int | None = None
+    until_release: int = 0
     event_ids: list[str] = field(default_factory=list)
     predicted: list[int] = field(default_factory=list)
     repeated: list[bool] = field(default_factory=list)
@@ -419,31 +339,24 @@ class OtherInputs(ReplayMismatch):
 
 
 class HomeMachine(AnsweringRole[RecordBatch]):
-    """The role of record holders on one home partition.
-
-    Attributes:
-        state: the declared state, by what is shared.
-    """
+    """The role of record holders on one home partition."""
 
     batch_class = RecordBatch
     reopens = True
-    state = State("a home's state", "HomeState", OWN, sharing=Inside({}))
+    state = State("a domain's state", "NodeState", OWN, sharing=Inside(CounterSharing.fields))
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("nodes", "state"), FIXED),
+        "nodes": FIXED,
         "models": "the readers of `sharing`",
         "_decoded": "kept from `ready` to the fold of the same records",
     }
     system: PdolSystem
 
-    def __init__(
-        self, system: PdolSystem, partition: int, sharing: Sharing, key: Key, ring: KeyRing | None = None
-    ) -> None:
+    def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
         identity, inputs = Identity.of(system, "node", "predictions", partition), (("records", partition),)
-        noise = (system.spending_terms, ring)
+        noise, sharing = (system.spending_terms, ring), CounterSharing(system, partition)
         super().__init__(system, identity, "Predictions", inputs, sharing.readers, "edge", key, *noise)
-        self.nodes = system.nodes_of(partition)
-        self.state = sharing.state
+        self.nodes = system.config.nodes_of(partition)
         self.sharing = sharing
         self.ended_phase = -1
         """The last phase that ended in this log."""
@@ -473,7 +386,7 @@ class HomeMachine(AnsweringRole[RecordBatch]):
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
-        phase = self.sharing.predictor_phase(self.ended_phase)
+        phase = self.sharing.model_phase
         parts = [
             ready_slice(part, self._decode(part), phase, self.ended_phase) if part.topic == "records" else part
             for part in slices
@@ -715,7 +628,7 @@ class HomeMachine(AnsweringRole[RecordBatch]):
         """Forward a record to the followers of this home, once."""
         if not batch.adopting:
             record = codec.encode(name, {**fields, "config_digest": self.system.digest})
-            batch.outputs.append(Output(*self.sharing.phase_ends, record))
+            batch.outputs.append(Output("releases", 0, record))
 
     def _forget(self, one: Incoming, batch: RecordBatch) -> None:
         """Make a person's waiting slots null. They are still counted, and the spent allowance stays spent."""
@@ -736,7 +649,7 @@ class HomeMachine(AnsweringRole[RecordBatch]):
         self.events = (self.events + name) % _EVENTS
         batch.counts[Outcome.SLOT] += 1
         batch.counted.append(slot)
-        if batch.until_release is None or len(batch.counted) < batch.until_release:
+        if len(batch.counted) < batch.until_release:
             return
         if batch.adopting:
             self.sharing.drop()

@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from hushstream.engine.machine import Machine
 from hushstream.privacy.amounts import Cost, count_text, epsilon_micro
 from hushstream.privacy.audits import LAPLACE_STEPS, Attack, Family, Pair, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
-from hushstream.replay.audits.configured import AuditReport, first_draw, laplace_law, left_out, report_of, require_noise
+from hushstream.replay.audits.configured import AuditReport, first_draw, left_out, report_of, require_noise
 from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.recordings import Branch, PlayedRole, fresh_key, fresh_nonce, phase_end_fields
 from hushstream.replay.audits.row import Audit, fork_row
@@ -41,12 +42,13 @@ from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.gossip import (
     PARAMETER_BITS,
+    GossipConfig,
     GossipNode,
     draw_noise,
     gossip_address,
+    gossip_guarantee,
     mixing_of,
     noise_law,
-    require_gossip,
 )
 from hushstream.systems.pdol.algorithm.moments import leaf_of, takes_moments
 from hushstream.systems.pdol.algorithm.rows import Rows, null_rows, predictions, scores
@@ -54,7 +56,6 @@ from hushstream.systems.pdol.configuration import (
     LARGEST_MOMENTS,
     UNIT,
     CounterName,
-    GossipConfig,
     ModelConfig,
     PdolConfig,
     RecordConfig,
@@ -62,8 +63,7 @@ from hushstream.systems.pdol.configuration import (
     pdol_digest,
 )
 from hushstream.systems.pdol.guarantee import PdolSystem, epoch_guarantee
-from hushstream.systems.pdol.nodes.counter_sharing import counter_home
-from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 
 PARALLEL_RUNS = 25
 WIDE, WIDE_RUNS = LARGEST_MOMENTS + 2, 125
@@ -241,13 +241,16 @@ def _targets(lanes: ParallelAttacks, present: bool) -> Rows:
     return rows.without(np.full(len(rows), not present))
 
 
-def gossip_config(gradient_at: str) -> PdolConfig:
+GradientAt = Literal["own", "sent"]
+
+
+def gossip_config(gradient_at: GradientAt) -> GossipConfig:
     """A configuration of the paper's form with two nodes."""
-    form = GossipConfig(PAPER_EPSILON, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
-    return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form)
+    rounds = GOSSIP_ROUNDS[gradient_at]
+    return GossipConfig(2, FEATURES, PAPER_EPSILON, rounds, "complete", gradient_at=gradient_at)
 
 
-def audit_gossip(gradient_at: str, sure: float | None = None) -> NeighbourTest:
+def audit_gossip(gradient_at: GradientAt, sure: float | None = None) -> NeighbourTest:
     """Attack the paper's form: a node's first record is x or -x, and the attacker sees everything that the node sends.
 
     Args:
@@ -257,10 +260,10 @@ def audit_gossip(gradient_at: str, sure: float | None = None) -> NeighbourTest:
     config = gossip_config(gradient_at)
     sure, family = SURE[gradient_at] if sure is None else sure, gossip_family(gradient_at)
     rates = None if family is None else sure_rates(gossip_pair, sure, PAPER_EPSILON)
-    return NeighbourTest(gossip_attack(config, sure), epoch_guarantee(config).cost, family, rates)
+    return NeighbourTest(gossip_attack(config, sure), gossip_guarantee(config).cost, family, rates)
 
 
-def gossip_attack(config: PdolConfig, sure: float) -> Attack:
+def gossip_attack(config: GossipConfig, sure: float) -> Attack:
     """The likelihood ratio of `GOSSIP_RUNS` first nodes with `FEATURES` features; see the module's docstring."""
     return side_by_side(_GossipAttack(config, sure).scores, GOSSIP_RUNS)
 
@@ -283,18 +286,16 @@ def gossip_pair(epsilon: float) -> Pair:
 class _GossipAttack:
     """Runs in one batch, each with its own nonce: the noise of a round is drawn for all of them at once."""
 
-    def __init__(self, config: PdolConfig, sure: float) -> None:
+    def __init__(self, config: GossipConfig, sure: float) -> None:
         self._config, self._sure, self._key = config, sure, fresh_key()
-        self._gossip = require_gossip(config)
-        self._mixing = mixing_of(self._gossip, config.nodes)
-        self._digest = pdol_digest(config)
+        self._mixing = mixing_of(config)
 
     def scores(self, present: bool) -> NDArray[np.float64]:
         """Logarithms of the likelihood ratios minus the attacker's threshold."""
         runs = [_GossipRun(self._make(), self._make(), present) for _ in range(GOSSIP_RUNS)]
-        for number in range(1, self._gossip.rounds + 1):
-            law = noise_law(self._gossip, number, FEATURES)
-            addresses = [gossip_address(self._config, self._digest, run.nonce, 0, 0, number) for run in runs]
+        for number in range(1, self._config.rounds + 1):
+            law = noise_law(self._config, number)
+            addresses = [gossip_address(self._config, run.nonce, 0, number) for run in runs]
             noise = draw_noise(law, [self._key] * len(runs), addresses, FEATURES)
             for run, added in zip(runs, noise, strict=True):
                 first, second = run.step(added, law.numerator / law.denominator)
@@ -307,7 +308,7 @@ class _GossipAttack:
     def _probe(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> Rows:
         """A record of norm 1 with no loss at one of the two parameters and some loss at the other; or null."""
         gap, middle = second - first, (first + second) / 2
-        if self._gossip.gradient_at == "sent" or not gap.any():
+        if self._config.gradient_at == "sent" or not gap.any():
             return null_rows(1)
         length = float(np.hypot(*middle))
         if length <= 1:
@@ -364,7 +365,7 @@ def audits() -> tuple[Audit, ...]:
             partial(audit_domain, "blt", PARALLEL_RUNS),
             subjects=(audited_config("blt", PARALLEL_RUNS).sharing,),
         ),
-        Audit("pdol-gossip-sent", "release", first, 3_500, partial(audit_gossip, "sent"), subjects=(sent.gossip,)),
+        Audit("pdol-gossip-sent", "release", first, 3_500, partial(audit_gossip, "sent"), subjects=(sent,)),
         Audit(
             "pdol-paper",
             "release",
@@ -372,15 +373,14 @@ def audits() -> tuple[Audit, ...]:
             1_200,
             partial(audit_gossip, "own"),
             paper_claim=claim,
-            subjects=(own.gossip,),
+            subjects=(own,),
         ),
     )
 
 
 def rows() -> tuple[Audit, ...]:
     """Every audit of PDOL."""
-    gossip = replace(gossip_config("own"), records=RecordConfig(PARALLEL_RUNS))
-    return (*audits(), *fork_rows(audited_config("blt"), audited_config("negative-digit"), gossip))
+    return (*audits(), *fork_rows(audited_config("blt"), audited_config("negative-digit")))
 
 
 RECORDS = 2
@@ -393,7 +393,7 @@ def leaves(config: PdolConfig) -> ForkTest:
     system, key = PdolSystem.of(replace(config, sharing=sharing)), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = _played(partial(counter_home, system, 0, key), branch, nonce, RECORDS)
+        role = _played(partial(HomeMachine, system, 0, key), branch, nonce, RECORDS)
         (release,) = role.published("releases", "GradientSum")
         exact = np.zeros(config.records.dimension)
         # Both records are of the first feature; in the other branch the first one has the opposite label.
@@ -401,22 +401,6 @@ def leaves(config: PdolConfig) -> ForkTest:
         return columns(np.frombuffer(release["sums"], "<i8") - exact)
 
     return ForkTest("pdol", "node", play, epoch_guarantee(system.config).cost)
-
-
-def parameters(config: PdolConfig) -> ForkTest:
-    """The fork of the message that a node of the paper's form sends after its first round; each feature is one run."""
-    system, key = PdolSystem.of(config), fresh_key()
-    assert config.gossip is not None
-    mixing = mixing_of(config.gossip, config.nodes)
-
-    def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = _played(partial(gossip_home, system, 0, key), branch, nonce, 1)
-        (sent,) = role.published("parameters", "Parameters")
-        label = -1 if branch.other_contents else 1
-        exact = GossipNode(0, mixing, config).step(_labelled(label), np.zeros(config.records.dimension, np.int64))[1]
-        return columns(np.frombuffer(sent["values"], "<i8") - exact)
-
-    return ForkTest("pdol", "node", play, epoch_guarantee(config).cost)
 
 
 def _played(make: Callable[[], Machine], branch: Branch, nonce: bytes, records: int) -> PlayedRole:
@@ -442,12 +426,11 @@ def _labelled(label: int) -> Rows:
     )
 
 
-def fork_rows(blt: PdolConfig, digits: PdolConfig, gossip: PdolConfig) -> tuple[Audit, ...]:
+def fork_rows(blt: PdolConfig, digits: PdolConfig) -> tuple[Audit, ...]:
     """All audits of forks, in the order of the table."""
     return (
         fork_row("forked-node-blt", "features", partial(leaves, blt)),
         fork_row("forked-node-negative-digit", "features, after a suspected rollback", partial(leaves, digits)),
-        fork_row("forked-gossip", "parameters", partial(parameters, gossip)),
     )
 
 
@@ -464,8 +447,6 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     Raises:
         HushstreamError: the configuration adds no noise.
     """
-    if config.gossip is not None:
-        return _audit_gossip(config, config.gossip, runs, false_alarm)
     sharing = config.sharing
     require_noise(sharing.counter)
     dimension, slots = min(config.records.dimension, MOST_FEATURES), config.slots_of(0)
@@ -525,37 +506,3 @@ def _noise_of(config: PdolConfig, plan: Plan, price: Cost) -> SizeTest:
         return np.asarray(np.abs(node.release().values) / unit)
 
     return SizeTest(read, price, law)
-
-
-def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_alarm: float) -> AuditReport:
-    place, rounds = gossip.gradient_at, min(gossip.rounds, GOSSIP_ROUNDS[gossip.gradient_at])
-    small = replace(config, records=RecordConfig(FEATURES), gossip=replace(gossip, rounds=rounds))
-    # A threshold above the largest likelihood ratio of one round proves most where several rounds add information.
-    sure = 1.5 * gossip.epsilon if place == "own" else 0.0
-    guarantee, fewer = epoch_guarantee(config), config.records.dimension - FEATURES
-    mixed = "messages of neighbours, as a node mixes them after they were sent, and noise covers what it sends next"
-    return report_of(
-        "gossip",
-        {"system": config.system, "epsilon": gossip.epsilon, "gradient_at": place, "rounds": rounds},
-        NeighbourTest(gossip_attack(small, sure), guarantee.cost, gossip_family(place)),
-        _noise_of_parameters(config, gossip),
-        guarantee,
-        runs,
-        false_alarm,
-        f"the first {rounds} of {count_text(gossip.rounds, 'round')} of one node, of records with {FEATURES} features",
-        left_out((True, mixed), (fewer > 0, f"{count_text(fewer, 'feature')}, as noise grows with their square root")),
-    )
-
-
-def _noise_of_parameters(config: PdolConfig, gossip: GossipConfig) -> SizeTest:
-    """The noise that a node adds to its parameters in the first round, on all features."""
-    key, digest, dimension = fresh_key(), pdol_digest(config), config.records.dimension
-    unit = 2 * gossip.step * math.sqrt(dimension) * (1 << PARAMETER_BITS)
-    law = noise_law(gossip, 1, dimension)
-
-    def read() -> NDArray[np.float64]:
-        address = gossip_address(config, digest, fresh_nonce(), 0, 0, 1)
-        return np.asarray(np.abs(draw_noise(law, [key], [address], dimension)[0]) / unit)
-
-    # The noise of a round is calibrated to the paper's epsilon.
-    return SizeTest(read, Cost(epsilon_micro(gossip.epsilon)), laplace_law(round(unit), gossip.epsilon))

@@ -54,22 +54,21 @@ from hushstream.replay.studies.pdol.worlds import (
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdol.algorithm.gossip import (
+    GRAPHS,
+    GossipConfig,
     GossipNode,
     draw_noise,
     gossip_address,
+    gossip_guarantee,
     mixing_of,
     noise_law,
-    require_gossip,
 )
 from hushstream.systems.pdol.algorithm.rows import null_rows
 from hushstream.systems.pdol.configuration import (
-    GRAPHS,
-    GossipConfig,
     PdolConfig,
     PredictionConfig,
     RecordConfig,
     SharingConfig,
-    pdol_digest,
 )
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 from hushstream.systems.pdol.plan import LEAST_GAIN, plan, sharing_gain
@@ -102,15 +101,10 @@ def sharing_config(
     )
 
 
-def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> PdolConfig:
+def gossip_config(stream: RecordStream, epsilon: float, **options: Any) -> GossipConfig:
     """The paper's form on a stream, with a round for each record of a node."""
     rounds = -(-len(stream) // stream.node_count)
-    return PdolConfig(
-        deployment="experiment",
-        nodes=stream.node_count,
-        records=RecordConfig(stream.dimension),
-        gossip=GossipConfig(epsilon=epsilon, rounds=rounds, **options),  # type: ignore[arg-type]
-    )
+    return GossipConfig(stream.node_count, stream.dimension, epsilon, rounds, **options)
 
 
 def rising(name: str, values: Sequence[float], unit: str) -> BenchRow:
@@ -159,10 +153,9 @@ Law = Callable[[int], NodeNoise | None]
 """Round -> the distribution of the noise on one coordinate; None for no noise."""
 
 
-def as_printed(config: PdolConfig) -> Law:
+def as_printed(config: GossipConfig) -> Law:
     """The noise of the paper."""
-    gossip, dimension = require_gossip(config), config.records.dimension
-    return lambda number: noise_law(gossip, number, dimension)
+    return lambda number: noise_law(config, number)
 
 
 def without_noise(_: int) -> NodeNoise | None:
@@ -170,27 +163,25 @@ def without_noise(_: int) -> NodeNoise | None:
     return None
 
 
-def play_gossip(stream: RecordStream, config: PdolConfig, seed: int, law: Law) -> Gossiped:
+def play_gossip(stream: RecordStream, config: GossipConfig, seed: int, law: Law) -> Gossiped:
     """Play a stream once; sent parameters arrive before the next round.
 
     Nodes that have run out of records (shares differ by one) have null slots.
     """
-    gossip, mixing = require_gossip(config), mixing_of(require_gossip(config), config.nodes)
+    mixing = mixing_of(config)
     nodes = [GossipNode(node, mixing, config) for node in range(config.nodes)]
     neighbours = [np.flatnonzero(row) for row in mixing]
     keys = [seeded_key(seed, f"node-{node}") for node in range(config.nodes)]
     queues = [np.flatnonzero(stream.nodes == node) for node in range(config.nodes)]
-    digest, shape = pdol_digest(config), (config.nodes, stream.dimension)
+    shape = (config.nodes, stream.dimension)
     right, losses = np.zeros(len(stream), dtype=bool), np.zeros(len(stream))
-    rounds = min(gossip.rounds, max(len(queue) for queue in queues))
+    rounds = min(config.rounds, max(len(queue) for queue in queues))
     taken = np.zeros(len(stream), dtype=bool)
     for number in range(1, rounds + 1):
         noise = np.zeros(shape, dtype=np.int64)
         drawn = law(number)
         if drawn is not None:
-            addresses = [
-                gossip_address(config, digest, bytes(NONCE_BYTES), 0, node, number) for node in range(config.nodes)
-            ]
+            addresses = [gossip_address(config, bytes(NONCE_BYTES), node, number) for node in range(config.nodes)]
             noise = draw_noise(drawn, keys, addresses, stream.dimension)
         sent: list[npt.NDArray[np.int64]] = []
         for node, queue in zip(nodes, queues, strict=True):
@@ -312,21 +303,20 @@ def _worlds(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["world"] for row in rows))
 
 
-def _row(run: Run, stream: RecordStream, config: PdolConfig, played: Sequence[Gossiped]) -> Row:
-    gossip = require_gossip(config)
+def _row(run: Run, stream: RecordStream, config: GossipConfig, played: Sequence[Gossiped]) -> Row:
     return {
         "part": run.part,
         "world": stream.name,
         "nodes": config.nodes,
-        "graph": gossip.graph,
-        "lasso": gossip.lasso,
+        "graph": config.graph,
+        "lasso": config.lasso,
         "epsilon_asked": "none" if run.epsilon is None else run.epsilon,
         "constant": stream.constant,
         **columns("accuracy", [one.accuracy.whole for one in played]),
         **columns("accuracy_last", [one.accuracy.last for one in played]),
         **columns("hinge", [one.hinge for one in played]),
         **columns("zeros", [one.zeros for one in played]),
-        **({} if run.epsilon is None else privacy_columns(epoch_guarantee(config))),
+        **({} if run.epsilon is None else privacy_columns(gossip_guarantee(config))),
     }
 
 

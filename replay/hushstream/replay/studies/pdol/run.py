@@ -30,7 +30,7 @@ from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
 from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.pdol.experiments import gossip_config, sharing_config, shortened
+from hushstream.replay.studies.pdol.experiments import sharing_config, shortened
 from hushstream.replay.studies.pdol.play import Accuracy, accuracy, alone_labels, central_labels, predicted_labels
 from hushstream.replay.studies.pdol.worlds import RecordStream
 from hushstream.replay.study import Progress
@@ -80,7 +80,7 @@ class RecordLoop:
     ) -> None:
         """Bind a stream to the deployment of its nodes."""
         self._stream = stream
-        self._homes = np.array([system.home_of(node) for node in range(stream.node_count)])[stream.nodes]
+        self._homes = np.array([system.config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
         self._phase_records = records_per_phase
         self._progress = progress
         self._done = 0
@@ -168,23 +168,19 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> RunResul
             raise HushstreamError(f"nodes: expected the world's {stream.node_count}, got {config.nodes}")
         system = prepare(folder, config, public_dataset=stream.name)
         place = options.place(folder)
-        loop = RecordLoop(stream, system.core, records_per_phase(stream, config), progress)
+        loop = RecordLoop(stream, system.core, records_per_phase(config), progress)
         recording = run_to_end(lambda: play(system, place, loop.run))
     return _result(options, stream, system, recording)
 
 
-def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
-    """How many records a phase has: a leaf of each domain if spread evenly; in the paper's form one of each node."""
-    if config.gossip is not None:
-        return stream.node_count
+def records_per_phase(config: PdolConfig) -> int:
+    """How many records a phase has: a leaf of each domain if spread evenly."""
     return sum(config.slots_of(domain) for domain in range(config.domains))
 
 
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
     """The configuration that fits a stream, with the values that the caller set."""
-    gossips, epsilon = _gossips(options), options.epsilon
-    fitting = gossip_config(stream, epsilon) if gossips else sharing_config(stream, epsilon, node=True)
-    values = {**written(fitting), "deployment": "replay"}
+    values = {**written(sharing_config(stream, options.epsilon, node=True)), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
     # With this many slots no label comes too late before the end of its phase.
     values["feedback"]["label_slots"] = 4096
@@ -202,21 +198,7 @@ def _stream(options: PdolOptions) -> RecordStream:
             "dataset: expected a public one, as accuracy is an exact figure on records; if yours are public, "
             "write `public: true` into their mapping"
         )
-    stream = stream if options.records is None else shortened(stream, options.records)
-    # A round of the paper's form has one record of each node.
-    return shortened(stream, _whole_rounds(stream)) if _gossips(options) else stream
-
-
-def _whole_rounds(stream: RecordStream) -> int:
-    rounds = len(stream) // stream.node_count
-    here = stream.nodes[: rounds * stream.node_count].reshape(rounds, stream.node_count)
-    if not rounds or not (np.sort(here, axis=1) == np.arange(stream.node_count)).all():
-        raise HushstreamError("dataset: expected records dealt evenly, in turn, as all nodes take part in each round")
-    return here.size
-
-
-def _gossips(options: PdolOptions) -> bool:
-    return options.config.get("gossip") is not None
+    return stream if options.records is None else shortened(stream, options.records)
 
 
 def _result(
@@ -257,8 +239,6 @@ def _room(lead: Gap) -> str:
 
 
 def _form(config: PdolConfig) -> str:
-    if config.gossip is not None:
-        return f"gossip over a {config.gossip.graph} graph"
     place = "by the published model" if config.prediction.place == "released" else "by guarded nodes"
     return f"{config.sharing.counter} sums, predicted {place}"
 
@@ -313,7 +293,7 @@ def _gap(stream: RecordStream, right: Rights, alone: Rights) -> Gap:
 
 def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: int) -> str:
     """The smallest epsilon of `TRIED` with which sharing pays on these records, or to keep apart."""
-    if config.gossip is not None or config.sharing.counter == "exact":
+    if config.sharing.counter == "exact":
         return "keep apart"
     model = replace(config.model, releases_per_version=None)
     tried = [epsilon for epsilon in TRIED if epsilon > config.sharing.epsilon]

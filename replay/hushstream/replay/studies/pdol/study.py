@@ -28,6 +28,7 @@ from hushstream.replay.studies.pdol.play import alone_labels, play
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
 from hushstream.replay.studies.pdol.worlds import RecordStream, load_records, ml_clicks, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Progress, Study
+from hushstream.systems.pdol.algorithm.gossip import gossip_guarantee
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 TMC_BINARY = replace(
@@ -72,7 +73,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     seeds = range(1) if scale.quick else range(10)
     streams = [stream_of(scale, seed) for seed in seeds]
     gossip = [gossip_config(stream, CLAIM.claimed_epsilon) for stream in streams]
-    true = epoch_guarantee(gossip[0])
+    true = gossip_guarantee(gossip[0])
     counters = [sharing_config(stream, sound_epsilon(CLAIM.claimed_epsilon, true)) for stream in streams]
     step = step_counter(progress, len(streams))
     printed, reached, alone = [], [], []
