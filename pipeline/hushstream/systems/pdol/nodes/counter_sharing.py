@@ -9,14 +9,14 @@ new noise. No slot is in two counters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.learner.model_parts import ModelReader
-from hushstream.engine.records import InputSlice, Output, TopicPartition
+from hushstream.engine.records import InputSlice, TopicPartition
 from hushstream.engine.state.declared import (
     FIXED,
     READER,
@@ -27,16 +27,13 @@ from hushstream.engine.state.declared import (
     own_part,
     rows,
 )
-from hushstream.schemas import codec
 from hushstream.systems.pdol.algorithm.aggregate import Model
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState
 from hushstream.systems.pdol.algorithm.local import SHOWN, NodePredictors
 from hushstream.systems.pdol.algorithm.moments import takes_moments
 from hushstream.systems.pdol.algorithm.rows import Slot, labelled, predictions, scores
 from hushstream.systems.pdol.guarantee import TRACK, PdolSystem
-
-if TYPE_CHECKING:
-    from hushstream.systems.pdol.nodes.home import HomeMachine, Slots
+from hushstream.systems.pdol.nodes.records import Slots
 
 
 class CounterSharing(DeclaresFields):
@@ -85,24 +82,15 @@ class CounterSharing(DeclaresFields):
         return {self.reader.topic: self.reader.position}
 
     @property
-    def draws_ahead(self) -> bool:
-        """Whether noise is drawn before all its slots have come."""
-        return self.node.draws_ahead
-
-    @property
     def predicts_in_floats(self) -> bool:
         """Whether a replayed prediction may differ by a rounding."""
         return self.predictors is not None or takes_moments(self._dimension)
 
     # Noise.
 
-    def open_noise(self, home: HomeMachine) -> None:
-        """Begin before the first slot, under the noise of this epoch."""
-        self.node = NodeState(home.partition, _counters(home), self._slots)
-
-    def redraw_noise(self, home: HomeMachine) -> None:
-        """Continue under the noise of a new epoch; earlier releases stay."""
-        self.node.redraw(_counters(home))
+    def open_noise(self, partition: int, counters: Counters) -> None:
+        """Begin before the first slot, under the noise of the home's epoch."""
+        self.node = NodeState(partition, counters, self._slots)
 
     # A batch.
 
@@ -167,36 +155,3 @@ class CounterSharing(DeclaresFields):
         """Add the moments or gradients of counted slots to the leaf, all at once; no release follows them yet."""
         if slots:
             self.node.fold(labelled(slots), self.model)
-
-    def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
-        """The noised running sum after some counted slots: its opaque id, and the record."""
-        self.add(slots)
-        made = self.node.release(home.events.to_bytes(16, "little"))
-        release_id = home.release_id(made.generation, made.leaves)
-        fields = {
-            "release_id": release_id,
-            "config_digest": home.system.digest,
-            "mechanism": home.system.config.sharing.counter,
-            "domain": made.domain,
-            "epoch": home.releases.epoch.number,
-            "generation": made.generation,
-            "leaf": made.leaves,
-            "slots": made.slots,
-            "last": made.last,
-            "sums": made.values.astype("<i8").tobytes(),
-            **home.system.stated[home.system.as_stated(home.key.reproducible)],
-        }
-        return release_id, Output("releases", 0, codec.encode("GradientSum", fields))
-
-    def drop(self) -> None:
-        """Leave out the release that is due, and its slots."""
-        self.node.drop_leaf()
-
-    def skip(self, releases: int) -> None:
-        """Count releases that the inputs no longer reproduce."""
-        self.node.skip(releases)
-
-
-def _counters(home: HomeMachine) -> Counters:
-    """The domain's counters under the noise of this epoch."""
-    return home.system.counters(home.key, home.releases.nonce, home.releases.epoch.number, home.partition)
