@@ -82,11 +82,9 @@ SLOT_STAYS = {
     "deploy/clients/typescript/edge/README.md": "of the package's interface",
     "deploy/docs/coming-from/retired-service.md": "the retired service's own word: multi-slot rank",
     "deploy/docs/life/p2b.md": "made from the code's names",
-    "deploy/docs/proofs.md": "a place in a round, as in the code that is proved",
     "deploy/docs/reference/api.md": "of the code",
     "deploy/docs/reference/edge-transport.md": "of the wire's bytes",
     "deploy/docs/reference/metrics.md": "made from the code's names",
-    "deploy/docs/sizing.md": "a record of the log, which reports one interaction",
 }
 """Pages that may say slot, and why."""
 
