@@ -195,7 +195,7 @@ class Commands(LazyGroup):
         "logs": Part(("hushstream.cli.operate.logs",), "Show what its logs hold and lost, and the ways out.", _OPERATE),
         # Research.
         "replay": Part(_REPLAYS, "Play a dataset through a system, and write a report.", _RESEARCH),
-        "experiment": Part(_REPLAYS, "Make a table or figure of a paper, with its targets.", _RESEARCH),
+        "experiment": Part(_REPLAYS, "Make a table or figure of a paper or our own, with its targets.", _RESEARCH),
         "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
         "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
         "bench": Part(_OPERATIONS, "Measure what the project aims to reach.", _RESEARCH),

@@ -176,21 +176,46 @@ def replay(
     _run_and_report(replace(options, world=values), report, json)
 
 
+_LISTED = (
+    "takes: minutes are up to twenty on two processors, longer up to hours; with --quick all take up to two minutes."
+)
+
+
 def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment; without it, all are listed.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, JSON, PNG and the page.")] = Path("report"),
-    quick: Annotated[bool, typer.Option(help="Run a small version, which takes up to two minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="Run a small version in up to two minutes: the form of the result, no target.")
+    ] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
     system: Annotated[
-        str | None, typer.Option(help="Only this system's rows of `forecast`, `joining` or `papers`.")
+        str | None,
+        typer.Option(help="Only this system's rows of forecast, joining or papers (joining: all its worlds)."),
     ] = None,
 ) -> None:
-    """Make a table or figure of a paper, with its targets."""
+    """Make a table or figure of a paper or our own, with its targets.
+
+    Without a name it lists what each shows, how long it takes, and which data it needs. Data are downloaded once and
+    checked; `mediamill` and `criteo` you download yourself (`hushstream datasets list`).
+
+      hushstream experiment p2b-fig3                   # ten seconds
+
+      hushstream experiment papers --system pdap       # one paper: claimed, true and reached
+
+      hushstream experiment joining --quick            # the form of the result alone
+    """
     from hushstream.replay.experiments import catalogue, findings
 
     if name is None:
-        typer.echo("\n".join(f"{known:14} {found.title}" for known, found in catalogue.known_experiments().items()))
+        from rich import box
+        from rich.table import Table
+
+        listed = Table("experiment", "takes", "data", "shows", box=box.SIMPLE_HEAD, show_edge=False)
+        rows = [(one.name, one.takes, one.data, one.title) for one in catalogue.known_experiments().values()]
+        for experiment_name, takes, data, title in rows:
+            listed.add_row(experiment_name, takes, data or "simulated", title)
+        show([dict(zip(("name", "takes", "data", "shows"), row, strict=True)) for row in rows], json, listed, _LISTED)
         return
     chosen = catalogue.find_experiment(name)
     require_folder(out)

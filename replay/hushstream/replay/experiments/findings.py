@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Group
 from rich.table import Column, Table
@@ -150,6 +150,8 @@ class Experiment:
         run: plays it: (scale, progress) -> findings.
         curves: its pictures.
         columns: the columns of its rows that readers are shown; all that are not hidden where it names none.
+        takes: whether a whole run takes seconds, minutes (up to twenty on two processors), or longer, up to hours.
+        data: the datasets that a whole run needs; empty if it only simulates.
     """
 
     name: str
@@ -158,6 +160,8 @@ class Experiment:
     run: Callable[[Scale, Progress | None], Findings]
     curves: tuple[Curve, ...]
     columns: tuple[str, ...] = ()
+    takes: Literal["seconds", "minutes", "longer"] = "longer"
+    data: str = ""
 
     def __call__(self, scale: Scale, progress: Progress | None = None) -> Findings:
         """Play it."""
@@ -165,10 +169,15 @@ class Experiment:
 
 
 def experiment(
-    name: str, title: str, source: str, *curves: Curve
+    name: str,
+    title: str,
+    source: str,
+    *curves: Curve,
+    takes: Literal["seconds", "minutes", "longer"] = "longer",
+    data: str = "",
 ) -> Callable[[Callable[[Scale, Progress | None], Findings]], Experiment]:
     """Make the function that plays it an `Experiment`."""
-    return lambda run: Experiment(name, title, source, run, curves)
+    return lambda run: Experiment(name, title, source, run, curves, takes=takes, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,7 @@ JOINING = Experiment(
             log="x",
         ),
     ),
+    data="tmc2007, filmtrust, ml-100k",
 )
 
 DRAWN = range(2_000, 2_040)
@@ -164,7 +165,7 @@ def _foretold_row(seed: int, one: Foretold) -> Row:
 
 FORECAST = Experiment(
     "forecast",
-    "What a plan says beforehand, and what comes out, in drawn worlds",
+    "Does `hushstream plan` hold? Its forecasts beside what comes out, in drawn worlds",
     "the plans of the five systems",
     partial(_gathered, "forecast"),
     (
@@ -273,7 +274,7 @@ class Paper:
 
 def _true_columns(true: Guarantee) -> Row:
     """Epsilon and delta of a paper's mechanism, without what the tables of our sampler add; no epsilon at delta 1."""
-    delta = float_up(delta_value(true.delta_units - true.truncation_units))
+    delta = floatup(delta_value(true.delta_units - true.truncation_units))
     epsilon = {} if delta == 1 else {"true_epsilon": epsilon_float(true.epsilon_micro)}
     return epsilon | {"true_delta": delta, "true_relation": true.relation.partition(":")[0]}
 
@@ -286,7 +287,7 @@ def _our_columns(ours: Guarantee) -> Row:
         for name, cost in costs.items()
         for part, value in (
             ("epsilon", epsilon_float(cost.epsilon_micro)),
-            ("delta", float_up(delta_value(cost.delta_units))),
+            ("delta", floatup(delta_value(cost.delta_units))),
         )
     }
 
@@ -345,4 +346,5 @@ PAPERS = Experiment(
         *("system", "measure", "better", "claimed_epsilon", "true_epsilon", "true_delta"),
         *("reimplemented", "ours", "local_only", "over_reimplemented", "over_local_only"),
     ),
+    data="tmc2007, filmtrust",
 )

@@ -354,6 +354,7 @@ def fig1(scale: Scale, progress: Progress | None = None) -> Findings:
     "Cumulative reward on Last.fm, epsilon 2",
     f"{_SOURCE}, Figure 2",
     Curve("Reward on Last.fm by calibration", ("reward",), "events", by=("algorithm",), panels=("calibration",)),
+    data="hetrec2011-lastfm-2k",
 )
 def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 2 on Last.fm.

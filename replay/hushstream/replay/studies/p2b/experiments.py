@@ -50,16 +50,17 @@ _SMALLEST = {0.1: 36, 0.25: 41, 0.5: 50, 0.75: 73, 0.9: 148}
 
 @experiment(
     FIG3,
-    "Epsilon against the probability p that a slot is kept, with the exact delta of each threshold",
+    "Epsilon against the probability p that a report is kept, with the exact delta of each threshold",
     f"{PAPER}, Figure 3 and Equation 3",
-    Curve("The privacy cost of a slot: epsilon against p", ("epsilon",), "p"),
+    Curve("The privacy cost of a report: epsilon against p", ("epsilon",), "p"),
     Curve(
-        "The privacy cost of a slot: delta against p",
+        "The privacy cost of a report: delta against p",
         tuple(f"delta_threshold_{threshold}" for threshold in THRESHOLDS),
         "p",
         log="y",
         suffix="-delta",
     ),
+    takes="seconds",
 )
 def fig3(scale: Scale, progress: Progress | None = None) -> Findings:
     """Compute the curve at every hundredth (quick: every twentieth) of p."""
@@ -196,6 +197,7 @@ def fig4(scale: Scale, progress: Progress | None = None) -> Findings:
     "Mean reward against the dimension of the context",
     f"{PAPER}, Figure 5",
     Curve("Reward falls as contexts grow", ("reward",), "dimension", by=_CONDITIONS),
+    takes="minutes",
 )
 def fig5(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
@@ -214,6 +216,8 @@ def fig5(scale: Scale, progress: Progress | None = None) -> Findings:
     Curve(
         "Accuracy with 20 features and 20 or 40 labels", ("reward",), "rounds", by=_CONDITIONS, panels=("world", "plan")
     ),
+    takes="minutes",
+    data="tmc2007, mediamill",
 )
 def fig6(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
@@ -249,6 +253,7 @@ def fig6(scale: Scale, progress: Progress | None = None) -> Findings:
     "Click-through on Criteo's log against the interactions of an agent",
     f"{PAPER}, Figure 7",
     Curve("Click-through on Criteo's log, d = 10, K = 40", ("reward",), "rounds", by=_CONDITIONS),
+    data="criteo",
 )
 def fig7(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
@@ -370,6 +375,7 @@ EPSILONS = "p2b-epsilon"
     Curve(
         "Gain over own learning by epsilon", ("gain",), "epsilon_asked", log="x", label="gain, mean reward a decision"
     ),
+    takes="minutes",
 )
 def run_epsilons(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the shop at three epsilons; each seed decides the visitors, their choices and the noise."""

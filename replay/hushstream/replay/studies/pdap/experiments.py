@@ -338,7 +338,7 @@ PRIVATE: tuple[PaperForm, ...] = ("P-DAP", "GP-DAP")
 
 @experiment(
     TABLE,
-    "The paper's accuracies, its algorithms here, and the sound form",
+    "Answers clicked by P-DAP's algorithms: as printed, reimplemented, and by our blocks",
     f"{SOURCE}, Tables II to IV",
     Curve(
         "Answers clicked: the paper's algorithms here, as printed, and ours (blocks, greedy)",
@@ -349,6 +349,7 @@ PRIVATE: tuple[PaperForm, ...] = ("P-DAP", "GP-DAP")
         log="x",
         label="answers clicked, %",
     ),
+    takes="minutes",
 )
 def run_table(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the paper's algorithms, then the sound form."""

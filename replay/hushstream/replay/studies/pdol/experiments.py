@@ -229,7 +229,7 @@ RUNS = (
 
 @experiment(
     NAME,
-    "The paper's form: epsilon, graph, sparsity and nodes (Figures 2 to 5)",
+    "Correct predictions of the paper's form by epsilon, graph, sparsity and nodes (Figures 2 to 5)",
     SOURCE,
     Curve(
         "The paper's form: correct predictions by claimed epsilon (chance: 0.5)",
@@ -276,6 +276,7 @@ RUNS = (
         suffix="-nodes",
         label="share of correct predictions",
     ),
+    data="tmc2007",
 )
 def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figures 2 to 5; column ``part`` names the figure of a row."""
