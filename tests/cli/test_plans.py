@@ -256,6 +256,31 @@ def test_a_window_larger_than_all_expected_slots_is_refused_before_anything_is_m
     assert cli("prepare", timed, tmp_path / "timed").code == 0
 
 
+def test_a_plan_without_numbers_is_for_the_audience_that_the_check_of_the_configuration_takes(cli, refused, written):
+    """`config check` took expected_slots, where `plan` refused to run without --users."""
+    noisy = written(SHOP + "privacy: {epsilon: 0.0001}\n")
+    verdict = cli("plan", noisy, "--json").json["verdict"]
+    assert cli("config", "check", noisy).out.startswith(f"useless: with the 20,000 reports expected: {verdict}")
+    stated = ("--users", 20_000, "--visits-per-user", 10, "--days", 335, "--visit-days", 30)
+    assert cli("plan", written(SHOP)).out == cli("plan", written(SHOP), *stated).out
+    visits = ("--users", 5_000, "--days", 60)
+    assert cli("plan", written(SHOP), *visits).out == cli("plan", written(SHOP), *visits, "--visits-per-user", 10).out
+    assert "plan: expected --users, as colin has no setting for it" in refused(
+        "plan", written(CLUB), "--visits-per-user", 10
+    )
+    assert "plan: expected --visits-per-user" in refused("plan", written(CLUB), "--users", 10)
+
+
+def test_days_with_one_forecast_have_one_line_and_equal_costs_are_said_once(cli, written):
+    asked = ("plan", written(SHOP), "--users", 20_000, "--visits-per-user", 12)
+    points, said = cli(*asked, "--json").json["points"], cli(*asked).out
+    table = said.split("\n\n")[3].splitlines()[1:]
+    assert len(table) < len(points)
+    assert len({line.split(maxsplit=1)[1] for line in table}) == len(table)
+    assert table[0].split()[:2] == ["1", "0"]
+    assert "within 30, 365 days: epsilon 2, delta" in said
+
+
 def test_the_picture_is_a_png_and_equal_plans_have_equal_ones(cli, written, refused, tmp_path):
     first, again = tmp_path / "a.png", tmp_path / "b.png"
     for picture in (first, again):

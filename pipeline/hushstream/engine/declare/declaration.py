@@ -501,6 +501,7 @@ class Kind:
         notes: warnings about settings that are valid and useless.
         plan: forecast for an audience, before the deployment runs; None if the system has none. It reads public numbers
             alone, and takes two seconds at most.
+        audience: the audience that a configuration expects; None if it states none.
         published_keys: keys whose public halves are artefacts; every deployment that has one of them has the first.
         succession: how a deployment goes on with a changed configuration; None if it cannot.
         study: its studies (`module:attribute`). They are found by name, because they import plotting libraries that a
@@ -523,6 +524,7 @@ class Kind:
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[Note]] = no_notes
     plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
+    audience: Callable[[Any], Audience] | None = None
     published_keys: tuple[PublishedKey, ...] = ()
     succession: Succession | None = None
     unit: str = "unit"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hushstream.engine.values import number, whole
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.promises.sentence import PERSON, Prices, told
+from hushstream.privacy.promises.sentence import PERSON, Prices, bounds, told
 
 DAYS = (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365)
 """Days of the points of a plan, beside the first day on which it is expected to be better."""
@@ -201,20 +201,19 @@ class Plan:
         }
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """Whole lines; of days with one forecast only the first is there."""
         lines = [self.verdict]
-        lines += [f"{name}: {_between(one)} {self.measure}" for name, one in self.values.items()]
+        lines += _titled(
+            f"{self.measure[:1].upper()}{self.measure[1:]}: expected, and its range",
+            [f"{name}: {_between(one)}" for name, one in self.values.items()],
+        )
         if self.first_day is not None:
-            lines.append(_first_day(self.first_day))
+            lines += ["", _first_day(self.first_day)]
         if any(one.units for one in self.points):
-            lines += ["", f"{'Day':>6} {self.unit:>16}  share of {self.gain}"]
-            lines += [
-                f"{one.day:>6g} {one.units:>16,.0f}  "
-                + ("nothing to gain" if one.share is None else _between(one.share, digits=2))
-                for one in self.points
-            ]
+            lines += ["", f"{'By day':>6} {self.unit:>16}  share of {self.gain}, and its range"]
+            lines += _changes([(f"{one.day:>6g}", _point(one)) for one in self.points])
         lines += _titled("Noise", self.noise)
-        lines += _titled("Charged to one person", [_life(one, self.paid) for one in self.lives])
+        lines += _titled("Charged to one person", _lives(self.lives, self.paid))
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
         lines += _titled("Also", self.notes)
         lines += _titled("Assumed", self.assumed)
@@ -225,20 +224,41 @@ def _titled(title: str, texts: Sequence[str]) -> list[str]:
     return ["", title, *(f"  {text}" for text in texts)] if texts else []
 
 
-def _between(one: Range, digits: int = 4) -> str:
-    return f"{one.middle:.{digits}f} ({one.low:.{digits}f} to {one.high:.{digits}f})"
+def _between(one: Range) -> str:
+    return "{1:.3f} ({0:.3f} to {2:.3f})".format(*one)
 
 
-def _life(one: Life, paid: str) -> str:
-    days = f"after {count_text(one.days, 'day')}"
-    if one.prices is None:
-        return f"{days}: nothing (no {paid} yet)"
-    return f"{days}, {count_text(one.units, paid, ',')}: {told(one.prices, PERSON)}"
+def _point(one: Point) -> str:
+    share = "nothing to gain" if one.share is None else "{1:.2f} ({0:.2f} to {2:.2f})".format(*one.share)
+    return f"{one.units:>16,.0f}  {share}"
+
+
+def _changes(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Each row whose text is not that of the one before."""
+    before = (None, *(text for _, text in rows))
+    return [f"{day} {text}" for (day, text), last in zip(rows, before, strict=False) if text != last]
+
+
+def _lives(lives: Sequence[Life], paid: str) -> list[str]:
+    """One line for all numbers of days after which a person is charged the same."""
+    charged: dict[str, list[str]] = {}
+    for one in lives:
+        told_price = f"nothing (no {paid} yet)"
+        if one.prices is not None:
+            told_price = f"{bounds(one.prices)}, for {count_text(one.units, paid, ',')}"
+        charged.setdefault(told_price, []).append(f"{one.days:,}")
+    return [f"within {', '.join(days)} day{'' if days == ['1'] else 's'}: {cost}" for cost, days in charged.items()]
 
 
 def _first_day(days: tuple[int | None, int | None, int | None]) -> str:
-    hopeful, expected, cautious = ("never within a year" if day is None else f"day {day}" for day in days)
-    return f"Better than own learning from: {expected} (if effects are large: {hopeful}; if small: {cautious})."
+    if len(set(days)) == 1:
+        return f"Better than own learning from: {_day(days[0])}, in the whole range."
+    hopeful, expected, cautious = map(_day, days)
+    return f"Better than own learning from: {expected} (high end of the range: {hopeful}; low end: {cautious})."
+
+
+def _day(day: int | None) -> str:
+    return "never within a year" if day is None else f"day {day}"
 
 
 def ranged(of: Callable[[float], float], factors: tuple[float, float, float]) -> Range:

@@ -145,8 +145,8 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     days = [first(factor) for factor in reversed(FACTORS)]
     return Plan(
         system=config.system,
-        measure="times the gain of users alone",
-        gain="the gain of users alone",
+        measure="gain, as a multiple of what users alone gain",
+        gain="what users alone gain",
         values={"this deployment": ends},
         beats=beats,
         verdict=verdict,

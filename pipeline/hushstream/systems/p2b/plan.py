@@ -291,11 +291,14 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
     )
 
 
+def audience(config: P2BConfig) -> Audience:
+    """The expected users of a configuration, each with just enough visits for all their reports, within a year."""
+    return Audience.of_a_year(config.expected_slots, config.slot.after_interactions * lifetime_slots_of(config))
+
+
 def warnings(config: P2BConfig) -> tuple[Note, ...]:
     """Warnings for the check of a configuration: no window ever closes, its plan sees no sure gain, and more."""
-    each = config.slot.after_interactions * lifetime_slots_of(config)
-    users = max(1, config.expected_slots)
-    ahead = Forecaster(config, Audience.of_a_year(users, each), assumed_spreads(config))
+    ahead = Forecaster(config, audience(config), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead), ahead.at(DAYS[-1]))
     said = Note(
         f"with the {count_text(config.expected_slots, 'report', ',')} expected: {verdict}",
@@ -580,11 +583,11 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
     what = "each feature" if features else "the whole context"
     drawn = "" if ahead.measured else _HELD if features else _HELD_CODES
     return (
-        f"effects on log-odds differ over items by {spreads.arms:.3g} (items), {least}{most} ({what}) and "
-        f"{spreads.rest:g} (what nobody can learn); the range is from those of items times {low.items:.2g} and of "
-        f"features times {low.features:.2g}"
-        + (f", less {low.luck:.0%} of own learning for an unlucky release," if low.luck else "")
-        + f" to {high.items:.2g} and {high.features:.2g}"
+        f"spreads (deviations of effects on log-odds): {spreads.arms:.3g} over items, {least}{most} of {what}, "
+        f"{spreads.rest:g} of what nobody can learn; at the low end of the range those of items times {low.items:.2g}, "
+        f"of features times {low.features:.2g}"
+        + (f" and a reward {low.luck:.0%} of own learning's less, for an unlucky release" if low.luck else "")
+        + f"; at the high end times {high.items:.2g} and {high.features:.2g}"
         + drawn,
         "effects add up: what pairs of features have together, and no declared cross has, cannot be learned",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",

@@ -215,7 +215,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
 
     return Plan(
         system=config.system,
-        measure="of the information in others' records after a year",
+        measure="share of the information in others' records, after a year",
         gain="the information in others' records",
         values={"this deployment": ranged(lambda factor: at(DAYS[-1], factor), FACTORS)},
         beats=beats,

@@ -12,6 +12,7 @@ import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
 from hushstream.cli.options import AsJson, config_file, log_source, print_json, print_text
+from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.amounts import count_text
@@ -169,13 +170,26 @@ def _asked_features() -> list[str]:
 
 def plan_command(
     config: Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")],
-    users: Annotated[int, typer.Option(help="Number of new users (persons, holders' clients) within --days.")],
+    users: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of new users (persons, holders' clients) within --days (default: p2b's expected_slots)."
+        ),
+    ] = None,
     visits_per_user: Annotated[
-        int, typer.Option(help="Number of visits (decisions, ratings, records) of each user, in all.")
-    ],
-    days: Annotated[float, typer.Option(help="Days in which these users come.")] = 30,
+        int | None,
+        typer.Option(
+            help="Number of visits (decisions, ratings, records) of each user, in all (default: p2b's that make all "
+            "reports of a user due)."
+        ),
+    ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(help="Days in which these users come (default: 30; 335 where --users is left out)."),
+    ] = None,
     visit_days: Annotated[
-        float | None, typer.Option(help="Days that the visits of one user take (default: as --days).")
+        float | None,
+        typer.Option(help="Days that the visits of one user take (default: as --days; 30 where --users is left out)."),
     ] = None,
     click_rate: Annotated[
         float | None, typer.Option(help="Share of visits that reward a randomly drawn item (default: as declared).")
@@ -191,16 +205,25 @@ def plan_command(
 ) -> None:
     """Predict what a deployment will bring, from public numbers only.
 
-    It shows the share of the non-private gain over time with its range, the first day better than own learning, the
-    noise, what one person will have paid after 1, 30 and 365 days, partitions, memory, disk, and all assumptions. If
-    learning will not help, it says so.
+    The verdict comes first. Then: the share of the non-private gain over time with its range, the first day better than
+    own learning, the noise, what one person is charged within 1, 30 and 365 days, partitions, memory, disk, and all
+    assumptions. Nothing is read but the configuration and these numbers.
     """
     path = config_file(config)
     values = _renewed(read_config(path), renew_every)
     kind = kind_of(values.system)
     if kind.plan is None:
         raise HushstreamError(f"plan: expected a system that declares a plan, got {kind.name}")
-    audience = Audience(users, visits_per_user, days, click_rate, lead, visit_days)
+    audience = _audience(
+        kind,
+        values,
+        users=users,
+        visits=visits_per_user,
+        days=days,
+        rate=click_rate,
+        lead=lead,
+        visit_days=visit_days,
+    )
     found = kind.plan(values, artefacts_of(path.parent), audience)
     if picture is not None:
         _draw(found, values, picture)
@@ -210,6 +233,23 @@ def plan_command(
     print_text(found.as_text())
     if picture is not None:
         typer.echo(str(picture))
+
+
+def _audience(kind: Kind, values: DeploymentValues, **stated: float | None) -> Audience:
+    """The stated audience; what is left out is what the configuration expects.
+
+    Raises:
+        HushstreamError: a number is left out that the configuration does not state.
+    """
+    given: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
+    for name in ("users", "visits"):
+        if name not in given and kind.audience is None:
+            flag = {"users": "--users", "visits": "--visits-per-user"}[name]
+            raise HushstreamError(f"plan: expected {flag}, as {kind.name} has no setting for it, got none")
+    expected = None if kind.audience is None else kind.audience(values)
+    if expected is None or "users" in given:
+        return Audience(**({} if expected is None else {"visits": expected.visits}) | given)
+    return replace(expected, **given)
 
 
 def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:
