@@ -569,8 +569,8 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     return {name: size for name, size in sizes.items() if not (config.devices and name.startswith("learner"))}
 
 
-_HELD = ", which held nine of ten drawn worlds of 1,000 to 20,000 reports; most others gain more"
-_HELD_CODES = ", which held nine of ten drawn worlds of 1,000 to 17,000 reports"
+_HELD = "; this range held nine of ten drawn worlds of 1,000 to 20,000 reports; most others gain more"
+_HELD_CODES = "; this range held nine of ten drawn worlds of 1,000 to 17,000 reports"
 
 
 def _assumptions(ahead: Forecaster) -> tuple[str, ...]:

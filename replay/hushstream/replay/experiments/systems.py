@@ -274,7 +274,7 @@ class Paper:
 
 def _true_columns(true: Guarantee) -> Row:
     """Epsilon and delta of a paper's mechanism, without what the tables of our sampler add; no epsilon at delta 1."""
-    delta = floatup(delta_value(true.delta_units - true.truncation_units))
+    delta = float_up(delta_value(true.delta_units - true.truncation_units))
     epsilon = {} if delta == 1 else {"true_epsilon": epsilon_float(true.epsilon_micro)}
     return epsilon | {"true_delta": delta, "true_relation": true.relation.partition(":")[0]}
 
@@ -287,7 +287,7 @@ def _our_columns(ours: Guarantee) -> Row:
         for name, cost in costs.items()
         for part, value in (
             ("epsilon", epsilon_float(cost.epsilon_micro)),
-            ("delta", floatup(delta_value(cost.delta_units))),
+            ("delta", float_up(delta_value(cost.delta_units))),
         )
     }
 
