@@ -273,12 +273,6 @@ def test_softmax_weighs_by_the_exponential_of_the_score():
     assert abs(far[1] / WHOLE - exp(-20)) < 2e-9
 
 
-def test_the_best_is_known_beforehand_or_not():
-    scores = np.array([0.2, 0.9, 0.1, 0.8])
-    rule = EpsilonMixture(70_000_001)
-    assert rule.weights(scores, None).tolist() == rule.weights_around(1, 4).tolist()
-
-
 @pytest.mark.parametrize("rule", [EpsilonMixture(50_000_000), Softmax(0.05)], ids=str)
 def test_a_rounding_explains_a_neighbour_and_nothing_else(rule):
     """Scores that two processors round differently: the other one's answer is near, a made-up propensity is not."""

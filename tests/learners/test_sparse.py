@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.learners.exploration import LearnerError, NoEligibleArm, only_best
+from hushstream.learners.exploration import LearnerError, NoEligibleArm, best_of
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.learners.population import NormalPrior, Population, SparsePopulation
 from hushstream.learners.sparse import MOST_STEPS, OwnSteps, SparseContext, SparseModel, SparseUCB
@@ -157,7 +157,7 @@ def test_users_together_have_the_bits_of_each_alone():
         ]
         assert together.tobytes() == np.array(single).tobytes()
         arms, rewards = together.argmax(axis=1), rng.random(len(owns))
-        assert only_best(together) == arms.tolist()
+        assert best_of(together, tie_of_none) == (arms.tolist(), [1] * len(arms))
         kernel.learn(model, owns, contexts, arms, rewards)
         for one, context, arm, reward in zip(alone, each, arms.tolist(), rewards, strict=True):
             _learn(kernel, model, one, context, arm, reward)
@@ -165,7 +165,15 @@ def test_users_together_have_the_bits_of_each_alone():
             assert [part.tobytes() for part in one.taken] == [part.tobytes() for part in other.taken]
     tied = np.zeros((2, ARMS))
     tied[0, 3] = 1.0
-    assert only_best(tied) == [3, -1]
+    assert best_of(tied, lambda row, count: row + count - 3) == ([3, ARMS - 2], [1, ARMS])
+    tied[1, 2] = np.nan
+    with pytest.raises(LearnerError, match="NaN"):
+        best_of(tied, tie_of_none)
+
+
+def tie_of_none(row: int, count: int) -> int:
+    """Where no arms tie."""
+    raise AssertionError((row, count))
 
 
 _LIVES = """

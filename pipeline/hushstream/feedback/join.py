@@ -152,7 +152,7 @@ class Decisions:
         self,
         events: Sequence[str],
         users: Sequence[str],
-        contexts: Sequence[bytes],
+        contexts: bytes,
         arms: Sequence[int],
         propensities: Sequence[int],
         versions: Sequence[int],
@@ -160,7 +160,7 @@ class Decisions:
         deadlines_ms: Sequence[int],
         befores: Sequence[int],
     ) -> None:
-        """Hold some decisions that wait, at least one, as columns; see `OpenDecision`."""
+        """Hold some decisions that wait, at least one, as columns; see `OpenDecision`. Contexts are joined."""
         size, added = len(events), self.end
         if len(self) >= self._tidy_at:
             self._tidy()
@@ -168,8 +168,8 @@ class Decisions:
         self._events.extend(events)
         self._users.extend(users)
         self._states.extend(bytes(size))
-        self._contexts += b"".join(contexts)
-        self._width = len(contexts[0])
+        self._contexts += contexts
+        self._width = len(contexts) // size
         self._arms.extend(arms)
         self._propensities.extend(propensities)
         self._versions.extend(versions)
@@ -293,15 +293,25 @@ class Decisions:
 
     # Those whose wait is over, and those of a user.
 
-    def ended(self, now_ms: int) -> Iterator[tuple[str, str, OpenDecision]]:
-        """End the waits whose deadline is at or before ``now_ms``; yields the event, the user and what waited."""
-        while self._passed < self.end and self._deadlines[self._passed - self._first] <= now_ms:
-            number, place = self._passed, self._passed - self._first
-            self._passed += 1
-            if self._states[place] & ~_HIDDEN == _WAITS:
-                event_id, user, decision = self._events[place], self._users[place], self[number]
+    def ended(self, now_ms: int, dark: bool) -> tuple[int, list[tuple[str, str, OpenDecision]]]:
+        """End the waits whose deadline is at or before ``now_ms``.
+
+        Returns how many decisions that were never shown ended, and of all others the event, the user and what waited.
+        With ``dark`` it gives those that were never shown, too.
+        """
+        first, number, end, never, found = self._first, self._passed, self.end, 0, []
+        deadlines, states, shown = self._deadlines, self._states, self._shown
+        while number < end and deadlines[number - first] <= now_ms:
+            place = number - first
+            if states[place] & ~_HIDDEN == _WAITS:
+                unseen = shown[place] == NOT_SHOWN
+                never += unseen
+                if dark or not unseen:
+                    found.append((self._events[place], self._users[place], self[number]))
                 self.close(number)
-                yield event_id, user, decision
+            number += 1
+        self._passed = number
+        return never, found
 
     def of(self, last: int) -> Iterator[int]:
         """The numbers of a user's decisions that wait, from the newest (``last``) on."""

@@ -97,12 +97,6 @@ class EpsilonMixture:
         best = highest(scores, eligible)
         return self._weights(np.equal(scores, best) if eligible is None else (scores == best) & eligible, eligible)
 
-    def weights_around(self, best: int, arms: int) -> Weights:
-        """`weights` where every arm is eligible and ``best`` is known to be the only one with the highest score."""
-        tied = np.zeros(arms, dtype=np.bool_)
-        tied[best] = True
-        return self._weights(tied, None)
-
     def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
         best = highest(scores, eligible)
         allowed = range(len(scores)) if eligible is None else np.flatnonzero(eligible).tolist()
@@ -238,8 +232,25 @@ class Highest:
         return position, ties
 
 
-def only_best(scores: Scores) -> list[int]:
-    """For each of (n, K) scores the arm with the highest one, or -1 where arms tie for it or it is no number."""
-    tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1)
-    found: list[int] = np.where(tied == 1, scores.argmax(axis=1), -1).tolist()
-    return found
+def best_of(scores: Scores, tie: Callable[[int, int], int]) -> tuple[list[int], list[int]]:
+    """For each of (n, K) scores the arm with the highest one, and how many arms share it, as `Highest.choose` does.
+
+    Args:
+        scores: those of arms that are not eligible are minus infinity.
+        tie: given a row and the number of its tied arms, which of these to take.
+
+    Raises:
+        LearnerError: the scores are not numbers.
+    """
+    arms = scores.argmax(1)
+    best = scores[np.arange(len(scores)), arms]
+    if not np.isfinite(best).all():
+        raise LearnerError("expected finite scores of eligible arms, got NaN or infinity")
+    tied = scores == best[:, None]
+    ties: list[int] = np.add.reduce(tied, 1, np.intp).tolist()
+    found: list[int] = arms.tolist()
+    if sum(ties) > len(ties):
+        for row, count in enumerate(ties):
+            if count > 1:
+                found[row] = int(np.flatnonzero(tied[row])[tie(row, count)])
+    return found, ties

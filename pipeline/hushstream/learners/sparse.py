@@ -127,16 +127,20 @@ class OwnSteps:
     `SparseUCB.learn` adds one. When all rows are taken, a new step replaces the oldest. Without u_i the width can only
     be larger (each step subtracts the square of u_i'x), so a user explores again after a step was dropped.
 
+    Rows lie packed, because most of their numbers are 0: first a bit for each number of each row that is not 0, then
+    these numbers. So a first step takes a fifth of the memory.
+
     Attributes:
+        cells: P.
         count: number of steps, n.
         oldest: the row of the oldest one; 0 until all rows are taken.
     """
 
-    __slots__ = ("_rows", "count", "oldest")
+    __slots__ = ("_packed", "cells", "count", "oldest")
 
-    def __init__(self, cells: int, capacity: int = 1) -> None:
-        # One array: a user has few steps, and the head of an array takes as much memory as a third of a step.
-        self._rows = np.empty((capacity, cells + 2), dtype=np.float32)
+    def __init__(self, cells: int) -> None:
+        """Begin without steps."""
+        self.cells, self._packed = cells, b""
         self.count = self.oldest = 0
 
     @classmethod
@@ -149,15 +153,26 @@ class OwnSteps:
         count = len(gains)
         if count > MOST_STEPS or not 0 <= oldest < (MOST_STEPS if count == MOST_STEPS else 1):
             raise LearnerError(f"expected at most {MOST_STEPS} steps and the oldest among them, got {count}, {oldest}")
-        own = cls(vectors.shape[1], max(count, 1))
-        own._rows[:count] = np.column_stack((vectors, gains, arms))
-        own.count, own.oldest = count, oldest
+        own = cls(vectors.shape[1])
+        own._set(np.column_stack((vectors, gains, arms)).astype(np.float32))
+        own.oldest = oldest
         return own
+
+    def _set(self, rows: Float32) -> None:
+        """Replace all rows."""
+        taken, values = _packed(rows)
+        self.count, self._packed = len(rows), taken.tobytes() + values.tobytes()
+
+    @property
+    def parts(self) -> tuple[bytes, bytes]:
+        """The bits of all rows, and the numbers that are not 0; see `steps_of`."""
+        bits = self.count * ((self.cells + 9) // 8)
+        return self._packed[:bits], self._packed[bits:]
 
     @property
     def rows(self) -> Float32:
         """(n, P + 2) a step's vector u, gain e and arm; arms are below 2^24, so float32 holds them."""
-        return self._rows[: self.count]
+        return steps_of((self,), self.cells)
 
     @property
     def taken(self) -> tuple[Integers, Float32, Float32]:
@@ -165,25 +180,42 @@ class OwnSteps:
         rows = self.rows
         return rows[:, -1].astype(np.intp), rows[:, :-2], rows[:, -2]
 
-    def append(self, step: Float32) -> None:
-        """One more row, in the place of the oldest where all rows are taken."""
+    def append(self, step: Float32, taken: bytes, values: bytes) -> None:
+        """One more row, in the place of the oldest where all rows are taken; ``taken`` and ``values`` are its parts."""
         row = self.count
         if row == MOST_STEPS:
             # Rows stay where they are: sums over steps in another order would round otherwise after a restore.
-            row, self.oldest = self.oldest, (self.oldest + 1) % MOST_STEPS
+            rows = self.rows
+            rows[self.oldest] = step
+            self._set(rows)
+            self.oldest = (self.oldest + 1) % MOST_STEPS
         else:
-            self.count += 1
-            if row == len(self._rows):
-                self._rows = np.concatenate([self._rows, self._rows[: MOST_STEPS - row]])
-        self._rows[row] = step
+            before, others = self.parts
+            self.count, self._packed = row + 1, b"".join((before, taken, others, values))
 
     def forget(self, arms: Bools) -> None:
         """Drop the steps of some arms, (K,) bool. Other steps stay, because coefficients of arms are independent."""
         by_age = np.roll(np.arange(self.count), -self.oldest)
         kept = by_age[~arms[self.taken[0][by_age]]]
         if kept.size < self.count:
-            self._rows[: kept.size] = self._rows[kept]
-            self.count, self.oldest = kept.size, 0
+            self._set(self.rows[kept])
+            self.oldest = 0
+
+
+def _packed(rows: Float32) -> tuple[NDArray[np.uint8], Float32]:
+    """The bits of n rows (n, bytes), and their numbers that are not 0, in order. A bit is set for -0.0, too."""
+    taken = rows.view(np.uint32) != 0
+    return np.packbits(taken, axis=1, bitorder="little"), rows[taken]
+
+
+def steps_of(owns: Sequence[OwnSteps], cells: int) -> Float32:
+    """(n, P + 2) the rows of some users with P cells, one user behind the other."""
+    parts = [own.parts for own in owns]
+    bits = np.frombuffer(b"".join([taken for taken, _ in parts]), np.uint8).reshape(-1, (cells + 9) // 8)
+    taken = np.unpackbits(bits, axis=1, count=cells + 2, bitorder="little").view(np.bool_)
+    rows = np.zeros(taken.shape, np.float32)
+    rows[taken] = np.frombuffer(b"".join([values for _, values in parts]), np.float32)
+    return rows
 
 
 class SparseUCB:
@@ -253,10 +285,9 @@ class SparseUCB:
         learned = [(row, own) for row, own in enumerate(owns) if own is not None and own.count]
         if not learned:
             return _add(_sqrt(scores, scores), means, scores)
-        wanted = np.concatenate([cells, np.full((size, 2), (self.cells, self.cells + 1))], axis=1)
-        rows = np.concatenate([own.rows.take(wanted[row], 1) for row, own in learned])
+        rows = steps_of([own for _, own in learned], self.cells)
         owners = np.repeat([row for row, _ in learned], [own.count for _, own in learned])
-        along = _sum(rows[:, :-2] * powers[owners, :, 0], 1)
+        along = _sum(np.take_along_axis(rows, cells[owners], 1) * powers[owners, :, 0], 1)
         return _with_own(means, scores, owners * arms + rows[:, -1].astype(np.intp), along, rows[:, -2])
 
     def learn(
@@ -285,8 +316,13 @@ class SparseUCB:
         shrink = 1.0 / np.sqrt(model.reward_variance + np.maximum(widths, 0.0))
         vectors *= shrink.astype(np.float32)[:, None]
         steps[:, -2], steps[:, -1] = (rewards - means) * shrink, arms
-        for own, step in zip(owns, steps, strict=True):
-            own.append(step)
+        bits, numbers = _packed(steps)
+        width, taken, nonzero, low = bits.shape[1], bits.tobytes(), numbers.tobytes(), 0
+        for row, own in enumerate(owns):
+            one = taken[row * width : (row + 1) * width]
+            high = low + 4 * int.from_bytes(one, "little").bit_count()
+            own.append(steps[row], one, nonzero[low:high])
+            low = high
 
     def _subtract_past(
         self, vectors: Float32, means: Floats, owns: Sequence[OwnSteps], contexts: SparseContext, arms: Integers
@@ -296,14 +332,12 @@ class SparseUCB:
         if not taught:
             return
         held = np.array([owns[row].count for row in taught])
-        same = np.concatenate([owns[row].rows[:, -1] for row in taught]) == arms[taught].repeat(held)
-        owners = np.repeat(taught, held)[same]
+        steps = steps_of([owns[row] for row in taught], self.cells)
+        same = steps[:, -1] == arms[taught].repeat(held)
+        owners, steps = np.repeat(taught, held)[same], steps[same]
         if not owners.size:
             return
-        numbers = (np.arange(same.size) - np.repeat(np.cumsum(held) - held, held))[same]
         rows, counts = np.unique(owners, return_counts=True)
-        parts = np.split(numbers, np.cumsum(counts)[:-1])
-        steps = np.concatenate([owns[row].rows[part] for row, part in zip(rows, parts, strict=True)])
         along = _sum(np.take_along_axis(steps, contexts.cells[owners], 1) * contexts.powers[owners, :, 0], 1)
         vectors[rows] -= np.add.reduceat(steps[:, :-2] * along[:, None], np.cumsum(counts) - counts)
         means += _bincount(owners, along * steps[:, -2], len(means))

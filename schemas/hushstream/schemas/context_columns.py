@@ -99,7 +99,7 @@ def gather_contexts(
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
     expected, usual = (_NUMBERS, _usual(4 * dimension, None)) if form is None else (_ROWS, _usual(*form))
-    cuts = [usual.cut(value) for _, _, value in records]
+    cuts = usual.cuts(records)
     for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
         some, found = zip(*run, strict=True)
         if not (whole and gatherer.events(some, found)):
@@ -147,6 +147,34 @@ class _Usual(NamedTuple):
     before: bytes
     width: int
     after: bytes
+
+    def cuts(self, records: Sequence[LogRecord]) -> list[_Cut | None]:
+        """The parts of each record, as `cut` gives them.
+
+        A record that ends like the one before it, but for its context, is cut at the ends of its user and its context:
+        then only the two lengths of its ids are left to check.
+        """
+        head, start, track = self.head, HEADER_BYTES + 1, ""
+        front, back, size = b"", self.after + _NEITHER, 1 << 62
+        found: list[_Cut | None] = []
+        for _, _, value in records:
+            end = len(value) - size
+            stop = end + len(front)
+            if end > start and value.startswith(head) and value.startswith(front, end) and value.endswith(back):
+                middle = start + (value[HEADER_BYTES] >> 1)
+                lengths = value[HEADER_BYTES] | (value[middle] if middle < end else 1)
+                if not lengths & (_SHORT | 1) and middle + 1 + (value[middle] >> 1) == end:
+                    names = value[start:end].decode("latin-1")
+                    at = middle - start
+                    found.append((names[:at], names[at + 1 :], track, value[stop : stop + self.width], -1, -1))
+                    continue
+            cut = self.cut(value)
+            found.append(cut)
+            if cut is not None and value.endswith(back):
+                track = cut[2]
+                front = bytes([2 * len(track)]) + track.encode("latin-1") + self.before
+                size = len(front) + self.width + len(back)
+        return found
 
     def cut(self, value: bytes) -> _Cut | None:
         """The parts of a record, which are not yet checked; None if it deviates in anything else."""

@@ -21,7 +21,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -306,6 +306,13 @@ class DecisionBatch(Batch):
             raise ReplayMismatch(f"{where}: the inputs give another arm at row {row}, beyond a float tie")
         self.float_ties += 1
         return decided._replace(arm=arm, propensity=propensity)
+
+    def unlike_journaled(self, arms: Sequence[int], propensities: Sequence[int]) -> list[int]:
+        """In a replay: which of the next answers are not the journaled ones; `as_journaled` judges them."""
+        first = len(self._arms)
+        journaled_arms, journaled = (answers[first : first + len(arms)] for answers in self._replayed_answers)
+        given = zip_longest(zip(arms, propensities, strict=True), zip(journaled_arms, journaled, strict=True))
+        return [place for place, (ours, theirs) in enumerate(given) if ours != theirs and ours is not None]
 
     def answer(self, event_id: str, answer: PastDecision, policy: int) -> None:
         """Note the answer to a context."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,8 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
-from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.codes import UserLinUCB
-from hushstream.systems.p2b.edge.policies import UNSCORED
-from hushstream.systems.p2b.machines.learner import Together
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.totals import WindowTotals
 from hushstream.systems.p2b.system import facts_of
@@ -243,9 +240,6 @@ def test_a_catalogue_that_is_too_large_for_its_users_is_told_in_numbers() -> Non
     assert not any("too much" in one.text for one in facts_of(parse_config(fewer)))
 
 
-FOLD = "hushstream.systems.p2b.machines.learner"
-
-
 def _states(kernel: UserLinUCB, rng: np.random.Generator) -> list[LinUCBState]:
     """Users of one base: some without a step, some with a few, some with many."""
     base = LinUCBModel.cold(kernel.arms, kernel.dimension).state()
@@ -266,19 +260,11 @@ def test_scores_of_many_have_the_bits_of_each_alone(arms: int, dimension: int, a
     users = _states(kernel, rng)
     states = [users[number] for number in rng.integers(len(users), size=150)]
     contexts = rng.dirichlet(np.ones(dimension), len(states)).astype(np.float32)
-    together, alone = kernel.best(states, contexts), []
-    for state, context in zip(states, contexts, strict=True):
-        # As records are decoded one at a time: aligned memory of its own.
-        arm, ties = kernel.choose(state, context.copy(), 0)
-        alone.append(arm if ties == 1 else UNSCORED)
-    assert together == alone
-    # A user without a step finds all arms tied.
-    assert UNSCORED in alone
-    assert len(set(alone)) > 2
-    few = kernel._together
-    kernel.best(states[:few], contexts[:few])
-    for row, (state, context) in enumerate(zip(states[:few], contexts[:few], strict=True)):
-        assert kernel.scores(state, context.copy()).tobytes() == kernel._many_scores[row].tobytes()
+    together = kernel.scores_of(states, contexts)
+    # As records are decoded one at a time: aligned memory of its own.
+    alone = [kernel.scores(*one).copy() for one in zip(states, map(np.copy, contexts), strict=True)]
+    assert together.tobytes() == np.array(alone).tobytes()
+    assert len(set(together.argmax(axis=1).tolist())) > 1
 
 
 def _lived(rigs: Any, users: int) -> list[bytes]:
@@ -303,42 +289,28 @@ def _lived(rigs: Any, users: int) -> list[bytes]:
     return list(rig.journal)
 
 
-def test_a_partition_answers_the_same_whether_it_looks_ahead_or_not(rigs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every other user learns while others of theirs are still to be answered: what was found for them is void."""
-    used: list[int] = []
-    best = Together.best
+def test_a_partition_answers_the_same_whether_rows_wait_for_each_other_or_not(
+    rigs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every user has several rows in a batch, and learns while some are still to be answered."""
+    sizes: list[int] = []
+    answer, take = LearnerMachine._answer_run, LearnerMachine._take_row
 
-    def noted(ahead: Together, row: int, agent: Any) -> int:
-        found = best(ahead, row, agent)
-        if row in ahead._found:
-            used.append(found)
-        return found
+    def noted(machine: LearnerMachine) -> None:
+        sizes.append(len(machine._run.rows))
+        answer(machine)
 
-    monkeypatch.setattr(Together, "best", noted)
-    ahead = _lived(rigs, users=6)
-    void, good = used.count(UNSCORED), len(used) - used.count(UNSCORED)
-    assert good > 100
-    assert void > 100
-    monkeypatch.setattr(f"{FOLD}.AHEAD_AT_LEAST", 1 << 30)
-    used.clear()
-    assert _lived(rigs, users=6) == ahead
-    assert not used
+    def alone(machine: LearnerMachine, *row: Any) -> None:
+        take(machine, *row)
+        machine._answer_run()
 
-
-def test_what_was_found_for_a_state_that_is_given_up_is_void(rigs: Any) -> None:
-    """A user who came back from disk has learned nothing since, and yet their next decision is another's."""
-    rig = rigs.LearnerRig()
-    rig.interact("ann", 6)
-    agent = rig.machine.agents.get("ann")
-    loaded = EdgeAgent.load(agent.terms, agent.key, agent.dump(), None, agent.decisions)
-    columns: Any = SimpleNamespace(
-        users=["ann"] * 4, tracks=["private"] * 4, eligible=[b""] * 4, contexts=np.stack([rigs.point(0)] * 4)
-    )
-    ahead = Together(agent.terms.policy, ())
-    ahead.score(SimpleNamespace(columns=columns, refused={}), range(4), lambda _: loaded)
-    assert ahead.best(0, loaded) == agent.decide("next", rigs.point(0), rig.now_ms).arm
-    loaded.delete_state()
-    assert ahead.best(0, loaded) == UNSCORED
+    monkeypatch.setattr(LearnerMachine, "_answer_run", noted)
+    waited = _lived(rigs, users=6)
+    assert max(sizes) > 6, "some user has two rows that are answered together"
+    monkeypatch.setattr(LearnerMachine, "_take_row", alone)
+    sizes.clear()
+    assert _lived(rigs, users=6) == waited
+    assert max(sizes) == 1
 
 
 def _answered(rigs: Any, decoded_apart: bool) -> dict[str, int]:

@@ -156,7 +156,7 @@ def test_no_interaction_counts_before_its_reward_window_has_ended() -> None:
     assert slot.content == pack_null(system.linear.layout)
     slot, arms = play(system, everything, WAIT_MS, every_ms=WAIT_MS // 10)
     assert slot.interaction is not None
-    first = system.policy().kept(row(system, "de", 16.0))
+    first = system.policy().kept(row(system, "de", 16.0)[None])
     assert slot.interaction.context == first, "the first is all that has ended"
     assert slot.interaction.arm == arms[0]
 
@@ -164,7 +164,7 @@ def test_no_interaction_counts_before_its_reward_window_has_ended() -> None:
 def test_a_slot_holds_the_first_click_with_the_declared_chance_and_an_unclicked_one_else() -> None:
     """h = .8 of 400 users: outside .72 to .88 by chance with probability below 1e-4; the keys are seeded."""
     system, end_ms = system_of(), EVERY_MS * 10 + WAIT_MS
-    first = system.policy().kept(row(system, COUNTRIES[4 % 3], 16.0 + 8 * 4))
+    first = system.policy().kept(row(system, COUNTRIES[4 % 3], 16.0 + 8 * 4)[None])
     found = [play(system, {4: 1.0, 7: 1.0}, end_ms, f"user-{number}")[0].interaction for number in range(400)]
     clicked = [one for one in found if one.reward > 0]
     assert 0.72 < len(clicked) / len(found) < 0.88
@@ -215,7 +215,7 @@ def test_an_agent_that_forgot_its_first_interactions_is_restored_to_the_last_bit
     policy = system.policy()
     version, state = policy.begin("private")
     for number in range(300):
-        context = policy.kept(row(system, COUNTRIES[number % 3], 16.0 + number % 80))
+        context = policy.kept(row(system, COUNTRIES[number % 3], 16.0 + number % 80)[None])
         policy.learn_all([Lesson(state, context, number % ARMS, float(number % 2))])
     dumped = policy.dump_own(state)
     assert len(dumped) == 4 + MOST_STEPS * (4 + 4 * system.linear.layout.cells + 4) + 4
@@ -225,7 +225,7 @@ def test_an_agent_that_forgot_its_first_interactions_is_restored_to_the_last_bit
     for number in range(3):
         scores = [policy.scores(one, asked).tobytes() for one in (state, again)]
         assert scores[0] == scores[1]
-        policy.learn_all([Lesson(one, policy.kept(asked), number, 1.0) for one in (state, again)])
+        policy.learn_all([Lesson(one, policy.kept(asked[None]), number, 1.0) for one in (state, again)])
 
 
 def test_a_slot_of_another_length_or_form_is_a_dead_letter(rigs: Any) -> None:

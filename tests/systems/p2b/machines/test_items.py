@@ -570,7 +570,7 @@ def mean_of(policy: FeaturePolicy, row: int) -> float:
 def test_what_a_user_learned_of_an_item_is_not_known_of_the_next_one_in_its_row() -> None:
     policy, catalogue = following(("a", ""), ("b", ""), ("c", ""))
     asked = np.frombuffer(ROW, np.uint8)
-    context = policy.kept(asked)
+    context = policy.kept(asked[None])
     _, state = policy.begin("private")
     for arm in (0, 1, 1):
         policy.learn_all([Lesson(state, context, arm, 1.0)])

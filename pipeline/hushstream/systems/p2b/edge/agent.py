@@ -64,10 +64,10 @@ from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
-from hushstream.learners.exploration import WHOLE, Drawn, EpsilonMixture, Exploration, draw
+from hushstream.learners.exploration import WHOLE, Drawn, Exploration, NoEligibleArm, best_of, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.policies import UNSCORED, LearnerState, Lesson, SharedPolicy
+from hushstream.systems.p2b.edge.policies import LearnerState, Lesson, SharedPolicy
 from hushstream.systems.p2b.slots import ContributionError, reward_level
 
 CERTAIN = WHOLE
@@ -253,6 +253,9 @@ class EdgeTerms:
 
 
 T = TypeVar("T")
+Mask: TypeAlias = NDArray[np.bool_] | None
+"""(K,) which arms a request allows; None for all."""
+Scores: TypeAlias = NDArray[np.floating]
 
 _WORD = 1 << 64
 
@@ -463,7 +466,6 @@ class EdgeAgent:
         "sent",
         "shows",
         "state",
-        "steps",
         "terms",
         "track",
         "used",
@@ -495,8 +497,6 @@ class EdgeAgent:
         """The number of the user's newest decision."""
         self.track = track
         self.state: LearnerState | None = None
-        self.steps = 0
-        """How many interactions were learned since this object was made; it shows changes of `state` in place."""
         self.base_version = 0
         self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms = spent or _UNSPENT
         self.seen_ms = 0
@@ -563,7 +563,7 @@ class EdgeAgent:
         """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
         policy = self.terms.policy
         shared = policy.shared(self.track)
-        arm, ties = policy.highest.choose(policy.scores(shared.state, context), self._pick, eligible)
+        arm, ties = policy.highest.choose(policy.scores(shared.state, context), self.pick, eligible)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
 
     def decide(
@@ -601,51 +601,14 @@ class EdgeAgent:
         context: NDArray[np.float32],
         log_time_ms: int,
         eligible: NDArray[np.bool_] | None = None,
-        best: int = UNSCORED,
     ) -> Choice:
-        """See `decide`; the event must not be `known`, and the caller must have checked the context.
-
-        ``best`` is the only arm with the highest score of those on offer, where it is known already (`Together`).
-        """
-        held = self.decisions.end
-        found = self.counted(event_id, context, log_time_ms, eligible, best, held)
-        arm, propensity, version, number, before, slot_due = found
-        deadline_ms, kept = log_time_ms + self.terms.attribution_window_ms, self.terms.policy.kept(context)
-        names, answer = ([event_id], [self.user], [kept]), ([arm], [propensity], [version])
-        self.decisions.extend(*names, *answer, [number], [deadline_ms], [before])
-        return Choice(arm, propensity, version, slot_due, False)
-
-    def counted(
-        self,
-        event_id: str,
-        context: NDArray[np.float32],
-        log_time_ms: int,
-        eligible: NDArray[np.bool_] | None,
-        best: int,
-        held: int,
-    ) -> tuple[int, int, int, int, int, bool]:
-        """See `decide_new`, of a decision that `decisions` will hold under the number ``held``.
-
-        Returns its arm, propensity and version of the model, its number among the user's decisions, the one before it
-        in `decisions`, and whether a slot falls due with it.
-        """
-        return *self._chosen(event_id, context, eligible, best), *self._count_decision(log_time_ms, held)
-
-    def _chosen(
-        self, event_id: str, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None, best: int
-    ) -> tuple[int, int, int]:
-        """The arm for a context, its propensity and the model's version; ``best`` as in `decide_new`."""
-        terms, policy, state, version = self.terms, self.terms.policy, self.state, self.base_version
-        if state is None:
-            shared = policy.shared(self.track)
-            state, version = shared.state, shared.version
-        if terms.exploration is not None:
-            drawn = self._explored(terms.exploration, state, event_id, context, eligible, best)
-            return drawn.arm, drawn.propensity, version
-        if best != UNSCORED and (eligible is None or eligible[best]):
-            return best, CERTAIN, version
-        arm, ties = policy.highest.choose(policy.scores(state, context), self._pick, eligible)
-        return arm, CERTAIN // ties, version
+        """See `decide`; the event must not be `known`, and the caller must have checked the context."""
+        (answer,) = zip(*choose([self], [event_id], context[None], [eligible]), strict=True)
+        number, before, slot_due = self.count_decision(log_time_ms, self.decisions.end)
+        deadline_ms, kept = log_time_ms + self.terms.attribution_window_ms, self.terms.policy.kept(context[None])
+        columns = *([one] for one in answer), [number], [deadline_ms], [before]
+        self.decisions.extend([event_id], [self.user], kept, *columns)
+        return Choice(*answer, slot_due, False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Record the arm that was on screen for a waiting event.
@@ -834,14 +797,13 @@ class EdgeAgent:
         """Take in an interaction whose reward is known; what it teaches is still to be learned."""
         if self.state is None:
             self.base_version, self.state = self.terms.policy.begin(self.track)
-        self.steps += 1
         slot = self._slot_of(decision.number)
         if self.sent <= slot < self.terms.lifetime_slots:
             one = Resolved(slot, decision.number, decision.deadline_ms, decision.context, arm, reward)
             self._waits = self.terms.choice.resolved(self._waits, one)
         return Lesson(self.state, decision.context, arm, reward)
 
-    def _count_decision(self, log_time_ms: int, held: int) -> tuple[int, int, bool]:
+    def count_decision(self, log_time_ms: int, held: int) -> tuple[int, int, bool]:
         """Count a decision, which `decisions` will hold under a number, and begin a slot if it is the first of one.
 
         Returns its number among the user's decisions, the one before it in `decisions`, and whether a slot falls due.
@@ -884,28 +846,18 @@ class EdgeAgent:
             return -1
         return self.due if self._in_slot() else self.due - 1
 
-    def _explored(
-        self,
-        exploration: Exploration,
-        state: LearnerState,
-        event_id: str,
-        context: NDArray[np.float32],
-        eligible: NDArray[np.bool_] | None,
-        best: int,
-    ) -> Drawn:
-        """Draw an arm and its propensity with the event's number; ``best`` as in `decide_new`."""
-        policy, number = self.terms.policy, self._drawn(event_id)
-        if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
-            return draw(exploration.weights_around(best, policy.arms), number)
-        return draw(exploration.weights(policy.scores(state, context), eligible), number)
+    def drawn(self, exploration: Exploration, event_id: str, scores: Scores, eligible: Mask) -> Drawn:
+        """Draw an arm and its propensity from the scores, with the event's number."""
+        return draw(exploration.weights(scores, eligible), self._drawn(event_id))
 
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""
         # From the event's id: with the count of decisions, a client could repeat a request until it got another item.
         return int.from_bytes(self.key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
-    def _pick(self, ties: int) -> int:
-        return uniform(self.key, "tie", self.decided, ties)
+    def pick(self, ties: int, ahead: int = 0) -> int:
+        """Which of some tied arms the next decision takes, or one that comes ``ahead`` decisions after it."""
+        return uniform(self.key, "tie", self.decided + ahead, ties)
 
     def _waiting(self, event_id: str) -> OpenDecision:
         decision = self.decisions.waiting(event_id, self.user)
@@ -917,6 +869,34 @@ class EdgeAgent:
         arms = self.terms.policy.arms
         if not 0 <= arm < arms:
             raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
+
+
+def choose(
+    agents: Sequence[EdgeAgent], events: Sequence[str], contexts: NDArray[Any], masks: Sequence[Mask]
+) -> tuple[list[int], list[int], list[int]]:
+    """The arms for n contexts (n, d), their propensities in billionths, and the versions of the models.
+
+    The decisions of one user are in their order. What is chosen for one does not depend on the others.
+
+    Raises:
+        NoEligibleArm: a mask allows none.
+    """
+    terms = agents[0].terms
+    policy, exploration = terms.policy, terms.exploration
+    shared = {track: policy.shared(track) for track in {agent.track for agent in agents if agent.state is None}}
+    versions = [shared[agent.track].version if agent.state is None else agent.base_version for agent in agents]
+    states = [shared[agent.track].state if agent.state is None else agent.state for agent in agents]
+    scores = policy.scores_of(states, contexts)
+    if exploration is not None:
+        drawn = [*map(EdgeAgent.drawn, agents, [exploration] * len(agents), events, scores, masks)]
+        return [one.arm for one in drawn], [one.propensity for one in drawn], versions
+    for row, mask in enumerate(masks):
+        if mask is not None:
+            if not mask.any():
+                raise NoEligibleArm(policy.arms)
+            scores[row, ~mask] = -np.inf
+    arms, ties = best_of(scores, lambda row, count: agents[row].pick(count, agents[:row].count(agents[row])))
+    return arms, [CERTAIN // count for count in ties], versions
 
 
 def learn(policy: SharedPolicy, lessons: Sequence[Lesson]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.learners.exploration import only_best
 from hushstream.learners.linucb import Float32, LinUCB, LinUCBModel, LinUCBState
 from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.edge.policies import COLD, Lesson, SharedModel, SharedModels
@@ -28,12 +27,11 @@ class UserLinUCB(LinUCB):
         super().__init__(arms, dimension, alpha)
         self._together = max(1, min(TOGETHER_AT_MOST, TOGETHER_BYTES // (4 * arms * (dimension + 1))))
         self._many = np.empty((self._together, arms, dimension + 1), dtype=np.float32)
-        self._many_scores = np.empty((self._together, arms), dtype=np.float32)
 
-    def best(self, states: Sequence[LinUCBState], contexts: Float32) -> list[int]:
-        """For each of n states and its context, the arm with the highest score, or -1 where arms tie for it.
+    def scores_of(self, states: Sequence[LinUCBState], contexts: Float32) -> Float32:
+        """(n, K) the scores of n states, each in its context.
 
-        The scores have the same bits as those of `scores`: every matrix product is made for one context alone, because
+        They have the same bits as those of `scores`: every matrix product is made for one context alone, because
         one product for all of them would round differently. The later operations run on many contexts at once, which
         rounds in the same way.
 
@@ -41,10 +39,10 @@ class UserLinUCB(LinUCB):
             states: of this kernel's shape.
             contexts: (n, D) float32, C-contiguous and finite.
         """
-        found: list[int] = []
+        found = np.empty((len(states), self.arms), np.float32)
         for first in range(0, len(states), self._together):
             some, part = states[first : first + self._together], contexts[first : first + self._together]
-            products, scores = self._many[: len(some)], self._many_scores[: len(some)]
+            products, scores = self._many[: len(some)], found[first : first + self._together]
             for state, context, product in zip(some, part, products, strict=True):
                 _matmul(context, state.packed, product)
             directions = part if self.alpha == 1.0 else part * self._alpha_squared
@@ -52,7 +50,6 @@ class UserLinUCB(LinUCB):
             _maximum(scores, self._zero, out=scores)
             _sqrt(scores, scores)
             _add(products[:, :, self.dimension], scores, scores)
-            found += only_best(scores)
         return found
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
@@ -104,9 +101,9 @@ class LinUCBPolicy(UserLinUCB):
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def kept(self, context: NDArray[np.float32]) -> bytes:
+    def kept(self, contexts: NDArray[np.float32]) -> bytes:
         """See `SharedPolicy.kept`."""
-        return context.tobytes()
+        return contexts.tobytes()
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """The code of a context (d,)."""

@@ -51,7 +51,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue, CatalogueRules
-from hushstream.learners.exploration import Highest, LearnerError, only_best
+from hushstream.learners.exploration import Highest, LearnerError
 from hushstream.learners.linucb import LinUCBState
 from hushstream.learners.sparse import (
     MOST_STEPS,
@@ -199,9 +199,9 @@ class DatedSteps(OwnSteps):
 
     __slots__ = ("catalogue",)
 
-    def __init__(self, cells: int, capacity: int = 1) -> None:
+    def __init__(self, cells: int) -> None:
         """Begin with nothing learned."""
-        super().__init__(cells, capacity)
+        super().__init__(cells)
         self.catalogue = 0
 
 
@@ -221,9 +221,6 @@ class Lesson(NamedTuple):
 
 COLD = "cold"
 """The track without a shared model."""
-
-UNSCORED = -1
-"""In place of the best arm of a context: `SharedPolicy.highest` must choose."""
 
 
 class SharedPolicy(Protocol):
@@ -259,14 +256,11 @@ class SharedPolicy(Protocol):
     def end(self, track: str, version: int) -> None:
         """Note that a user's own state is deleted; ``version`` is what `begin` gave."""
 
-    def kept(self, context: NDArray[Any]) -> bytes:
-        """What a decision keeps of a context (d,) until it is learned from: its bytes, and what is behind them."""
+    def kept(self, contexts: NDArray[Any]) -> bytes:
+        """What decisions keep of contexts (n, d) until they are learned from: of each its bytes, and what is behind."""
 
-    def best(self, states: Sequence[Any], contexts: NDArray[Any]) -> Sequence[int]:
-        """For each of n states and its context of (n, d), the arm that `highest` chooses, from scores of equal bits.
-
-        It is `UNSCORED` if arms are tied, or if a state must change first, or scoring many together saves nothing.
-        """
+    def scores_of(self, states: Sequence[Any], contexts: NDArray[Any]) -> NDArray[np.floating]:
+        """(n, K) `scores` of n states and their contexts (n, d), with the same bits; the caller may overwrite them."""
 
     def scores(self, state: Any, context: NDArray[Any]) -> NDArray[np.floating]:
         """(K,) the score of every arm, which the caller may overwrite; valid until the next call of the policy."""
@@ -428,22 +422,24 @@ class FeaturePolicy:
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
 
-    def kept(self, context: NDArray[np.uint8]) -> bytes:
-        """See `SharedPolicy.kept`; the version of the catalogue follows the context."""
-        return context.tobytes() + _CATALOGUE.pack(self.catalogue.version)
+    def kept(self, contexts: NDArray[np.uint8]) -> bytes:
+        """See `SharedPolicy.kept`; the version of the catalogue follows each context."""
+        version = np.frombuffer(_CATALOGUE.pack(self.catalogue.version), np.uint8)
+        found = np.empty((len(contexts), self.context_dimension + len(version)), np.uint8)
+        found[:, : self.context_dimension], found[:, self.context_dimension :] = contexts, version
+        return found.tobytes()
 
-    def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
-        """See `SharedPolicy.best`, of the items on offer; a state that must first drop earlier items is not scored."""
-        found, version = [UNSCORED] * len(states), self.catalogue.version
-        current = (row for row, state in enumerate(states) if state.own is None or state.own.catalogue == version)
-        for model, rows in _by_model(states, current):
-            owns, some = [states[row].own for row in rows], self._read(contexts[rows].tobytes())
-            scores = self._kernel.scores_of(model, owns, some)
-            if not self.catalogue.full:
-                scores[:, ~self.catalogue.offered] = -np.inf
-            for row, arm in zip(rows, only_best(scores), strict=True):
-                found[row] = arm
-        return found
+    def scores_of(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """See `SharedPolicy.scores_of`; a user's steps on items that have left their rows are dropped first."""
+        if len(states) == 1:
+            return self.scores(states[0], contexts[0])[None].copy()
+        owns, some = [*map(self._own, states)], self._read(contexts.tobytes())
+        scores = np.empty((len(states), self.arms), np.float32)
+        for model, rows in _by_model(states, range(len(states))):
+            if len(rows) == len(states):
+                return self._kernel.scores_of(model, owns, some)
+            scores[rows] = self._kernel.scores_of(model, [owns[row] for row in rows], some.at(np.array(rows)))
+        return scores
 
     def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
         return self._kernel.scores(state.model, self._own(state), self._read(context.tobytes()).at(0))

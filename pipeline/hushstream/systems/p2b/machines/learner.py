@@ -11,8 +11,9 @@ are sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
-    MODEL,
     NEVER_MS,
     PUBLIC,
     Changed,
@@ -52,8 +52,8 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import PRIVATE, TRACKS, P2BSystem, decode_model
-from hushstream.systems.p2b.edge.agent import EdgeAgent, Slot, learn
-from hushstream.systems.p2b.edge.policies import COLD, UNSCORED, FeaturePolicy, LearnerState, Lesson, SharedPolicy
+from hushstream.systems.p2b.edge.agent import EdgeAgent, Mask, Slot, choose, learn
+from hushstream.systems.p2b.edge.policies import COLD, FeaturePolicy, Lesson
 from hushstream.systems.p2b.edge.users import Users, unpack_agent
 from hushstream.systems.p2b.lift import (
     Group,
@@ -207,7 +207,7 @@ _OF_CODES = State(
     past=Flat({"decided": array("string"), "decided_for": array("string"), "decisions": "bytes"}),
     agents=_UsersField(),
     due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
-    _together=after("_forget_together"),
+    _run=after("_forget_run"),
     early=MEMORIES["early"],
     lift=_counter("lift", lambda role: role.open_lift()),
     guardrail=_counter("guardrail", lambda role: role.open_guardrail()),
@@ -233,7 +233,6 @@ class LearnerMachine(DecisionRole):
     state = _IN_PARTS
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
-        "_run": "empty between runs",
         "_resident": "the worker's choice: how many users lie in memory",
     }
 
@@ -262,7 +261,7 @@ class LearnerMachine(DecisionRole):
         """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
         self.terms = system.edge_terms(key)
         self.agents = self.make_users(None)
-        self._forget_together()
+        self._forget_run()
         self.period_ms = round(config.slot.period_seconds * 1000)
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
@@ -350,18 +349,16 @@ class LearnerMachine(DecisionRole):
     def snapshot_portions(self) -> Generator[None, None, bytes]:
         return self.state.portions(self)
 
-    def _forget_together(self) -> None:
+    def _forget_run(self) -> None:
         """Forget what a batch left behind."""
         self._run = Run()
-        self._together = Together(self.terms.policy, TRACKS)
 
     # The policy.
 
     def finish(self, batch: DecisionBatch) -> None:
         """See `DecisionRole.finish`: learn what is left to learn, and spill users who have had no event for long."""
         assert not self._run.rows, "whoever waited for a click was answered at the last one"
-        self._together.learn()
-        self._together.drop()
+        self._learn_lessons()
         self._run = Run()
         if self._resident is not None:
             self.agents.spill_surplus()
@@ -370,7 +367,6 @@ class LearnerMachine(DecisionRole):
         self._answer_run()
         model = decode_model(self.system, fields)
         self.terms.policy.adopt(track, model.version, *model.arrays)
-        self._together.drop()
 
     def change_item(self, changed: Changed, batch: DecisionBatch) -> None:
         """Take changes of the catalogue, and send them to shufflers before any slot that names their version."""
@@ -378,8 +374,7 @@ class LearnerMachine(DecisionRole):
         catalogue = self.items.catalogue
         before = catalogue.entries
         self._answer_run()
-        self._together.learn()
-        self._together.drop()
+        self._learn_lessons()
         taken = self.take_items(changed, batch)
         if not taken:
             return
@@ -449,7 +444,7 @@ class LearnerMachine(DecisionRole):
         if click.kind == REWARD:
             outcome, lesson = agent.rewarded_checked(decision, click.arm, click.reward)
             self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
-            self._together.add(agent, lesson)
+            self._run.add(agent, lesson)
         else:
             outcome = agent.shown_checked(decision, click.arm)
         batch.counts[outcome] += 1
@@ -463,8 +458,8 @@ class LearnerMachine(DecisionRole):
     # Contexts.
 
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
-        """Answer rows; they are scored together with others of the batch (`Together`)."""
-        decoded, columns, together, past_of = rows.decoded, rows.decoded.columns, self._together, self.past.get
+        """Answer rows, together with others of the batch (`Run`)."""
+        decoded, columns, past_of = rows.decoded, rows.decoded.columns, self.past.get
         times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
         if decoded is not run.decoded:
             self._answer_run()
@@ -480,16 +475,14 @@ class LearnerMachine(DecisionRole):
                 self._answer_run()
                 batch.turn_away(decoded, row, past, refused.get(row))
                 continue
-            if decoded is not together.decoded or row >= together.scored_to:
-                self._answer_run()
-                together.score(decoded, range(row, rows.last), self.agents.peek)
             self._take_row(decoded, row, batch)
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
 
     def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         """Take a row into the run, or refuse it, or answer it publicly."""
-        columns, now_ms, mask, run = decoded.columns, self.now_ms, None, self._run
+        columns, now_ms, run, catalogue = decoded.columns, self.now_ms, self._run, self.terms.policy.catalogue
+        mask: Mask = None
         user = columns.users[row]
         agent = self.agents.get(user)
         if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
@@ -512,17 +505,20 @@ class LearnerMachine(DecisionRole):
         if agent is None:
             agent = self._begin(user, columns.tracks[row])
         own_choice = columns.baselines[row] >= 0 and (mask is None or bool(mask[columns.baselines[row]]))
-        if user in run.users:
-            self._answer_run()
-        mask = agent.may_choose(mask, now_ms)
+        if catalogue is not None and catalogue.narrows:
+            if user in run.users:
+                self._answer_run()
+            mask = agent.may_choose(mask, now_ms)
         if not agent.within_quota(now_ms):
             self._answer_run()
             self._decide_publicly(agent, columns.event_ids[row], columns.contexts[row], mask, batch)
             return
         early = self.early.claim(columns.event_ids[row]) if len(self.early) else ()
-        best = self._together.best(row, agent)
         run.rows.append(row)
-        run.taken.append((agent, mask, now_ms, best, own_choice))
+        run.agents.append(agent)
+        run.masks.append(mask)
+        run.times_ms.append(now_ms)
+        run.own_choices.append(own_choice)
         run.events.add(columns.event_ids[row])
         run.users.add(user)
         if early:
@@ -534,38 +530,42 @@ class LearnerMachine(DecisionRole):
         run = self._run
         if not run.rows:
             return
-        decoded, batch, lift, held = run.decoded, run.batch, self.lift, self.past.end
+        if not run.taught.isdisjoint(run.agents):
+            self._learn_lessons()
+        decoded, batch, agents, times_ms = run.decoded, run.batch, run.agents, run.times_ms
         assert decoded is not None, "rows have contexts"
-        columns, rows, kept = decoded.columns, run.rows, self.terms.policy.kept
+        columns, contexts = decoded.columns, decoded.columns.contexts[run.rows]
         # A user's name is held once: with every decision it came anew.
-        events, users = [columns.event_ids[row] for row in rows], [taken[0].user for taken in run.taken]
-        arms, propensities, versions, policies = list[int](), list[int](), list[int](), bytearray()
-        numbers, deadlines_ms, befores = list[int](), list[int](), list[int]()
-        for place, (row, taken) in enumerate(zip(rows, run.taken, strict=True)):
-            agent, mask, now_ms, best, own_choice = taken
-            event_id, context, policy = events[place], columns.contexts[row], MODEL
-            found = agent.counted(event_id, context, now_ms, mask, best, held + place)
-            arm, propensity, version, number, before, slot_due = found
-            if lift is not None and self._measured(lift, agent, event_id, own_choice, now_ms):
-                arm, propensity, policy = columns.baselines[row], CERTAIN, PUBLIC
-            if batch.replayed is not None:
-                gap = _never if policy == PUBLIC else partial(agent.score_gap, event_id, context, mask, arm)
-                past = batch.as_journaled(PastDecision(users[place], arm, propensity, version), gap, place)
-                arm, propensity = past.arm, past.propensity
-            if slot_due:
-                self.due.append((now_ms, users[place]))
-            arms.append(arm)
-            propensities.append(propensity)
-            versions.append(version)
-            policies.append(policy)
-            numbers.append(number)
-            deadlines_ms.append(now_ms + self.terms.attribution_window_ms)
-            befores.append(before)
-        contexts = [kept(columns.contexts[row]) for row in rows]
-        self.past.extend(events, users, contexts, arms, propensities, versions, numbers, deadlines_ms, befores)
+        events, users = [columns.event_ids[row] for row in run.rows], [agent.user for agent in agents]
+        arms, propensities, versions = choose(agents, events, contexts, run.masks)
+        held = range(self.past.end, self.past.end + len(agents))
+        counted = [*map(EdgeAgent.count_decision, agents, times_ms, held)]
+        numbers, befores, falls_due = zip(*counted, strict=True)
+        self.due.extend(compress(zip(times_ms, users, strict=True), falls_due))
+        policies = bytearray(len(agents))
+        if self.lift is not None:
+            for place in self._measured(self.lift, events, numbers):
+                arms[place], propensities[place] = columns.baselines[run.rows[place]], CERTAIN
+                policies[place] = PUBLIC
+        if batch.replayed is not None:
+            for place in batch.unlike_journaled(arms, propensities):
+                decided = PastDecision(users[place], arms[place], propensities[place], versions[place])
+                scored = events[place], contexts[place], run.masks[place], decided.arm
+                gap = _never if policies[place] == PUBLIC else partial(agents[place].score_gap, *scored)
+                _, arms[place], propensities[place], *_ = batch.as_journaled(decided, gap, place)
+        deadlines_ms = [now_ms + self.terms.attribution_window_ms for now_ms in times_ms]
+        kept = self.terms.policy.kept(contexts)
+        self.past.extend(events, users, kept, arms, propensities, versions, numbers, deadlines_ms, befores)
         batch.answer_all(events, arms, propensities, versions, policies)
-        batch.counts[Outcome.DECIDED] += len(rows)
-        run.rows, run.taken, run.events, run.users = [], [], set(), set()
+        batch.counts[Outcome.DECIDED] += len(agents)
+        run.clear()
+
+    def _learn_lessons(self) -> None:
+        """Learn all lessons that wait."""
+        run = self._run
+        if run.lessons:
+            learn(self.terms.policy, run.lessons)
+            run.lessons, run.taught = [], set()
 
     def _begin(self, user: str, track: str) -> EdgeAgent:
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
@@ -576,18 +576,21 @@ class LearnerMachine(DecisionRole):
                 agent.track = COLD
         return agent
 
-    def _measured(self, lift: LiftCounter, agent: EdgeAgent, event_id: str, own_choice: bool, now_ms: int) -> bool:
-        """Have a decision counted if it can be compared; returns whether the application's own choice answers it.
+    def _measured(self, lift: LiftCounter, events: Sequence[str], numbers: Sequence[int]) -> Iterator[int]:
+        """Have decisions of the run counted that can be compared; yields those that the application's choice answers.
 
         See `hushstream.systems.p2b.lift`.
         """
-        group = self.group_of(agent)
-        track = COLD if group is Group.OWN else PRIVATE
-        if agent.track == track and (own_choice or not self.system.config.measurement.baseline):
-            user = lift_user(agent.key)
-            if lift.decided(user, agent.decided - 1) and self.guardrail is not None:
-                self.guardrail.hold(user, event_id, now_ms)
-        return own_choice and group is Group.BASELINE
+        run, baseline = self._run, self.system.config.measurement.baseline
+        for place, (agent, own_choice) in enumerate(zip(run.agents, run.own_choices, strict=True)):
+            group = self.group_of(agent)
+            track = COLD if group is Group.OWN else PRIVATE
+            if agent.track == track and (own_choice or not baseline):
+                user = lift_user(agent.key)
+                if lift.decided(user, numbers[place]) and self.guardrail is not None:
+                    self.guardrail.hold(user, events[place], run.times_ms[place])
+            if own_choice and group is Group.BASELINE:
+                yield place
 
     def _objection(
         self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: DecisionBatch
@@ -628,10 +631,13 @@ class LearnerMachine(DecisionRole):
             return
         self.now_ms = now_ms
         if self._run.rows:
-            oldest_ms = self._run.taken[0][2]
+            oldest_ms = self._run.times_ms[0]
             if oldest_ms + self.terms.attribution_window_ms <= now_ms or has_settled(oldest_ms, now_ms, self.settle_ms):
                 self._answer_run()
-        for event_id, user, decision in self.past.ended(now_ms):
+        never, ended = self.past.ended(now_ms, self.lift is not None)
+        if never:
+            batch.counts[JoinOutcome.NEVER_SHOWN] += never
+        for event_id, user, decision in ended:
             self._expire(event_id, user, decision, batch)
         due, settled = self.due, []
         if due and has_settled(due[0][0], now_ms, self.settle_ms):
@@ -649,14 +655,14 @@ class LearnerMachine(DecisionRole):
 
     def _expire(self, event_id: str, user: str, decision: OpenDecision, batch: DecisionBatch) -> None:
         """Learn from a decision whose wait is over."""
-        seen = decision.shown_arm != NOT_SHOWN
-        batch.counts[JoinOutcome.EXPIRED_AS_ZERO if seen else JoinOutcome.NEVER_SHOWN] += 1
-        if seen or self.lift is not None:
+        seen, run = decision.shown_arm != NOT_SHOWN, self._run
+        if user in run.users or self.lift is not None:
             self._answer_run()
-            agent = self._agent(user)
-            if seen:
-                self._together.add(agent, agent.expired(decision))
-            self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+        agent = self._agent(user)
+        if seen:
+            batch.counts[JoinOutcome.EXPIRED_AS_ZERO] += 1
+            run.add(agent, agent.expired(decision))
+        self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
 
     def _send_slots(self, users: Sequence[str], waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
@@ -751,118 +757,44 @@ def _never(arm: int, propensity: int) -> float:
 
 
 class Run:
-    """Rows of different users that are answered together: nothing that happens between them changes an answer.
+    """Rows that are answered together, and lessons that wait: only the order within one user matters.
+
+    A row waits until something happens that changes its answer: a click or an end of its user or event, another model,
+    other items. A decision alone changes no score, so one user may have several rows. A lesson waits until its user's
+    next decision, and is learned then with all others.
 
     Attributes:
         decoded, batch: where the rows belong.
         rows: their numbers.
-        taken: of each its agent, the arms that may be chosen, its log time, the best arm or `UNSCORED`, and whether the
-            application's own choice may answer it.
+        agents, masks, times_ms, own_choices: of each its agent, the arms that may be chosen, its log time, and whether
+            the application's own choice may answer it.
         events, users: their events and users.
+        lessons, taught: the lessons that wait, and whose they are.
     """
 
-    __slots__ = ("batch", "decoded", "events", "rows", "taken", "users")
+    __slots__ = ("agents", "batch", "decoded", "events", "lessons", "masks", "own_choices", "rows", "taught",
+                 "times_ms", "users")  # fmt: skip
 
     batch: DecisionBatch
 
     def __init__(self) -> None:
-        """Begin without rows."""
+        """Begin without rows and lessons."""
         self.decoded: DecodedContexts | None = None
+        self.lessons: list[Lesson] = []
+        self.taught: set[EdgeAgent] = set()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin without rows."""
         self.rows: list[int] = []
-        self.taken: list[tuple[EdgeAgent, NDArray[np.bool_] | None, int, int, bool]] = []
+        self.agents: list[EdgeAgent] = []
+        self.masks: list[Mask] = []
+        self.times_ms: list[int] = []
+        self.own_choices: list[bool] = []
         self.events: set[str] = set()
         self.users: set[str] = set()
 
-
-AHEAD_AT_MOST = 256
-"""Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
-
-AHEAD_AT_LEAST = 4
-"""The least number of contexts that are scored together: for fewer it costs more than it saves."""
-
-
-class Together:
-    """Scores and lessons of many users of a batch, computed together.
-
-    Only the order within one user matters. So a lesson waits until its user's next decision, and is learned then with
-    all others that wait. And contexts are scored before the clicks and deadlines between them: learning changes scores,
-    and so does a new shared model for users without a state of their own; a decision alone does not. The arm that was
-    found for a row is valid as long as its user's state is the one that was scored. So the results do not depend on
-    what is computed together: arms are those of `SharedPolicy.choose`.
-
-    Attributes:
-        decoded, scored_to: whose rows below a number were scored, as far as they can be.
-    """
-
-    __slots__ = ("_found", "_lessons", "_policy", "_shared", "_taught", "_tracks", "decoded", "scored_to")
-
-    def __init__(self, policy: SharedPolicy, tracks: Collection[str]) -> None:
-        """Begin without lessons. Who is not in memory may be new, and begins on one of ``tracks``."""
-        self._policy, self._tracks = policy, tracks
-        self._lessons: list[Lesson] = []
-        self._taught: set[EdgeAgent] = set()
-        self.drop()
-
     def add(self, agent: EdgeAgent, lesson: Lesson) -> None:
-        """Learn a lesson of an agent before its next decision."""
-        self._lessons.append(lesson)
-        self._taught.add(agent)
-
-    def learn(self) -> None:
-        """Learn all lessons that wait."""
-        if self._lessons:
-            learn(self._policy, self._lessons)
-            self._lessons = []
-            self._taught.clear()
-
-    def drop(self) -> None:
-        """Drop all scores: rows that follow belong to another batch, or shared models or items have changed."""
-        self._found: dict[int, tuple[LearnerState, int, int]] = {}
-        self._shared: dict[str, LearnerState] = {}
-        self.decoded: DecodedContexts | None = None
-        self.scored_to = 0
-
-    def score(self, decoded: DecodedContexts, rows: range, agent_of: Callable[[str], EdgeAgent | None]) -> None:
-        """Score the first rows of some, if all arms are eligible."""
-        rows = rows[:AHEAD_AT_MOST]
-        self.drop()
-        self.decoded, self.scored_to = decoded, rows.stop
-        if len(rows) < AHEAD_AT_LEAST:
-            return
-        self.learn()
-        columns, policy, refused = decoded.columns, self._policy, decoded.refused
-        users, eligible = columns.users, columns.eligible
-        known: list[tuple[int, LearnerState, int]] = []
-        for row in rows:
-            agent, track = agent_of(users[row]), columns.tracks[row]
-            if eligible[row] or row in refused:
-                continue
-            if agent is not None:
-                known.append((row, self._state(agent), agent.steps))
-            elif track in self._tracks:
-                known.append((row, self._of_track(track), 0))
-        arms = policy.best([state for _, state, _ in known], columns.contexts[[row for row, _, _ in known]])
-        self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
-
-    def best(self, row: int, agent: EdgeAgent) -> int:
-        """The best arm of a row that is decided now; `UNSCORED` if none was found, or it is no longer valid."""
-        if agent in self._taught:
-            self.learn()
-        found = self._found.get(row)
-        if found is None:
-            return UNSCORED
-        state, steps, arm = found
-        # A user's own state changes in place with every step, so the steps are compared, too.
-        return arm if agent.steps == steps and self._state(agent) is state else UNSCORED
-
-    def _state(self, agent: EdgeAgent) -> LearnerState:
-        """The state that an agent's next decision follows from."""
-        own = agent.state
-        return self._of_track(agent.track) if own is None else own
-
-    def _of_track(self, track: str) -> LearnerState:
-        """The newest model of a track, since the last `drop`."""
-        found = self._shared.get(track)
-        if found is None:
-            found = self._shared.setdefault(track, self._policy.shared(track).state)
-        return found
+        """Have a lesson of an agent learned before its next decision."""
+        self.lessons.append(lesson)
+        self.taught.add(agent)

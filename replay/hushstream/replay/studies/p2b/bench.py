@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # s
 from hushstream.agents.process import no_full_collections
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.engine.records import InputRecord, InputSlice
-from hushstream.learners.exploration import only_best
+from hushstream.learners.exploration import best_of
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.learners.sparse import SparseContext, SparseModel, SparseUCB
 from hushstream.privacy.keys import seeded_key
@@ -228,7 +228,7 @@ def _choose_each(kernel: SparseUCB, model: SparseModel, contexts: Sequence[Spars
 def _choose_all(kernel: SparseUCB, model: SparseModel, contexts: SparseContext, times: int) -> None:
     new = [None] * len(contexts.cells)
     for _ in range(times):
-        only_best(kernel.scores_of(model, new, contexts))
+        best_of(kernel.scores_of(model, new, contexts), lambda row, count: 0)
 
 
 def _sum_up(layout: FeatureLayout, contents: Sequence[bytes]) -> None:
