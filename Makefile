@@ -100,7 +100,7 @@ sizing: $(VENV)/.installed-dev
 
 # Decisions over HTTP: the latency at 500 requests a second, the most that one gateway holds, and two of each over one.
 bench-gateway: $(VENV)/.installed-dev
-	$(BIN)/python -m hushstream.replay.bench.gateway
+	$(BIN)/hushstream bench --only gateway
 
 # 1,000 devices through a gateway beside the same users hosted: the chance of a click, and verify. Two minutes.
 bench-edge: $(VENV)/.installed-dev

@@ -31,7 +31,6 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.cli import options
 from hushstream.cli.commands import Commands
 from hushstream.cli.main import app
-from hushstream.cli.metrics_table import markdown
 from hushstream.cli.operate import workers
 from hushstream.cli.options import LINE_EVERY_SECONDS, print_table, steps_on_a_bar
 from hushstream.gateway.metrics import GATEWAY_METRICS
@@ -42,7 +41,7 @@ from patience import patience
 
 
 def _commands(command, path=()):
-    """Every command below a group, hidden ones included, with its path."""
+    """Every command below a group, with its path."""
     below = getattr(command, "commands", None)
     if not below:
         return [path]
@@ -229,7 +228,7 @@ def test_what_is_listed_of_a_command_is_its_own_first_line():
     made = get_command(app).commands
     assert list(made) == list(Commands.parts)
     for name, part in Commands.parts.items():
-        assert (made[name].help.splitlines()[0], made[name].hidden) == (part.help, part.hidden)
+        assert made[name].help.splitlines()[0] == part.help
 
 
 def test_the_version_is_that_of_the_package(cli):
@@ -322,22 +321,6 @@ def test_an_interrupted_command_says_so_in_one_line(cli, config, tmp_path):
 
 ALL = (*METRICS, *GATEWAY_METRICS, *AUDIT_METRICS)
 DOCUMENTS = Path(__file__).parents[2] / "deploy" / "docs"
-
-
-def test_the_document_holds_the_table_of_the_declared_metrics():
-    page = (DOCUMENTS / "reference" / "metrics.md").read_text(encoding="utf-8")
-    table = "".join(f"{line}\n" for line in page.splitlines() if line.startswith("|"))
-    assert table == markdown(), "run `hushstream metrics-table` and put its table into the document"
-
-
-def test_every_metric_has_its_row_with_class_labels_and_help():
-    rows = markdown().splitlines()[2:]
-    assert len(rows) == len(ALL)
-    for spec, row in zip(ALL, rows, strict=True):
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[:3] == [f"`{spec.name}`", spec.kind, spec.metric_class]
-        assert cells[3].replace("`", "").split(", ") == list(spec.labels)
-        assert cells[4] == spec.help
 
 
 def test_the_document_explains_every_class_and_its_endpoint():

@@ -84,7 +84,6 @@ SLOT_STAYS = {
     "deploy/docs/life/p2b.md": "made from the code's names",
     "deploy/docs/reference/api.md": "of the code",
     "deploy/docs/reference/edge-transport.md": "of the wire's bytes",
-    "deploy/docs/reference/metrics.md": "made from the code's names",
 }
 """Pages that may say slot, and why."""
 

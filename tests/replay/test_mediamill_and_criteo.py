@@ -189,7 +189,7 @@ def test_rows_may_be_limited_and_what_follows_is_not_read(tmp_path):
     rows = criteo_rows(600)
     (tmp_path / "train.txt").write_bytes("\r\n".join([*rows, "not a row"]).encode())
     assert read_impressions(tmp_path / "train.txt", 600, 40).read == 600
-    with pytest.raises(WorldError, match="line 601: expected 40 columns"):
+    with pytest.raises(WorldError, match="line 601: expected 0 or 1, 13 whole numbers"):
         read_impressions(tmp_path / "train.txt", 601, 40)
     assert make_world("criteo", users=5, rounds=5, rows=600, data_dir=str(tmp_path)).arms == 40
     with pytest.raises(WorldError, match=r"expected at least 40 values of the hashed categories as arms, got [0-9]"):
@@ -202,24 +202,24 @@ def _field(row: str, place: int, value: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    "row",
     [
-        (lambda row: row.rsplit("\t", 1)[0], "expected 40 columns separated by tabs, got 39"),
-        (lambda row: f"{row}\t", "expected 40 columns separated by tabs, got 41"),
-        (lambda row: _field(row, 0, ""), "expected 0 or 1 as the label"),
-        (lambda row: _field(row, 3, SECRET), "expected a whole number or nothing as I3"),
-        (lambda row: _field(row, 13, "1.5"), "expected a whole number or nothing as I13"),
-        (lambda row: _field(row, 15, SECRET), "expected 8 hexadecimal digits or nothing as C2"),
-        (lambda row: _field(row, 39, "68fd"), "expected 8 hexadecimal digits or nothing as C26"),
-        (lambda row: _field(row, 39, ""), "expected the end of the line, got the end of the file"),
-        (lambda row: SECRET * 1000, "expected 40 columns separated by tabs, got 1"),
+        lambda row: row.rsplit("\t", 1)[0],
+        lambda row: f"{row}\t",
+        lambda row: _field(row, 0, ""),
+        lambda row: _field(row, 3, SECRET),
+        lambda row: _field(row, 13, "1.5"),
+        lambda row: _field(row, 15, SECRET),
+        lambda row: _field(row, 39, "68fd"),
+        lambda row: _field(row, 39, ""),
+        lambda row: SECRET * 1000,
     ],
 )
-def test_a_malformed_last_row_of_criteo_is_refused_with_its_line_and_without_its_content(tmp_path, row, message):
+def test_a_malformed_last_row_of_criteo_is_refused_with_its_line_and_without_its_content(tmp_path, row):
     path = tmp_path / "train.txt"
     first, second = criteo_rows(2)
     path.write_bytes(f"{first}\n{row(second)}".encode())
-    with pytest.raises(WorldError, match=re.escape(f"{path}, line 2: {message}")) as refused:
+    with pytest.raises(WorldError, match=re.escape(f"{path}, line 2: expected 0 or 1, 13 whole numbers")) as refused:
         read_impressions(path, 10, 2)
     assert SECRET not in str(refused.value)
 

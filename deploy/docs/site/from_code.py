@@ -14,6 +14,8 @@
     what a module says of itself.
 ``{gateway-problems}``
     every problem that the gateway answers with: its code, its status and what to do.
+``{metrics}``
+    every metric that workers, gateways and ``verify --follow`` register: its class, its labels, what it says.
 ``{feature-kinds}``
     every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
@@ -36,13 +38,16 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
+from hushstream.agents.observe.metrics import METRICS
 from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.api.calls import own_options
 from hushstream.cli.configure.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows
+from hushstream.gateway.metrics import GATEWAY_METRICS
 from hushstream.gateway.problems import table as problem_table
+from hushstream.ops.check.follow import AUDIT_METRICS
 from hushstream.privacy.promises.page import groups_of
 from hushstream.replay.study import studies
 from hushstream.schemas.topics import PUBLISHED
@@ -172,6 +177,18 @@ class Problems(FromCode):
         return problem_table()
 
 
+class Metrics(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """One row a metric, in the order of the declarations."""
+        rows = ["| metric | kind | class | labels | what it says |", "|---|---|---|---|---|"]
+        for spec in (*METRICS, *GATEWAY_METRICS, *AUDIT_METRICS):
+            labels = ", ".join(f"`{label}`" for label in spec.labels)
+            rows.append(f"| `{spec.name}` | {spec.kind} | {spec.metric_class} | {labels} | {spec.help} |")
+        return "\n".join(rows)
+
+
 class Promised(FromCode):
     """See the module."""
 
@@ -282,6 +299,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "feature-kinds": FeatureKinds,
         "said": Said,
         "gateway-problems": Problems,
+        "metrics": Metrics,
         "guarantee": Promised,
     }
     for name, directive in made.items():

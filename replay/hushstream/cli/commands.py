@@ -58,13 +58,11 @@ class Part(NamedTuple):
         modules: the modules whose `register` functions add it, in this order.
         help: its line in the list of commands.
         group: the heading that it is listed under.
-        hidden: whether it is left out of the list.
     """
 
     modules: tuple[str, ...]
     help: str
     group: str = "Run"
-    hidden: bool = False
 
 
 class LazyGroup(TyperGroup):
@@ -88,7 +86,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command with only its first line of help, for a list; nothing is imported."""
         part = self.parts.get(cmd_name)
-        return None if part is None else TyperCommand(cmd_name, help=part.help, hidden=part.hidden)
+        return None if part is None else TyperCommand(cmd_name, help=part.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command to run, imported."""
@@ -199,15 +197,12 @@ class Commands(LazyGroup):
         "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
         "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
         "bench": Part(_OPERATIONS, "Measure what the project aims to reach.", _RESEARCH),
-        "metrics-table": Part(
-            ("hushstream.cli.metrics_table",), "Every metric, as a Markdown table.", _RESEARCH, hidden=True
-        ),
     }
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a list of commands for each group, with its examples below."""
         for group, examples in _GROUPS.items():
-            rows = [(name, part.help) for name, part in self.parts.items() if part.group == group and not part.hidden]
+            rows = [(name, part.help) for name, part in self.parts.items() if part.group == group]
             with formatter.section(group):
                 formatter.write_dl(rows)
                 for example in examples:

@@ -48,6 +48,7 @@ class BenchSubject(StrEnum):
     COMPUTE = "compute"
     STREAM = "stream"
     SIZES = "sizes"
+    GATEWAY = "gateway"
     PEERS = "peers"
 
 
@@ -256,7 +257,7 @@ def bench(
     out: Annotated[Path, typer.Option(help="File for the rows.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
     only: Annotated[
-        BenchSubject | None, typer.Option(help="Measure one subject only (default: all, not peers).")
+        BenchSubject | None, typer.Option(help="Measure one subject only (default: all, not gateway or peers).")
     ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Broker for peers and scale; topics stay there.")] = None,
     scale: Annotated[int | None, typer.Option(min=1_000, help="Measure so many users only, ten visits each.")] = None,

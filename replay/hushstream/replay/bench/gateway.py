@@ -1,7 +1,7 @@
-"""Measures the rate and latency of decisions over HTTP: ``python -m hushstream.replay.bench.gateway``.
+"""Measures the rate and latency of decisions over HTTP.
 
 It runs one embedded broker, one learner, one gateway and the callers (`hushstream.replay.bench.http_load`), each as a
-process on this machine; then two learners and two gateways on the same broker. Besides latencies it prints the CPU time
+process on this machine; then two learners and two gateways on the same broker. Besides latencies there is the CPU time
 of each process. On a shared machine this figure says what more cores would bring.
 
 `hushstream bench --only peers` compares it with servers that a team would write without a log.
@@ -9,13 +9,10 @@ of each process. On a shared machine this figure says what more cores would brin
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +28,7 @@ from hushstream.replay.bench import baselines
 from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import make_load
 from hushstream.replay.bench.processes import Running, broker_process, process_seconds, started
-from hushstream.replay.experiments.rows import BenchFailed
+from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, figure
 from hushstream.replay.runners.stream import free_port
 
 ARMS, DIMENSION, USERS = 10, 10, 400
@@ -76,15 +73,6 @@ class Row:
     def a_cpu_second(self, *kinds: str) -> float:
         """Requests answered per CPU second of these kinds of processes."""
         return 1.0 / max(1e-9, sum(self.cpu[kind] for kind in kinds))
-
-    def __str__(self) -> str:
-        """One line."""
-        p50, p99 = (1000 * one for one in self.seconds)
-        spent = ", ".join(f"{kind} {1e6 * seconds:.0f}" for kind, seconds in self.cpu.items())
-        return (
-            f"{self.rate:6.0f} requests/s: {self.answered:6.0f} answered/s, p50 {p50:6.1f} ms, p99 {p99:6.1f} ms, "
-            f"{self.refused} refused; CPU us a request: {spent}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,47 +176,57 @@ async def _until_they_answer(servers: Servers) -> None:
             raise BenchFailed(f"expected decisions within {START_SECONDS:g} s")
 
 
-async def measure_rising(servers: Servers, rates: Sequence[float], seconds: float) -> list[Row]:
-    """Measure increasing rates until one is not sustained."""
-    rows: list[Row] = []
-    for number, rate in enumerate(rates):
-        rows.append(await measure(servers, rate, seconds, number))
-        print(rows[-1], flush=True)
-        if not rows[-1].sustained and number:
-            break
+RATES = (500.0, 1000.0, 1500.0, 2000.0, 3000.0, 4000.0, 6000.0)
+
+
+def gateway_rows(progress: Progress, rates: Sequence[float] = RATES, seconds: float = 10.0) -> list[BenchRow]:
+    """Measure one gateway at rising rates until one is not sustained, and two of each process at twice a rate.
+
+    Args:
+        progress: called with what is being measured.
+        rates: requests per second, rising.
+        seconds: for how long each is measured.
+
+    Raises:
+        BenchFailed: a process has ended.
+    """
+    rows: list[BenchRow] = uvloop.run(_measured(progress, rates, seconds))
     return rows
 
 
-def highest_sustained(rows: Sequence[Row]) -> float:
-    """The highest sustained rate, in requests per second; 0 if none was sustained."""
-    return max((row.rate for row in rows if row.sustained), default=0.0)
-
-
-async def run(rates: Sequence[float], seconds: float) -> None:
-    """Measure one gateway, then two; print all results."""
-    below = f"with a p99 below {1000 * SUSTAINED_SECONDS:.0f} ms"
-    with tempfile.TemporaryDirectory() as folder:
+async def _measured(progress: Progress, rates: Sequence[float], seconds: float) -> list[BenchRow]:
+    with tempfile.TemporaryDirectory(prefix="hushstream-gateway-") as folder:
         async with deployed(Path(folder, "one")) as servers:
-            own = await measure_rising(servers, rates, seconds)
+            rising = await measure_rising(servers, rates, seconds, progress)
+            progress("gateway: one and two of each")
             one = await measure(servers, EACH, seconds, len(rates))
-        print(f"highest sustained rate {below}: {highest_sustained(own):.0f} requests/s")
         async with deployed(Path(folder, "two"), of_each=2) as servers:
             two = await measure(servers, 2 * EACH, seconds, 0)
-        print(f"one of each, {one}\ntwo of each, {two}")
-        each, both = (row.a_cpu_second("gateway", "learner") for row in (one, two))
-        print(f"requests a CPU second of gateways and learners: {both:.0f} of {each:.0f}, {both / each:.2f} of one")
+    each, both = (row.a_cpu_second("gateway", "learner") for row in (one, two))
+    most = max((row.rate for row in rising if row.sustained), default=0.0)
+    return [
+        figure(f"gateway, highest rate with a p99 below {1000 * SUSTAINED_SECONDS:.0f} ms", [most], "requests/s"),
+        *(row for found in rising for row in _rows(found)),
+        figure("gateway, two of each over one, requests a CPU second of gateways and learners", [both / each], "x"),
+    ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Measures the rate and the latency of a gateway's decisions.")
-    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="rising requests a second")
-    parser.add_argument("--seconds", type=float, default=10.0, help="seconds for each rate")
-    given = parser.parse_args(arguments)
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before it began", flush=True)
-    uvloop.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))
-    return 0
+def _rows(found: Row) -> Iterator[BenchRow]:
+    name = f"gateway at {found.rate:g} requests/s"
+    yield figure(f"{name}: answered", [found.answered], "requests/s")
+    yield figure(f"{name}: refused", [float(found.refused)], "requests")
+    for share, latency in zip(("p50", "p99"), found.seconds, strict=True):
+        yield figure(f"{name}: {share}", [1000 * latency], "ms")
+    for kind, spent in found.cpu.items():
+        yield figure(f"{name}: {kind}", [1e6 * spent], "CPU us/request")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+async def measure_rising(servers: Servers, rates: Sequence[float], seconds: float, progress: Progress) -> list[Row]:
+    """Measure increasing rates until one is not sustained."""
+    rows: list[Row] = []
+    for number, rate in enumerate(rates):
+        progress(f"gateway: {rate:g} requests/s")
+        rows.append(await measure(servers, rate, seconds, number))
+        if not rows[-1].sustained and number:
+            break
+    return rows

@@ -28,6 +28,7 @@ from hushstream.engine.machine import Machine
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.bench.counters import counter_rows
+from hushstream.replay.bench.gateway import gateway_rows
 from hushstream.replay.bench.peers import peer_rows, peer_tables
 from hushstream.replay.bench.scale import scale_rows, scale_tables
 from hushstream.replay.experiments.rows import BenchRow, PeerRow, Progress, figure
@@ -193,7 +194,7 @@ def page_with(tables: Mapping[str, str], text: str) -> str:
 
 
 SUBJECTS = ("compute", "stream", "sizes")
-"""What is measured by default; ``peers`` only if it is asked for."""
+"""What is measured by default; ``gateway`` and ``peers`` only if they are asked for."""
 
 
 def run_bench(
@@ -210,7 +211,7 @@ def run_bench(
 
     Args:
         path: the file to write.
-        subjects: some of `SUBJECTS`, or ``peers``.
+        subjects: some of `SUBJECTS`, ``gateway`` or ``peers``.
         rounds: repetitions; figures are medians over them.
         progress: called with what is being measured.
         bootstrap: ``host:port`` of a running broker for peers and scale; None: an embedded one.
@@ -230,6 +231,8 @@ def run_bench(
     if "stream" in subjects:
         for study in studies().values():
             rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)
+    if "gateway" in subjects:
+        rows += gateway_rows(progress)
     if "sizes" in subjects:
         rows += (found := size_rows(progress))
         tables |= tables_of(found)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from hushstream.replay.experiments.figures import SETTING, drawing, render, sources
+from hushstream.replay.experiments.figures import SETTING, WARNING, drawing, render, sources
 from hushstream.replay.experiments.findings import (
     EXPERIMENTS,
     MEASURED,
@@ -125,8 +125,8 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
                 *([_targets(found.targets)] if found.targets else []),
                 *([_settings(found.settings)] if found.settings else []),
             ),
-            # The settings are in a section of their own.
-            provenance=tuple(one for one in sources(experiment, found) if one[0] != SETTING),
+            # Settings and warnings are in parts of their own.
+            provenance=tuple(one for one in sources(experiment, found) if one[0] not in (SETTING, WARNING)),
             files=names,
         )
     )

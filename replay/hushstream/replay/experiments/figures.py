@@ -12,17 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Provenance, promise
+from hushstream.replay.experiments.findings import Curve, Experiment, Findings
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.report.sheet import AMBER, BLACK, BLUE, GREEN, GREY, PURPLE, RED, SKY, Drawing, Sheet, png
 
 LEAST_SEEDS = 3
 """The fewest seeds for a band: a 95 % interval over two seeds is wider than any picture."""
 
-SETTING = "Setting"
-"""The entry of `sources` with the settings of the whole experiment."""
+SETTING, WARNING = "Setting", "Warning"
+"""The entries of `sources` that a page shows elsewhere."""
 
-_MOST_DIGESTS = 32
 _MOST_TICKS = 10
 
 _PENS = tuple(
@@ -51,26 +50,11 @@ def render(curve: Curve, experiment: Experiment, found: Findings) -> bytes:
 
 
 def sources(experiment: Experiment, found: Findings) -> list[tuple[str, str]]:
-    """Where the figures come from, by name: source, worlds, seeds, guarantees and digests."""
+    """Where the figures come from, by name: source, worlds, seeds, settings and warnings."""
     facts = [("Source", f"{experiment.source}."), *(("World", f"{world}.") for world in found.worlds)]
     if found.seeds:
         facts.append(("Seeds", f"{_spans(found.seeds)}."))
-    facts += [(SETTING, text) for text in ([] if found.deployments else found.settings)]
-    facts += _promises(found.deployments)
-    digests = list(dict.fromkeys(known.digest[:8] for known in found.deployments))
-    if len(digests) > _MOST_DIGESTS:
-        facts.append(("Deployments", f"{len(digests)}; configuration digests in column digest of the CSV."))
-    elif digests:
-        facts.append(("Configuration digests", f"{' '.join(digests)}."))
-    return facts
-
-
-def _promises(deployments: Sequence[Provenance]) -> list[tuple[str, str]]:
-    """Each distinct guarantee once, after the names of the lines that have it."""
-    lines: dict[str, dict[str, None]] = {}
-    for known in deployments:
-        lines.setdefault(promise(known.guarantee), {})[known.label] = None
-    return [(", ".join(labels), f"{text}.") for text, labels in lines.items()]
+    return [*facts, *((SETTING, text) for text in found.settings), *((WARNING, f"{mark}.") for mark in found.marks)]
 
 
 def _spans(seeds: Sequence[int]) -> str:

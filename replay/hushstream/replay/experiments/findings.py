@@ -16,8 +16,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from hushstream.engine.declare.plan import Range
-from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.experiments.rows import BenchRow, Row
 from hushstream.replay.study import Progress, Registry
@@ -91,21 +89,6 @@ class Scale:
         return {} if self.data_dir is None else {"data_dir": self.data_dir}
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """A private deployment from which figures come.
-
-    Attributes:
-        label: name of its line.
-        guarantee: its guarantee.
-        digest: digest of its configuration and encoder, in hexadecimal.
-    """
-
-    label: str
-    guarantee: Guarantee
-    digest: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
     """What an experiment found, and what a reader must know of it.
@@ -116,7 +99,6 @@ class Findings:
         worlds: the worlds and their variants, in words.
         seeds: each seed decides a world, the coins of its users, and the keys.
         settings: settings of the whole experiment, one sentence each.
-        deployments: the private deployments, with guarantees and digests.
     """
 
     rows: Sequence[Row]
@@ -124,14 +106,11 @@ class Findings:
     worlds: tuple[str, ...]
     seeds: Sequence[int]
     settings: tuple[str, ...]
-    deployments: tuple[Provenance, ...] = ()
 
     @property
     def marks(self) -> list[str]:
-        """The warnings of all deployments and all rows, each once."""
-        known = [mark for one in self.deployments for mark in one.guarantee.marks]
-        of_rows = [mark for row in self.rows for mark in str(row.get("marks", "")).split("; ") if mark]
-        return list(dict.fromkeys([*known, *of_rows]))
+        """The warnings of all rows, each once."""
+        return list(dict.fromkeys(mark for row in self.rows for mark in str(row.get("marks", "")).split("; ") if mark))
 
     @property
     def reached(self) -> list[bool]:
@@ -221,18 +200,6 @@ JOINING_SEEDS = tuple(range(10))
 """Seeds of what joining brings: intervals over ten of them tell a gain of a point from chance."""
 
 
-def promise(guarantee: Guarantee) -> str:
-    """A guarantee in one line: warnings, a slot's price, a lifetime's where it differs, and the kind of deployment."""
-    parts = [*guarantee.marks]
-    if guarantee.claimed is not None:
-        parts.append(f"claimed epsilon {epsilon_text(guarantee.claimed.epsilon_micro)}")
-    parts.append(f"epsilon {epsilon_text(guarantee.epsilon_micro)}, delta {delta_text(guarantee.delta_units)} a slot")
-    lifetime = guarantee.lifetime
-    if lifetime.units > 1:
-        parts.append(f"epsilon {epsilon_text(lifetime.cost.epsilon_micro)} for {lifetime.units} slots")
-    return "; ".join([*parts, "zero-out relation", f"deployment {guarantee.deployment}"])
-
-
 MEASURED = "measured on public datasets and simulations; no noise was added to the figures themselves"
 """The label of the figures of every experiment."""
 
@@ -250,10 +217,6 @@ def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
             "worlds": list(found.worlds),
             "seeds": list(found.seeds),
             "settings": list(found.settings),
-            "deployments": [
-                {"label": known.label, "digest": known.digest, "guarantee": page_json(known.guarantee)}
-                for known in found.deployments
-            ],
         },
         "rows": [{name: _plain(value) for name, value in row.items()} for row in found.rows],
         "targets": [asdict(target) for target in found.targets],
@@ -268,7 +231,6 @@ def table(experiment: Experiment, found: Findings) -> Group:
         *(f"World {world}." for world in found.worlds),
         f"Seeds: {', '.join(map(str, found.seeds)) or 'none'}.",
         *found.settings,
-        *dict.fromkeys(f"{known.label}: {promise(known.guarantee)}." for known in found.deployments),
     ]
     targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
     return Group(_rows_table(experiment, found.rows), targets, Text("\n".join(facts)))

@@ -58,7 +58,6 @@ def _gathered(part: str, scale: Scale, progress: Progress | None) -> Findings:
         tuple(dict.fromkeys(f"of {row['system']}: {row['world']}" for row in rows)),
         tuple(sorted({seed for one in played.values() for seed in one.seeds})),
         tuple(f"{name}: {text}" for name, one in played.items() for text in one.settings),
-        tuple(known for one in played.values() for known in one.deployments),
     )
 
 

@@ -45,11 +45,14 @@ FILE = "train.txt"
 NUMBERS, CATEGORIES, BUCKETS = 13, 26, 3
 PUBLISHED_ROWS = 45_840_617
 
-_COLUMNS = 1 + NUMBERS + CATEGORIES
 _VALUES = (CATEGORIES + 1) ** BUCKETS
 _WHOLE_NUMBER = rb"-?\d{1,10}"
 _CATEGORY = rb"[0-9a-f]{8}"
 _ROW = re.compile(rb"[01](?:\t(?:%b)?){%d}(?:\t(?:%b)?){%d}" % (_WHOLE_NUMBER, NUMBERS, _CATEGORY, CATEGORIES))
+_FORM = (
+    f"expected 0 or 1, {NUMBERS} whole numbers and {CATEGORIES} categories of 8 hexadecimal digits "
+    "(either may be blank), separated by tabs, and the end of the line"
+)
 # A valid line has at most 392 bytes; the limit keeps a file without line ends from being read as one line.
 _LONGEST = 1024
 _STARTS = tuple(crc32(b"C%d=" % column) for column in range(1, CATEGORIES + 1))
@@ -195,20 +198,5 @@ def _fields(path: Path, rows: int) -> Iterator[list[bytes]]:
             row = line.rstrip(b"\r\n")
             # Without its line end, a row that ends in a blank value may have been cut there.
             if _ROW.fullmatch(row) is None or (row == line and row.endswith(b"\t")):
-                raise WorldError(f"{path}, line {number}: {_fault(row)}")
+                raise WorldError(f"{path}, line {number}: {_FORM}")
             yield row.split(b"\t")
-
-
-def _fault(row: bytes) -> str:
-    fields = row.split(b"\t")
-    if len(fields) != _COLUMNS:
-        return f"expected {_COLUMNS} columns separated by tabs, got {len(fields)}"
-    if fields[0] not in (b"0", b"1"):
-        return "expected 0 or 1 as the label"
-    for column, field in enumerate(fields[1 : 1 + NUMBERS], start=1):
-        if field and re.fullmatch(_WHOLE_NUMBER, field) is None:
-            return f"expected a whole number or nothing as I{column}"
-    for column, field in enumerate(fields[1 + NUMBERS :], start=1):
-        if field and re.fullmatch(_CATEGORY, field) is None:
-            return f"expected 8 hexadecimal digits or nothing as C{column}"
-    return "expected the end of the line, got the end of the file"

@@ -31,7 +31,6 @@ from hushstream.replay.studies.p2b.play import (
     Point,
     WorldSpec,
     play_points,
-    provenance,
 )
 from hushstream.replay.studies.p2b.run import GAIN, P2BOptions, run_p2b
 from hushstream.replay.study import Progress
@@ -362,7 +361,7 @@ def _findings(
     played: list[Played], seeds: Sequence[int], targets: list[BenchRow], needs: tuple[str, ...] = ()
 ) -> Findings:
     rows = [row for one in played for row in one.rows()]
-    return Findings(rows, targets, worlds_of(played), seeds, SETTINGS + needs, provenance(played))
+    return Findings(rows, targets, worlds_of(played), seeds, SETTINGS + needs)
 
 
 EPSILONS = "p2b-epsilon"

@@ -39,7 +39,6 @@ from hushstream.replay.experiments.findings import (
     JOINING_SEEDS,
     Findings,
     Foretold,
-    Provenance,
     Scale,
 )
 from hushstream.replay.experiments.rows import (
@@ -424,7 +423,7 @@ def run_features(scale: Scale, progress: Progress | None = None) -> Findings:
     played = play_seeds(play, tasks, seeds, FEATURES, progress)
     rows = [_features_row(task, line, played[task]) for task in tasks for line in task.lines]
     worlds = tuple(dict.fromkeys(row["world"] for row in rows))
-    return Findings(rows, [], worlds, seeds, FEATURES_SETTINGS, _features_provenance(tasks))
+    return Findings(rows, [], worlds, seeds, FEATURES_SETTINGS)
 
 
 def _lines(sizes: Sequence[int], private: Sequence[Line]) -> tuple[Line, ...]:
@@ -510,17 +509,6 @@ _WORDS: Mapping[Form, str] = {
 }
 
 _NAMES: Mapping[Kind, str] = {"interactions": "mixed table, strong pairs"}
-
-
-def _features_provenance(tasks: Sequence[Task]) -> tuple[Provenance, ...]:
-    found = []
-    for task in tasks:
-        for line in task.lines:
-            stated = guarantee_of(task, line)
-            if stated is not None:
-                label = f"{_WORDS[line.form]}, {world_of(task).name}, {task.arms} items, eps {line.epsilon:g}"
-                found.append(Provenance(label, stated, world_of(task).schema.digest.hex()))
-    return tuple(found)
 
 
 FEATURED, FEATURED_SEEDS = "items with features", range(3_000, 3_020)

@@ -46,7 +46,6 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, bernoulli, probability_units
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.catalogue import make_world
-from hushstream.replay.experiments.findings import Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.study import Progress
@@ -609,12 +608,3 @@ def fitted_system(config: P2BConfig) -> P2BSystem:
 def _lattice(dimension: int, digits: int, codes: int, seed: int) -> NDArray[np.int64]:
     """An encoder's centroids; all deployments with the same settings share them, so they are fitted once."""
     return fit_grid(dimension, digits, codes, seed).lattice
-
-
-def provenance(played: Sequence[Played]) -> tuple[Provenance, ...]:
-    """The deployments of some points."""
-    return tuple(
-        Provenance(line.label, guarantee, system.digest.hex())
-        for one in played
-        for line, guarantee, system in zip(one.point.lines, one.guarantees, one.systems, strict=True)
-    )
