@@ -70,8 +70,8 @@ _TABLE = (
     ProblemKind(
         "bad-slot",
         400,
-        "The body is no slot of this deployment",
-        "A slot has one size and one format, which the agreement states. The same slot would be refused again.",
+        "The body is no report of this deployment",
+        "A report has one size and one format, which the agreement states. The same body would be refused again.",
     ),
     ProblemKind(
         "identifying-header",
@@ -128,15 +128,15 @@ _TABLE = (
     ProblemKind(
         "other-configuration",
         409,
-        "The slot is of another configuration",
-        "The slot's deployment is not here any more. `GET /v1/agreement` has the agreement of the present one.",
+        "The report is of another configuration",
+        "The report's deployment is not here any more. `GET /v1/agreement` has the agreement of the present one.",
     ),
     ProblemKind("body-too-large", 413, "The body is too large", "The gateway's settings limit it."),
     ProblemKind(
         "unsupported-media-type",
         415,
         "The body is of another type",
-        "Send `Content-Type: application/json` (a slot: `application/octet-stream`), without a content encoding.",
+        "Send `Content-Type: application/json` (a report: `application/octet-stream`), without a content encoding.",
     ),
     ProblemKind(
         "wrong-host",
@@ -148,7 +148,7 @@ _TABLE = (
     ProblemKind(
         "stale-period",
         422,
-        "The slot names a report period that is past or future",
+        "The report names a period that is past or future",
         "The header `Date` has the gateway's time: seal the same content again, under the same id, for its period.",
     ),
     ProblemKind("bad-context", 422, "The deployment does not accept this context", "`detail` says what it accepts."),

@@ -314,7 +314,7 @@ class BufferedToeplitz(Plan):
         return f"{count_text(len(self.shape.pairs), 'buffer')}, {count_text(self.fine_bits, 'bit')} below the lattice"
 
     def _noise_text(self) -> str:
-        return f"variance {ratio_text(self.noise.numerator, self.noise.denominator)} fine units squared"
+        return f"variance {ratio_text(self.noise.numerator, self.noise.denominator)} on the counter's inner lattice"
 
     def factorisation(self, leaves: int) -> Factorisation:
         """R = C and L = A C^-1, without roundings."""

@@ -40,9 +40,9 @@ _EVERY = ("malformed-http", "identifying-header", "too-many-requests", "stopping
 SLOTS = DeviceCall(
     "slots",
     "POST",
-    "Hand in one slot",
-    "Every slot of a deployment has one size; its content is sealed for the shuffler (HPKE). The answer comes when the "
-    "log holds it, and is the same for a slot that is there already.",
+    "Hand in one report",
+    "Every report of a deployment has one size; its content is sealed for the shuffler (HPKE). The answer comes when "
+    "the log holds it, and is the same for a report that is there already.",
     (
         *_EVERY,
         "bad-slot",
@@ -71,7 +71,7 @@ AGREEMENT = DeviceCall(
     _EVERY,
 )
 
-NAME, TITLE = "devices", "Devices: slots of users' own devices, and models for them"
+NAME, TITLE = "devices", "Devices: reports of users' own devices, and models for them"
 """The name and the title of the document."""
 
 
