@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hushstream.replay.catalogue import known_worlds, make_world
 from hushstream.replay.datasets.builtin import DatasetError
+from hushstream.replay.studies.colin.play import relation_graph
 from hushstream.replay.studies.colin.worlds import (
     CollaborativeWorld,
     Listening,
@@ -25,6 +27,7 @@ from hushstream.replay.studies.colin.worlds import (
 )
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import WorldError
+from hushstream.schemas.errors import HushstreamError
 
 VARIANTS = ("uniform", "nonnegative", "unit-sphere", "masked")
 
@@ -55,6 +58,17 @@ def _world(kind: str) -> CollaborativeWorld:
 @pytest.fixture(scope="module", params=[*VARIANTS, "lastfm"])
 def world(request) -> CollaborativeWorld:
     return _world(request.param)
+
+
+def test_a_world_whose_own_ties_no_deployment_has_is_refused_with_what_plays_it():
+    """A deployment's users have an own tie of 1; clusters of Last.fm have as many as friendships within."""
+    ties = np.array([[3.0, 1.0], [1.0, 5.0]])
+    clusters = SimpleNamespace(name="lastfm", users=2, relation=columns_to_one(ties), graph=ties - np.diag([3.0, 5.0]))
+    with pytest.raises(HushstreamError, match=r"own tie is 1, .* state learner\.algorithm=goblin or linucb"):
+        relation_graph(clusters, "colin")
+    assert np.array_equal(relation_graph(clusters, "goblin").weights, clusters.graph)
+    own = relation_graph(_world("uniform"), "colin").weights
+    assert np.allclose(columns_to_one(own + np.eye(6)), _world("uniform").relation)
 
 
 class TestEveryCollaborativeWorld:

@@ -346,6 +346,7 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
         ),
         ({"dataset": "tastes", "runner": "river"}, "runner: expected direct or stream, got 'river'"),
         ({"dataset": "tastes", "config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon"),
+        ({"dataset": "tastes", "config": {"kind": "edge"}}, "kind: expected hosted, as a replay sends its requests"),
     ],
 )
 def test_what_cannot_be_played_is_refused(options, says):

@@ -135,6 +135,19 @@ def require_runner(runner: str, bootstrap: str | None = None, security: Path | N
         )
 
 
+def require_hosted(devices: bool) -> None:
+    """Refuse a deployment of users' devices.
+
+    Raises:
+        HushstreamError: learners or raters are on ``devices`` (kind ``edge``).
+    """
+    if devices:
+        raise HushstreamError(
+            "kind: expected hosted, as a replay sends its requests to learner workers; got edge, which has none "
+            "(what is released is the same in both)"
+        )
+
+
 async def play(system: System, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
     """`play_parties` for a system without parties: ``player`` gets the one log."""
     return await play_parties(system, place, lambda log_of: player(log_of("")))
@@ -150,11 +163,7 @@ async def play_parties(
         WorkerDied: a process of the stream ended while it was needed.
         HushstreamError: the player raised it, there is no broker, or topics hold records of an earlier run.
     """
-    if system.device_service is not None:
-        raise HushstreamError(
-            "kind: expected hosted, as a replay sends its requests to learner workers; got edge, which has "
-            "none (the shuffler releases the same in both)"
-        )
+    require_hosted(devices=system.device_service is not None)
     if place.runner == "direct":
         async with DirectSession(system, place.keys) as direct:
             played = await player(direct.event_log)

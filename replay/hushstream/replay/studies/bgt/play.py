@@ -415,6 +415,7 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> RunResult:
     world = _world(options)
     with deployed(options.folder) as folder:
         config = parse_as(BgtConfig, config_values(options, world))
+        playing.require_hosted(config.devices)
         if config.items != world.item_count or config.features != world.features.shape[1]:
             raise HushstreamError(
                 f"items, features: expected the world's {world.item_count} and {world.features.shape[1]}, got "

@@ -933,14 +933,17 @@ def relation_graph(world: CollaborativeWorld, algorithm: str) -> SocialGraph:
     diagonal entry gives the weights again.
 
     Raises:
-        HushstreamError: W was not made from symmetric weights.
+        HushstreamError: W is not of symmetric weights beside own ties of 1, the one form that a deployment has.
     """
     names = [user_name(user) for user in range(world.users)]
     if algorithm != "colin":
         return SocialGraph(tuple(names), world.graph)
     weights = world.relation / np.diag(world.relation)
     if not np.allclose(weights, weights.T):
-        raise HushstreamError(f"{world.name}: expected a relation matrix of symmetric weights, got another one")
+        raise HushstreamError(
+            f"{world.name}: expected users whose own tie is 1, as in a deployment of colin, got others; state "
+            "learner.algorithm=goblin or linucb, which need no own ties"
+        )
     upper = np.triu(weights, 1)
     return SocialGraph(tuple(names), upper + upper.T)
 
