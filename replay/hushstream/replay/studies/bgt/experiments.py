@@ -614,11 +614,11 @@ def foretold(seed: int) -> Foretold:
         gains.append(baseline_of(world, "alone", again)[0] - play_world(task, world).rmse)
     config = configuration(task, world)
     ahead = plan(config, Audience(users, len(world.split(seed).earlier) // users, 365.0))
-    alone, ours = ahead.values["each device alone"], ahead.values["this deployment"]
+    assert ahead.facts is not None
     return Foretold(
         world=f"{users:,} users with {ratings} ratings of {items} items, epsilon {epsilon:.2g}",
         measure="RMSE below that of each device alone",
-        said=Range(*(one - other for one, other in zip(alone, ours, strict=True))),
+        said=Range(*ahead.facts["gains"]),
         beats=ahead.beats,
         gain=float(np.mean(gains)),
         guarantee=epoch_guarantee(config).under_key(True),
