@@ -105,7 +105,7 @@ def test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give(
 def test_a_group_of_nodes_is_as_many_as_the_factorisation_says(accountant):
     """What is taken of large counters by their number of levels is so of small ones."""
     for release in accountant.settings.all_settings().by_kind["ContinualConfig"]:
-        if release.mechanism in ("negative-digit", "binary", "honaker") and release.leaves <= 256:
+        if release.mechanism in ("negative-digit", "binary") and release.leaves <= 256:
             plan = accountant.cases.plan_of(release, colin.FeatureConfig(dimension=3))
             assert accountant.cases.nodes_of(plan) <= plan.levels
 

@@ -99,7 +99,7 @@ def test_sampled_and_sealed_slots_are_attacked_as_they_are_released():
         ("server", "negative-digit", "laplace"),
         ("learner", "binary", "laplace"),
         ("server", "negative-digit", "k-norm"),
-        ("server", "honaker", "gaussian"),
+        ("server", "binary", "gaussian"),
         ("server", "blt", "gaussian"),
     ],
 )
@@ -214,7 +214,7 @@ SYSTEMS = {
     "counted windows": shuffled(levels=2, windows=200, epsilon=0.5),
     "sampled windows": shuffled(expected_slots=100, sampling=0.5, epsilon=0.5),
     "counters of users": collaborative(epsilon=0.5),
-    "counters at the edge": collaborative(noise_at="learner", mechanism="honaker", noise="gaussian", epsilon=0.5),
+    "counters at the edge": collaborative(noise_at="learner", mechanism="binary", noise="gaussian", epsilon=0.5),
     "lengths": collaborative(noise="k-norm", epsilon=0.5),
     "noisy rewards": collaborative(noise_at="learner", mechanism="noisy-reward", epsilon=2.5, reward_levels=20),
     "sums of gradients": pdol(),

@@ -29,10 +29,9 @@ pytestmark = [
             "discrete-laplace",
             "discrete-gaussian-size",
             "k-norm",
-            "exponential",
             "tuples",
             "binary-tree",
-            "honaker-tree",
+            "gaussian-binary-tree",
             "buffered-toeplitz",
             "slot-sums-sampled",
             "linear-sums-counter",
@@ -68,9 +67,9 @@ LAWLESS = {
 
 NOT_NOISE = {
     *(f"linear-sums-{name}" for name in FORGED),
-    *("randomised-response", "local-reward-response", "noisy-reward", "server-noisy-reward", "exponential", "tuples"),
+    *("randomised-response", "local-reward-response", "noisy-reward", "server-noisy-reward", "tuples"),
 }
-"""Rows of forged reports, which are refused whatever the noise is, and of random answers and choices."""
+"""Rows of forged reports, which are refused whatever the noise is, and of random answers."""
 
 KNOWN = [name for name in audit_names() if name not in LAWLESS]
 

@@ -22,7 +22,6 @@ RUNS = 3_000
 MECHANISMS = {
     "binary": {"mechanism": "binary"},
     "negative-digit": {},
-    "honaker": {"mechanism": "honaker", "noise": "gaussian"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
 }
 
@@ -59,7 +58,7 @@ def test_draws_of_zero_do_not_alarm_however_they_are_rounded(name):
     assert alarms(replace(rough, step=1e-18)(left @ z)), "without the lattice roundings agree with one another"
 
 
-@pytest.mark.parametrize("name", ["honaker", "blt"])
+@pytest.mark.parametrize("name", ["blt"])
 def test_roundings_of_innovations_are_far_below_their_grid(name):
     """The error of a product of floats is at most n 2^-53 times the sum of sizes (Higham 2002, section 3.1).
 
@@ -74,7 +73,7 @@ def test_roundings_of_innovations_are_far_below_their_grid(name):
     assert not np.any(rough(nothing + solved.step / 1e6))
 
 
-@pytest.mark.parametrize("name", ["honaker", "blt"])
+@pytest.mark.parametrize("name", ["blt"])
 def test_independent_innovations_are_told_as_they_are(name):
     plan = plan_named(name)
     solved = unmixed(plan, LEAVES)

@@ -14,7 +14,6 @@ from hushstream.counting import (
     BinaryTree,
     BlockPlan,
     Concentrated,
-    HonakerTree,
     HorizonReached,
     NegativeDigitTree,
     PureEpsilon,
@@ -235,8 +234,6 @@ def test_impossible_groups_are_refused(key, address):
     for blocks in (0, -1, 1.0, True, (1 << 16) + 1):
         with pytest.raises(BadPlan, match="blocks: expected a whole number"):
             BlockPlan(plan=tree, blocks=blocks)  # type: ignore[arg-type]
-    with pytest.raises(BadPlan, match="negative digits, got HonakerTree"):
-        BlockPlan(plan=HonakerTree(budget=PURE), blocks=2)  # type: ignore[arg-type]
     with pytest.raises(BadPlan, match="negative digits, got BinaryTree"):
         BlockPlan(plan=BinaryTree(budget=PURE), blocks=2)
     with pytest.raises(BadPlan, match="without a cell"):

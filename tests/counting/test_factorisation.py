@@ -13,7 +13,6 @@ from hushstream.counting import (
     BlockPlan,
     BufferedToeplitz,
     Concentrated,
-    HonakerTree,
     NegativeDigitTree,
     Plan,
     PureEpsilon,
@@ -55,7 +54,7 @@ class UnitNodes:
 
 def plans(budget: PureEpsilon | Concentrated, horizon: int) -> list[Plan]:
     trees: list[Plan] = [NegativeDigitTree(budget=budget, horizon=horizon, base=base) for base in (2, 3, 4, 5, 7, 15)]
-    more: list[Plan] = [BinaryTree(budget=budget, horizon=horizon), HonakerTree(budget=budget, horizon=horizon)]
+    more: list[Plan] = [BinaryTree(budget=budget, horizon=horizon)]
     if isinstance(budget, Concentrated):
         more.append(BufferedToeplitz(budget=budget, horizon=horizon))
     return trees + more
@@ -94,7 +93,7 @@ def test_the_noise_pays_for_every_leaf(plan):
 @pytest.mark.parametrize("plan", [plan for plan in plans(PURE, LEAVES) + plans(ZCDP, LEAVES) if plan.levels > 1])
 def test_a_forgotten_level_factor_would_be_found(plan, monkeypatch):
     forgetful = property(lambda self: self.budget.node_noise(self.levels - 1, self.sensitivity, self.dimension))
-    monkeypatch.setattr(HonakerTree if isinstance(plan, HonakerTree) else NegativeDigitTree, "noise", forgetful)
+    monkeypatch.setattr(NegativeDigitTree, "noise", forgetful)
     with pytest.raises(AssertionError, match="max"):
         test_the_noise_pays_for_every_leaf(plan)
 

@@ -10,7 +10,6 @@ from hushstream.counting import (
     BinaryTree,
     BufferedToeplitz,
     Concentrated,
-    HonakerTree,
     HorizonReached,
     NegativeDigitTree,
     Plan,
@@ -27,7 +26,6 @@ FOLLOWING: dict[str, Plan] = {
     "binary": BinaryTree(budget=PURE, dimension=40, horizon=100),
     "binary-k-norm": BinaryTree(budget=PureLength(1), dimension=40, sensitivity=5, horizon=100),
     "binary-gaussian": BinaryTree(budget=ZCDP, dimension=40, sensitivity=5, horizon=100),
-    "honaker": HonakerTree(budget=PURE, dimension=40, horizon=100),
     "blt": BufferedToeplitz(budget=ZCDP, dimension=40, sensitivity=5, horizon=100),
 }
 LEAVES, FORK = 41, 21

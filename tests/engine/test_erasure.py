@@ -18,12 +18,10 @@ MODES = {
     "negative-digit": {},
     "gaussian": {"noise": "gaussian"},
     "binary": {"mechanism": "binary"},
-    "honaker": {"mechanism": "honaker"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
     "exact": {"mechanism": "exact"},
     "learner": {"noise_at": "learner"},
     "edge binary": {"noise_at": "learner", "mechanism": "binary"},
-    "edge honaker": {"noise_at": "learner", "mechanism": "honaker"},
     "noisy-reward": {"noise_at": "learner", "mechanism": "noisy-reward"},
 }
 NOISED = [mode for mode in MODES if mode != "exact"]

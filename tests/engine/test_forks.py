@@ -25,8 +25,6 @@ COUNTERS = {
     "binary": {"mechanism": "binary"},
     "binary k-norm": {"mechanism": "binary", "noise": "k-norm"},
     "binary gaussian": {"mechanism": "binary", "noise": "gaussian"},
-    "honaker": {"mechanism": "honaker"},
-    "honaker gaussian": {"mechanism": "honaker", "noise": "gaussian"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
 }
 

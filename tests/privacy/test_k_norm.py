@@ -16,7 +16,6 @@ from hushstream.privacy.mechanisms import k_norm
 from hushstream.privacy.mechanisms.gaussian import gaussian_reach, gaussian_truncation
 from hushstream.privacy.mechanisms.k_norm import (
     discrete_k_norm_joint,
-    k_norm_guarantee,
     k_norm_reach,
     k_norm_tables,
     k_norm_truncation,
@@ -202,14 +201,3 @@ def test_another_key_or_scale_gives_unrelated_noise(key, address, stream):
 def test_an_impossible_scale_or_dimension_is_refused(stream, arguments, said):
     with pytest.raises(BadNoise, match=said):
         discrete_k_norm(stream(), *arguments)
-
-
-def test_a_vector_promises_its_epsilon_and_the_truncation_in_delta():
-    promise = k_norm_guarantee("0.5", 1 << 32, 25, vectors=3)
-    assert promise.epsilon_micro == 500_000
-    assert promise.replace_one.epsilon_micro == 1_000_000
-    assert promise.lifetime.cost.epsilon_micro == 1_500_000
-    assert 1 <= promise.truncation_units == promise.delta_units <= promise.lifetime.cost.delta_units < 1 << 20
-    for wrong in ({"epsilon": 0}, {"sensitivity": 0}, {"dimension": 0}, {"vectors": 0}):
-        with pytest.raises(BadNoise, match="expected"):
-            k_norm_guarantee(**{"epsilon": 1, "sensitivity": 8, "dimension": 2, **wrong})

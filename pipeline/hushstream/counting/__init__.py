@@ -6,7 +6,6 @@ from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon, P
 from hushstream.counting.counter import Counter, Factorisation, Plan, Release
 from hushstream.counting.digits import DEFAULT_HORIZON, Neighbours
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, CountingError, HorizonReached
-from hushstream.counting.honaker import HonakerTree
 from hushstream.counting.tree import BinaryTree, NegativeDigitTree, best_tree, choose_release, counter_rmse, fresh_rmse
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "Counter",
     "CountingError",
     "Factorisation",
-    "HonakerTree",
     "HorizonReached",
     "NegativeDigitTree",
     "Neighbours",

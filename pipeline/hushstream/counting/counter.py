@@ -25,7 +25,6 @@ R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
   one to one, so the sum over all z is at most exp(alpha (alpha-1) c^2 rho) for var = h Delta_2^2 / (2 rho): the
   Renyi divergence is at most alpha c^2 rho at every whole order alpha >= 2, and epsilon is computed from those.
 
-The sums that are released together with real-valued weights (Honaker) are functions of R x + z; see there.
 The factorisation behind each plan is `Plan.factorisation`, and a test extracts L from the running code.
 
 *State.* A counter's stored state: its bytes with a keyed digest, which also covers the counter's identity.

@@ -32,11 +32,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.counting.binary import BinaryCounter
 from hushstream.counting.calibration import Budget, PureEpsilon
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, SAFE_BITS, levels_for, lowest, mean_nodes, shift
 from hushstream.counting.errors import BadPlan, BadState
-from hushstream.counting.honaker import BinaryCounter
 from hushstream.counting.nodes import NodeSource
 from hushstream.privacy.amounts import Number, count_text
 from hushstream.privacy.mechanisms.noise import Parameter

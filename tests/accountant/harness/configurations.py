@@ -32,7 +32,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "budget": frozenset(BUDGETS),
     },
     "colin": {
-        "mechanism": frozenset({"negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"}),
+        "mechanism": frozenset({"negative-digit", "binary", "blt", "noisy-reward", "exact"}),
         "noise": frozenset({"laplace", "k-norm", "gaussian"}),
         "noise_at": frozenset({"server", "learner"}),
         "horizon": frozenset({"auto", "given"}),
@@ -196,7 +196,7 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     mechanism = draw.choice(
-        ("negative-digit", "negative-digit", "binary", "honaker", "blt", "noisy-reward", "noisy-reward", "exact")
+        ("negative-digit", "negative-digit", "binary", "blt", "noisy-reward", "noisy-reward", "exact")
     )
     noise = {"blt": "gaussian", "noisy-reward": "laplace"}.get(mechanism) or draw.choice(
         ("laplace", "k-norm", "gaussian")

@@ -148,7 +148,7 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
         (
             {
                 "learner": CollaborationConfig(alpha="lemma"),
-                "release": ContinualConfig(mechanism="honaker"),
+                "release": ContinualConfig(mechanism="binary"),
             },
             "learner.alpha",
         ),

@@ -564,7 +564,7 @@ def event_names(related, rig):
     }
 
 
-@pytest.mark.parametrize("name", ["negative-digit", "binary", "honaker"])
+@pytest.mark.parametrize("name", ["negative-digit", "binary"])
 def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_counter_to_the_bit(related, name):
     system = related.edge_system(mechanism=name)
     rig = related.played(system, flip=False)

@@ -202,7 +202,6 @@ def test_phase_ends_of_unknown_partitions_and_of_other_configurations_end_nothin
 MECHANISMS = {
     "negative-digit": {},
     "binary": {"mechanism": "binary"},
-    "honaker": {"mechanism": "honaker"},
     "gaussian digits": {"noise": "gaussian"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
 }

@@ -36,8 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, count_text, epsilon_micro, epsilon_value, ratio_text
-from hushstream.privacy.conversions import context, exp_above, to_fraction
+from hushstream.privacy.conversions import context, to_fraction
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.mechanisms.gaussian import (
     LARGEST_VARIANCE,
@@ -45,8 +44,7 @@ from hushstream.privacy.mechanisms.gaussian import (
     gaussian_reach,
     gaussian_variance,
 )
-from hushstream.privacy.mechanisms.noise import KeyedStream, laplace_scale
-from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
+from hushstream.privacy.mechanisms.noise import KeyedStream
 
 CHOICE_BITS = 128
 LARGEST_DIMENSION = 4_096
@@ -276,66 +274,6 @@ def k_norm_variance(scale_numerator: int, scale_denominator: int, dimension: int
         share * gaussian_variance(variance.numerator, variance.denominator)
         for share, variance in zip(shares, tables.variances, strict=True)
     )
-
-
-def k_norm_guarantee(
-    epsilon: Number,
-    sensitivity: int,
-    dimension: int,
-    vectors: int = 1,
-    deployment: Deployment = "hosted",
-    zone: str = "counter",
-) -> Guarantee:
-    """The guarantee of one noised vector, and of ``vectors`` vectors that use one person's data.
-
-    Args:
-        epsilon: of one vector; rounded up to millionths.
-        sensitivity: Delta_2 in steps of the lattice: how far one unit moves the vector, rounded up.
-        dimension: d.
-        vectors: how many a person's units enter, one unit each.
-        deployment: ``hosted`` or ``edge``.
-        zone: the zone that adds the noise.
-
-    Raises:
-        BadNoise: an impossible setting.
-        BadAmount: epsilon is no number.
-    """
-    scale = laplace_scale(epsilon, sensitivity)
-    truncation = k_norm_truncation(*scale, dimension)
-    if vectors < 1:
-        raise BadNoise(f"vectors: expected a whole number above 0, got {vectors!r}")
-    micro = epsilon_micro(epsilon)
-    one = _cost(micro, truncation)
-    return Guarantee(
-        mechanism=f"k-norm: a vector of {count_text(dimension, 'integer')} plus lattice noise, density proportional to"
-        f" exp(-length / {ratio_text(*scale)})",
-        relation="zero-out: neighbours differ in the content of one user's report, an interaction or null",
-        unit="one report of one user",
-        cost=one,
-        replace_one=_cost(2 * micro, 2 * truncation),
-        lifetime=Lifetime(
-            vectors,
-            1,
-            _cost(vectors * micro, vectors * truncation),
-            _cost(2 * vectors * micro, 2 * vectors * truncation),
-        ),
-        sensitivity=sensitivity,
-        norm="L2 distance of the vector, in steps of its lattice",
-        zone=zone,
-        deployment=deployment,
-        truncation_units=one.delta_units,
-        not_protected=(
-            "that a user's report came, and when",
-            "what holds for the population, and what follows from it for anyone",
-        ),
-    )
-
-
-def _cost(micro: int, variation: Fraction) -> Cost:
-    if epsilon_value(micro) > _LARGEST_USEFUL_EXPONENT:
-        return Cost(micro, DELTA_ONE)
-    delta = variation * (1 + exp_above(epsilon_value(micro)))
-    return Cost(micro, min(DELTA_ONE, math.ceil(delta * DELTA_ONE)))
 
 
 def _real(value: Fraction) -> Any:

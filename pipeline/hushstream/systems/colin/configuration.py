@@ -17,7 +17,6 @@ from hushstream.counting import (
     Budget,
     BufferedToeplitz,
     Concentrated,
-    HonakerTree,
     Plan,
     PureEpsilon,
     PureLength,
@@ -57,7 +56,7 @@ from hushstream.privacy.mechanisms.rewards import LocalReward
 Algorithm = Literal["linucb", "colin", "goblin"]
 ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
 
-Mechanism = Literal["auto", "negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
+Mechanism = Literal["auto", "negative-digit", "binary", "blt", "noisy-reward", "exact"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
 """What auto chooses from, and exact."""
 
@@ -134,7 +133,7 @@ class ContinualConfig(Checked):
     Attributes:
         noise_at: who adds the noise: server (a trusted counter role) or learner (each user's own counter there; nobody
             else sees a reward).
-        mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, before
+        mechanism: a counter (negative-digit, binary or blt), noisy-reward (each reward is noised once, before
             it enters a sum), or exact (no noise: for replays of public datasets, refused by a live worker). auto takes
             noisy-reward, at server or learner, unless a counter has less noise over rewards_per_user rewards
             (`least_noise`).
@@ -220,7 +219,7 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
     sensitivity = lattice_sensitivity(features, budget.norm)
     if release.mechanism == "negative-digit":
         return best_tree(budget, horizon, dimension, sensitivity)
-    kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "honaker": HonakerTree, "blt": BufferedToeplitz}
+    kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "blt": BufferedToeplitz}
     kind = kinds[release.mechanism]
     return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
 

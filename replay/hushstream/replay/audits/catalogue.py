@@ -22,12 +22,12 @@ from hushstream.counting import (
     BinaryTree,
     BufferedToeplitz,
     Concentrated,
-    HonakerTree,
     NegativeDigitTree,
     Plan,
     PureEpsilon,
+    PureLength,
 )
-from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audits import (
     FALSE_ALARM,
     Attack,
@@ -40,10 +40,9 @@ from hushstream.privacy.audits import (
     pure,
 )
 from hushstream.privacy.keys import Key
-from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_guarantee, exponential_weights
 from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_truncation, gaussian_variance_for
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
-from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_guarantee
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_truncation
 from hushstream.privacy.mechanisms.noise import discrete_laplace, laplace_scale
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.mechanisms.tuples import RandomisedResponse
@@ -65,7 +64,7 @@ from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.study import Progress, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
-CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
+CATEGORIES, LEVELS = 4, 4
 _DRAWS = 100
 """How many draws of K-norm noise, or for the test of a size, are made at once."""
 
@@ -99,7 +98,7 @@ K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, l
 @cache
 def k_norm_cost() -> Cost:
     """The cost of the attacked noise; it takes a second to compute, so it is not computed on import."""
-    return k_norm_guarantee(EPSILON, STEP, 2).cost
+    return PureLength(EPSILON).cost(1, k_norm_truncation(*laplace_scale(EPSILON, STEP), 2))
 
 
 def laplace_score() -> Score:
@@ -161,35 +160,6 @@ def reward_score(reward: LocalReward) -> Score:
     return score
 
 
-def choice_score() -> Score:
-    """The score: whether the chosen candidate is the one whose utility the unit raises; it lowers all others."""
-    key = fresh_key()
-    utilities = _utilities()
-    return lambda present: (
-        1.0 if exponential_choice(fresh_stream(key, "choice"), utilities[present], EPSILON, 1) == 0 else -1.0
-    )
-
-
-def choice_family() -> Family:
-    """The exact probabilities of the choices."""
-    return pure(lambda epsilon: choice_pair(epsilon).power)
-
-
-def choice_pair(epsilon: float) -> Pair:
-    """The choices without the unit, and with it."""
-    laws = []
-    for present in (False, True):
-        weights = exponential_weights(_utilities()[present], epsilon_micro(epsilon), 1)
-        laws.append(np.array([weight / sum(weights) for weight in weights]))
-    return Pair(*laws)
-
-
-def _utilities() -> dict[bool, NDArray[np.int64]]:
-    favour = np.full(CANDIDATES, -1, dtype=np.int64)
-    favour[0] = 1
-    return {False: np.zeros(CANDIDATES, dtype=np.int64), True: favour}
-
-
 def sizes_of(draw: Draw) -> Read:
     """The sizes of `_DRAWS` draws, under nonces of their own."""
     key = fresh_key()
@@ -240,7 +210,7 @@ LEAF = 1 << 10
 PLANS: dict[str, tuple[Plan, int]] = {
     "binary-tree": (BinaryTree(budget=PureEpsilon(EPSILON), horizon=15, sensitivity=LEAF), 5_000),
     "negative-digit-tree": (NegativeDigitTree(budget=PureEpsilon(EPSILON), horizon=112, sensitivity=LEAF), 5_000),
-    "honaker-tree": (HonakerTree(budget=BUDGET, horizon=15, sensitivity=LEAF), 2_000),
+    "gaussian-binary-tree": (BinaryTree(budget=BUDGET, horizon=15, sensitivity=LEAF), 2_000),
     "buffered-toeplitz": (BufferedToeplitz(budget=BUDGET, horizon=15, sensitivity=LEAF), 2_000),
 }
 """The attacked counters by the names of their rows, each with the runs of the quick version."""
@@ -280,7 +250,6 @@ def rows_of_mechanisms() -> tuple[Audit, ...]:
     """The audits of all mechanisms, and of one coordinate of each counter."""
     response = RandomisedResponse.of(CATEGORIES, EPSILON)
     bit, noised = LocalReward.of(1, EPSILON, "response"), LocalReward.of(LEVELS, EPSILON, "laplace")
-    choice = exponential_guarantee(CANDIDATES, EPSILON, 1).cost
     steps = pure(lambda epsilon: laplace_pair(epsilon, 1, noised.levels).power)
     streams = "two streams that differ in one leaf, all releases seen"
 
@@ -309,7 +278,6 @@ def rows_of_mechanisms() -> tuple[Audit, ...]:
         ),
         ratio("local-reward-response", bit, 1_000, lambda: reward_score(bit), bit.guarantee().cost, LAPLACE_FAMILY),
         ratio("local-reward-laplace", noised, 2_000, lambda: reward_score(noised), noised.guarantee().cost, steps),
-        ratio("exponential", exponential_choice, 2_000, choice_score, choice, choice_family()),
         attacked(
             "k-norm",
             discrete_k_norm_joint,

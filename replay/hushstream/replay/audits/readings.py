@@ -1,9 +1,7 @@
 """Computes numbers with independent noise from a counter's releases, and the laws of these numbers.
 
 A `Reading` has numbers about the first leaf, for attacks on it; all other leaves are 0. Digit trees: after b^l leaves
-the release is the first leaf plus one node of level l, so each such release is one number. Honaker's tree: with r_l the
-release after 2^l leaves, ((2^(l+1) - 1) r_l - (2^l - 1) r_(l-1)) / 2^l is the leaf plus the node of level l plus
-(1 - 2^-l) times the estimate of its right half, of variance 2^(l-1) / (2^l - 1); these are independent over l. Buffered
+the release is the first leaf plus one node of level l, so each such release is one number. Buffered
 Toeplitz: releases r are L (C x + z), so L^-1 r is c, the first column of C, times the leaf, plus fresh noise.
 
 An `Unmixed` has all single draws, for known leaves. Releases are A x + L z with known factors L (`Factorisation`), so
@@ -30,7 +28,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, Plan, PureLength
+from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, PureLength
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audits import (
     LAPLACE_STEPS,
@@ -144,23 +142,11 @@ def reading_of(plan: Plan, most: int) -> Reading:
         raise HushstreamError(f"audit: expected at least one step of a counter, got {most}")
     if isinstance(plan, BufferedToeplitz):
         return _buffered(plan, most)
-    if isinstance(plan, HonakerTree):
-        return _estimated(plan.levels, most)
     if isinstance(plan, NegativeDigitTree):
         times = tuple(plan.base**level for level in range(plan.levels) if plan.base**level <= most)
         ones = np.ones(len(times))
         return Reading(times, np.diag(ones), ones, ones, len(times) / plan.levels)
-    raise HushstreamError(f"audit: expected a digit tree, Honaker's or a buffered counter, got {plan.mechanism}")
-
-
-def _estimated(levels: int, most: int) -> Reading:
-    times = tuple(1 << level for level in range(levels) if 1 << level <= most)
-    solve, variances = np.eye(len(times)), np.ones(len(times))
-    for level in range(1, len(times)):
-        span = float(1 << level)
-        solve[level, level], solve[level, level - 1] = (2 * span - 1) / span, -(span - 1) / span
-        variances[level] = 1 + (1 - 1 / span) ** 2 * (span / 2) / (span - 1)
-    return Reading(times, solve, np.ones(len(times)), variances, len(times) / levels)
+    raise HushstreamError(f"audit: expected a digit tree or a buffered counter, got {plan.mechanism}")
 
 
 def _buffered(plan: BufferedToeplitz, most: int) -> Reading:

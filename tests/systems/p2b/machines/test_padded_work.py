@@ -141,7 +141,6 @@ REWARDS = {"none": 0.0, "all": 1.0, "some": None}
 MECHANISMS = {
     "negative-digit": {},
     "binary": {"mechanism": "binary"},
-    "honaker": {"mechanism": "honaker"},
     "gaussian digits": {"noise": "gaussian"},
     "k-norm": {"noise": "k-norm"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},

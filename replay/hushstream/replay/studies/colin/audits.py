@@ -547,19 +547,13 @@ def _counters() -> tuple[Audit, ...]:
         noise_row("counter-negative-digit-each-draw", over, partial(draws, _release())),
         noise_row("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm")), FEWER_RUNS),
         noise_row(
-            "counter-honaker-each-draw",
-            over,
-            partial(draws, _release(mechanism="honaker", noise="gaussian")),
-            FEWER_RUNS,
-        ),
-        noise_row(
             "counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian")), FEWER_RUNS
         ),
         noise_row("counter-each-user", "users, entries, steps", partial(users, _release())),
         noise_row(
-            "counter-honaker-each-user",
+            "counter-binary-each-user",
             "users, entries, steps",
-            partial(users, _release(mechanism="honaker", noise="gaussian"), FEW_USERS),
+            partial(users, _release(mechanism="binary", noise="gaussian"), FEW_USERS),
             FEWER_RUNS,
         ),
     )
@@ -607,9 +601,9 @@ def _release(**settings: Any) -> ContinualConfig:
 
 
 ROLE_COUNTERS: tuple[tuple[NoiseLaw, tuple[Mechanism, ...]], ...] = (
-    ("laplace", ("negative-digit", "binary", "honaker")),
-    ("k-norm", ("negative-digit", "binary", "honaker")),
-    ("gaussian", ("negative-digit", "binary", "honaker", "blt")),
+    ("laplace", ("negative-digit", "binary")),
+    ("k-norm", ("negative-digit", "binary")),
+    ("gaussian", ("negative-digit", "binary", "blt")),
 )
 """The mechanisms that a configuration may name."""
 
@@ -636,7 +630,7 @@ _USERS = 16
 FORMS = {
     "negative-digit": ContinualConfig(mechanism="negative-digit", epsilon=8.0, horizon=32, rewards_per_user=32),
     "binary": ContinualConfig(mechanism="binary", epsilon=8.0, horizon=32, rewards_per_user=32),
-    "gaussian": ContinualConfig(mechanism="honaker", noise="gaussian", epsilon=8.0, horizon=32, rewards_per_user=32),
+    "gaussian": ContinualConfig(mechanism="binary", noise="gaussian", epsilon=8.0, horizon=32, rewards_per_user=32),
 }
 
 
@@ -675,9 +669,9 @@ COLLABORATIVE_EPSILON = 8.0
 
 
 COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
-    "laplace": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
-    "k-norm": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
-    "gaussian": {"negative-digit": HORIZON, "binary": 3, "honaker": 3, "blt": 4},
+    "laplace": {"negative-digit": HORIZON, "binary": 3},
+    "k-norm": {"negative-digit": HORIZON, "binary": 3},
+    "gaussian": {"negative-digit": HORIZON, "binary": 3, "blt": 4},
 }
 """Horizons of the counters that a configuration may name; trees have two levels."""
 
