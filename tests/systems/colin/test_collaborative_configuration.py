@@ -148,7 +148,7 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
         (
             {
                 "learner": CollaborationConfig(alpha="lemma"),
-                "release": ContinualConfig(mechanism="binary"),
+                "release": ContinualConfig(mechanism="blt", noise="gaussian"),
             },
             "learner.alpha",
         ),
