@@ -665,6 +665,8 @@ VARIANTS = (
     _p2b("p2b-windows", release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
         "p2b-counter",
+        _started_from(),
+        encoder={"codes": 4},
         release={"window_units": 5, "sums": "counter", "horizon": 16},
         measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
         slot={"sealed": True},
@@ -676,6 +678,7 @@ VARIANTS = (
         release={"form": "features", "window_units": 5, "window_seconds": 6.0, "sums": "fresh"},
         items={"expected": 2},
         feedback={"click_rate": 0.2, "reward_levels": 2},
+        measurement={"of": "answers", "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _p2b(
         "p2b-declared-counter",
@@ -691,14 +694,10 @@ VARIANTS = (
             "guardrail_wait_seconds": 6.0,
         },
     ),
-    _p2b(
-        "p2b-declared-shadow",
-        features=FEATURES,
-        release={"form": "features", "window_units": 5, "sums": "fresh"},
-        measurement={"of": "answers", "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
-    ),
+    # A new item takes the row that is kept for "z", which never comes.
     _p2b(
         "p2b-declared-named",
+        _started_from(("a", "c", "z")),
         features=FEATURES,
         items={"named": True},
         release={"form": "features", "window_units": 5, "sums": "fresh"},
@@ -708,38 +707,13 @@ VARIANTS = (
     ),
     _p2b(
         "p2b-declared-named-fading",
-        features=FEATURES,
-        items={"named": True},
-        release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16},
-        slot={"period_seconds": 3.0},
-        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
-        privacy={"renew_every_seconds": 4.0},
-        model={"half_life": 2},
-    ),
-    _p2b(
-        "p2b-started",
-        _started_from(),
-        release={"window_units": 5, "sums": "fresh"},
-        encoder={"codes": 4},
-    ),
-    # A new item takes the row that is kept for "z", which never comes.
-    _p2b(
-        "p2b-declared-named-started",
-        _started_from(("a", "c", "z")),
-        features=FEATURES,
-        items={"named": True},
-        release={"form": "features", "window_units": 5, "sums": "fresh"},
-        slot={"period_seconds": 3.0},
-        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
-    ),
-    _p2b(
-        "p2b-declared-named-started-fading",
         _started_from(("a", "z")),
         features=FEATURES,
         items={"named": True},
         release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16},
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
+        privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
     _p2b(
@@ -769,19 +743,7 @@ VARIANTS = (
     _rrarm(),
 )
 
-SWEPT = frozenset(
-    {
-        "p2b-declared",
-        "p2b-declared-named",
-        "p2b-declared-named-started",
-        "p2b-declared-named-started-fading",
-        "p2b-declared-renewed",
-        "p2b-declared-shadow",
-        "p2b-started",
-        "pdap-home",
-        "pdap-named",
-    }
-)
+SWEPT = frozenset({"p2b-declared", "p2b-declared-renewed", "pdap-home", "pdap-named"})
 """What each of them shows, others show together: `make test-all` drives them too."""
 
 
