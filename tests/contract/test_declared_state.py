@@ -295,19 +295,13 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
     },
     ("a domain's state", "diverged"): _DIVERGED,
     ("a node's state", "diverged"): _DIVERGED,
-    ("an aggregator's state with parts", "seals"): _WHOLE,
-    ("an aggregator's state with parts", "sealed_phase"): _WHOLE,
     **{
         (f"a learner's state with {models}", field): _WHOLE
         for models in ("models in parts", "a catalogue and models in parts")
         for field in ("epoch", "lift", "guardrail", "spending")
     },
 }
-"""Fields, by the name of the state, that no recording changes, with the reason; beside those of `PHASES`."""
-
-PHASES = ("seals", "sealed_phase")
-"""Fields that no recording of a system without phases changes."""
-
+"""Fields, by the name of the state, that no recording changes, with the reason."""
 
 UNCHANGED_IN = "UNCHANGED of tests/contract/test_declared_state.py"
 
@@ -341,7 +335,6 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
     """Field by field, as if it were in no pack: all of them change in some recording, and each is missed."""
     changed: set[tuple[str, str]] = set()
     every: set[tuple[str, str]] = set()
-    unchanged = set(UNCHANGED)
     attributes: dict[tuple[str, str], str] = {}
     for variant in VARIANTS:
         if variant.kind != kind:
@@ -356,15 +349,13 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
                     states += [(other, state) for state in states_of(other)]
                 every |= {(form.what, field) for field in start}
                 attributes |= {(form.what, field): attribute for field, attribute in kept_in(rig.machine)}
-                if not any("Seal" in topic.schemas for topic in rig.recording.system.topics):
-                    unchanged |= {(form.what, field) for field in PHASES if field in start}
                 for field in start:
                     others = [(of, state) for of, state in reversed(states) if state[field] != start[field]]
                     noticed = (is_noticed(of, form, state, field, start[field]) for of, state in others)
                     assert not others or any(noticed), f"{variant.name}, {form.what}: {field}"
                     changed |= {(form.what, field)} if others else set()
     left = {(what, field) for what, field in every - changed if field not in CONSTANT}
-    require_explained(left, unchanged & every, attributes)
+    require_explained(left, set(UNCHANGED) & every, attributes)
 
 
 def test_a_field_without_a_recording_is_named_with_its_attribute_and_the_file_to_say_why():

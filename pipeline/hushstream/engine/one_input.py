@@ -384,7 +384,6 @@ REMEMBERED_IDS = 100_000
 PUBLISHING: Mapping[str, Field] = {
     **POSITION,
     "version": integer("int", disk="model_version"),
-    "phase_ends": Flat(PHASE_ENDS),
     "known": recent_ids(),
 }
 """Fields of a state that all publishing roles have."""
@@ -409,17 +408,10 @@ class PublishingRole(OneInput):
         schema: str,
         source: TopicPartition,
         zone: str,
-        origins: int = 0,
     ) -> None:
-        """Begin before the first record of ``source``; see `OneInput`.
-
-        Args:
-            system, identity, schema, source, zone: of the role.
-            origins: number of senders that end a phase together.
-        """
+        """Begin before the first record of ``source``; see `OneInput`."""
         super().__init__(system, identity, schema, source, zone, PublicDigester())
         self.version = 0
-        self.phase_ends = PhaseEnds(origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
 
     # What a fold calls.

@@ -25,9 +25,9 @@ from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
+from hushstream.engine.one_input import PHASE_ENDS, PUBLISHING, PhaseEnds, PublishingRole, Read
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
-from hushstream.engine.state.declared import FIXED, State, after, boolean, listed, raw
+from hushstream.engine.state.declared import FIXED, Flat, State, after, boolean, listed, raw
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import BgtSystem
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig
@@ -308,6 +308,7 @@ class BgtAggregatorMachine(PublishingRole):
         "a rating aggregator's state",
         "RatingAggregatorState",
         PUBLISHING,
+        phase_ends=Flat(PHASE_ENDS),
         as_stated=boolean(),
         taken=listed("bytes"),
         waiting=raw(),
@@ -329,7 +330,8 @@ class BgtAggregatorMachine(PublishingRole):
             signer: signs models, where devices take them.
         """
         identity = aggregator_identity(system, track)
-        super().__init__(system, identity, "RatingModel", ("releases", track), SERVER_ZONE, _COLLECTORS)
+        super().__init__(system, identity, "RatingModel", ("releases", track), SERVER_ZONE)
+        self.phase_ends = PhaseEnds(_COLLECTORS)
         self._signer = signer
         self.as_stated = True
         self.server = Server(system.config, system.features)

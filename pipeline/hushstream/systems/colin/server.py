@@ -19,9 +19,9 @@ from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
+from hushstream.engine.one_input import PHASE_ENDS, PUBLISHING, PhaseEnds, PublishingRole, Read
 from hushstream.engine.records import InputSlice, Step
-from hushstream.engine.state.declared import Several, State, boolean, own_part, rows
+from hushstream.engine.state.declared import Flat, Several, State, boolean, own_part, rows
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.release import SERVER_ZONE
@@ -60,6 +60,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         "a collaborative aggregator's state",
         "CollaborativeAggregatorState",
         PUBLISHING,
+        phase_ends=Flat(PHASE_ENDS),
         counts=rows("<i8"),
         as_stated=boolean(),
         pending=Several({"nodes": "bytes", "features": "bytes"}, _pack_pending, _unpack_pending),
@@ -71,8 +72,9 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def __init__(self, system: CollaborativeSystem, track: int) -> None:
         """Bind to a deployment; ``track`` is 0."""
-        identity, origins = aggregator_identity(system, track), system.config.partitions.learner
-        super().__init__(system, identity, "CollaborativeModel", ("releases", track), SERVER_ZONE, origins)
+        identity = aggregator_identity(system, track)
+        super().__init__(system, identity, "CollaborativeModel", ("releases", track), SERVER_ZONE)
+        self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.counts = np.zeros(system.nodes, dtype=np.int64)
         """Number of rows of each user in the newest version."""
         self.as_stated = True

@@ -15,7 +15,7 @@ from typing import Any
 from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
+from hushstream.engine.one_input import PHASE_ENDS, PUBLISHING, PhaseEnds, PublishingRole, Read
 from hushstream.engine.records import InputRecord, InputSlice, Step
 from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.schemas import codec
@@ -36,6 +36,7 @@ class PdapAggregatorMachine(PublishingRole):
         "a P-DAP aggregator's state",
         "PdapAggregatorState",
         PUBLISHING,
+        phase_ends=Flat(PHASE_ENDS),
         aggregate=Flat(AGGREGATE),
         as_stated=boolean(),
         waiting=listed("bytes"),
@@ -45,8 +46,8 @@ class PdapAggregatorMachine(PublishingRole):
     def __init__(self, system: PdapSystem, track: int) -> None:
         """Bind to a deployment; ``track`` is 0."""
         identity = aggregator_identity(system, track)
-        origins = system.config.counters
-        super().__init__(system, identity, "TicketModel", ("releases", track), SERVER_ZONE, origins)
+        super().__init__(system, identity, "TicketModel", ("releases", track), SERVER_ZONE)
+        self.phase_ends = PhaseEnds(system.config.counters)
         self.as_stated = True
         self.aggregate = Aggregate(system.config)
         # The first version is not published: every reader computes it from the configuration.

@@ -17,9 +17,9 @@ from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import OUTCOMES, Outcome, Refusal
 from hushstream.engine.declare.role import MetricClass
 from hushstream.engine.learner.model_parts import aggregator_identity
-from hushstream.engine.one_input import PUBLISHING, PublishingRole, Read
+from hushstream.engine.one_input import PHASE_ENDS, PUBLISHING, PhaseEnds, PublishingRole, Read
 from hushstream.engine.records import InputSlice, Step
-from hushstream.engine.state.declared import Single, State, boolean
+from hushstream.engine.state.declared import Flat, Single, State, boolean
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate, Taken
 from hushstream.systems.pdol.algorithm.counters import NodeRelease
 from hushstream.systems.pdol.algorithm.rows import BadRelease
@@ -121,6 +121,7 @@ class AggregatorMachine(PublishingRole):
         "a linear aggregator's state",
         "LinearAggregatorState",
         PUBLISHING,
+        phase_ends=Flat(PHASE_ENDS),
         as_stated=boolean(),
         aggregate=Single({"type": "map", "values": "bytes"}, _pack_arrays, _unpack_arrays, disk="arrays"),
     )
@@ -128,8 +129,9 @@ class AggregatorMachine(PublishingRole):
 
     def __init__(self, system: PdolSystem, track: int) -> None:
         """Bind to a deployment; ``track`` is 0."""
-        identity, origins = aggregator_identity(system, track), system.counts["learner"]
-        super().__init__(system, identity, "LinearModel", ("releases", track), SERVER_ZONE, origins)
+        identity = aggregator_identity(system, track)
+        super().__init__(system, identity, "LinearModel", ("releases", track), SERVER_ZONE)
+        self.phase_ends = PhaseEnds(system.counts["learner"])
         self.aggregate = Aggregate(system.config)
         self.as_stated = True
 

@@ -218,9 +218,8 @@ class AggregatorMachine(PublishingRole):
             signer: signs models, where devices take them.
         """
         source = ("window-sums", track)
-        origins = system.config.partitions.learner
         schema = system.form.model_record
-        super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
+        super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE)
         self.track = track
         self._signer = signer
         coded = system.config.release.form == "codes"
