@@ -33,7 +33,7 @@ from hushstream.engine.journal.chain import (
 from hushstream.engine.journal.notes import STAYS
 from hushstream.engine.noise.spending import Spending
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.state.declared import Field, Flat, State, after, integer, raw, recent_ids
+from hushstream.engine.state.declared import Field, State, after, integer, raw, recent_ids
 from hushstream.engine.system import Core, DeploymentValues
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
