@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from hushstream.feedback.memory import NOBODY, PastDecision
 
@@ -78,6 +81,8 @@ _WAITS, _ANSWERED, _ENDED, _DROPPED = range(4)
 _HIDDEN = 4
 """Added to these where nobody is told the answer again."""
 
+_NEVER_MS = 1 << 62
+
 _TIDY_EVERY = 1024
 """What is needed no more is looked for after so many decisions."""
 
@@ -91,6 +96,7 @@ class Decisions:
 
     Attributes:
         end: the number of the next decision.
+        numbers: those of the decisions that are held, by event.
     """
 
     __slots__ = (
@@ -101,7 +107,6 @@ class Decisions:
         "_deadlines",
         "_events",
         "_first",
-        "_numbers",
         "_own_numbers",
         "_passed",
         "_propensities",
@@ -113,6 +118,7 @@ class Decisions:
         "_versions",
         "_width",
         "end",
+        "numbers",
     )
 
     def __init__(self, remembered: int = 0) -> None:
@@ -142,7 +148,7 @@ class Decisions:
         (self._arms, self._propensities, self._versions, self._own_numbers, self._deadlines, self._shown,
          self._befores) = columns  # fmt: skip
         self._tidy_at = len(events) + _TIDY_EVERY
-        self._numbers = {event_id: first + place for place, event_id in enumerate(events)}
+        self.numbers = {event_id: first + place for place, event_id in enumerate(events)}
 
     def __len__(self) -> int:
         """How many decisions are held."""
@@ -164,7 +170,7 @@ class Decisions:
         size, added = len(events), self.end
         if len(self) >= self._tidy_at:
             self._tidy()
-        self._numbers.update(zip(events, range(added, added + size), strict=True))
+        self.numbers.update(zip(events, range(added, added + size), strict=True))
         self._events.extend(events)
         self._users.extend(users)
         self._states.extend(bytes(size))
@@ -199,7 +205,7 @@ class Decisions:
 
     def _remove(self, dead: int) -> None:
         """Remove the oldest ones."""
-        numbers = self._numbers
+        numbers = self.numbers
         for number, event_id in enumerate(self._events[:dead], self._first):
             if numbers[event_id] == number:
                 del numbers[event_id]
@@ -212,7 +218,7 @@ class Decisions:
 
     def get(self, event_id: str, ahead: int = 0) -> PastDecision | None:
         """The answer to an event before its deadline, or among the newest; None for another event."""
-        number = self._numbers.get(event_id)
+        number = self.numbers.get(event_id)
         if number is None:
             return None
         place = number - self._first
@@ -227,7 +233,7 @@ class Decisions:
 
     def waiting(self, event_id: str, user: str) -> OpenDecision | None:
         """A user's decision that waits for feedback on an event; None if there is none."""
-        number = self._numbers.get(event_id)
+        number = self.numbers.get(event_id)
         if number is None:
             return None
         place = number - self._first
@@ -236,7 +242,7 @@ class Decisions:
 
     def known(self, event_id: str, user: str, now_ms: int) -> PastDecision | None:
         """The answer to a user's event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
-        number = self._numbers.get(event_id)
+        number = self.numbers.get(event_id)
         if number is None:
             return None
         place = number - self._first
@@ -257,11 +263,17 @@ class Decisions:
     def __getitem__(self, number: int) -> OpenDecision:
         """A decision as it is now."""
         place, width = number - self._first, self._width
-        arm, propensity, version, own_number, deadline_ms, shown_arm, before = [
-            column[place] for column in self._columns
-        ]
-        context = bytes(self._contexts[place * width : (place + 1) * width])
-        return OpenDecision(arm, propensity, version, own_number, deadline_ms, shown_arm, before, context, number)
+        return OpenDecision(
+            self._arms[place],
+            self._propensities[place],
+            self._versions[place],
+            self._own_numbers[place],
+            self._deadlines[place],
+            self._shown[place],
+            self._befores[place],
+            bytes(self._contexts[place * width : (place + 1) * width]),
+            number,
+        )
 
     def event(self, number: int) -> str:
         """The event of a decision."""
@@ -299,19 +311,37 @@ class Decisions:
         Returns how many decisions that were never shown ended, and of all others the event, the user and what waited.
         With ``dark`` it gives those that were never shown, too.
         """
-        first, number, end, never, found = self._first, self._passed, self.end, 0, []
-        deadlines, states, shown = self._deadlines, self._states, self._shown
-        while number < end and deadlines[number - first] <= now_ms:
-            place = number - first
-            if states[place] & ~_HIDDEN == _WAITS:
-                unseen = shown[place] == NOT_SHOWN
-                never += unseen
-                if dark or not unseen:
-                    found.append((self._events[place], self._users[place], self[number]))
-                self.close(number)
-            number += 1
-        self._passed = number
+        never, found = self.end_unseen(now_ms, dark), list[tuple[str, str, OpenDecision]]()
+        while self.next_ms <= now_ms:
+            number, place = self._passed, self._passed - self._first
+            never += self._shown[place] == NOT_SHOWN
+            found.append((self._events[place], self._users[place], self[number]))
+            self.close(number)
+            self._passed += 1
+            never += self.end_unseen(now_ms, dark)
         return never, found
+
+    @property
+    def next_ms(self) -> int:
+        """The deadline of the oldest decision whose deadline has not passed."""
+        return self._deadlines[self._passed - self._first] if self._passed < self.end else _NEVER_MS
+
+    def end_unseen(self, until_ms: int, dark: bool = False) -> int:
+        """End waits as `ended` does, up to the first one that `ended` gives; returns how many."""
+        low = self._passed - self._first
+        high = bisect_right(self._deadlines, until_ms, low)
+        if high == low:
+            return 0
+        states = np.frombuffer(self._states, np.uint8)[low:high]
+        waits = states & (_HIDDEN - 1) == _WAITS
+        given = waits if dark else waits & (np.frombuffer(self._shown, np.intc)[low:high] != NOT_SHOWN)
+        if given.any():
+            high = low + int(given.argmax())
+            states, waits = states[: high - low], waits[: high - low]
+        states[waits] ^= _WAITS ^ _ENDED
+        np.frombuffer(self._contexts, np.uint8).reshape(-1, self._width)[low:high][waits] = 0
+        self._passed = self._first + high
+        return int(waits.sum())
 
     def of(self, last: int) -> Iterator[int]:
         """The numbers of a user's decisions that wait, from the newest (``last``) on."""

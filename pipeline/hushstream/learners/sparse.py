@@ -205,17 +205,18 @@ class OwnSteps:
 def _packed(rows: Float32) -> tuple[NDArray[np.uint8], Float32]:
     """The bits of n rows (n, bytes), and their numbers that are not 0, in order. A bit is set for -0.0, too."""
     taken = rows.view(np.uint32) != 0
-    return np.packbits(taken, axis=1, bitorder="little"), rows[taken]
+    return np.packbits(taken, axis=1, bitorder="little"), rows.ravel()[np.flatnonzero(taken)]
 
 
 def steps_of(owns: Sequence[OwnSteps], cells: int) -> Float32:
     """(n, P + 2) the rows of some users with P cells, one user behind the other."""
     parts = [own.parts for own in owns]
     bits = np.frombuffer(b"".join([taken for taken, _ in parts]), np.uint8).reshape(-1, (cells + 9) // 8)
-    taken = np.unpackbits(bits, axis=1, count=cells + 2, bitorder="little").view(np.bool_)
-    rows = np.zeros(taken.shape, np.float32)
-    rows[taken] = np.frombuffer(b"".join([values for _, values in parts]), np.float32)
-    return rows
+    taken = np.unpackbits(bits, axis=1, count=cells + 2, bitorder="little")
+    rows = np.zeros(taken.size, np.float32)
+    # By place, which takes a third of the time of an assignment by truth.
+    rows[np.flatnonzero(taken)] = np.frombuffer(b"".join([values for _, values in parts]), np.float32)
+    return rows.reshape(taken.shape)
 
 
 class SparseUCB:
@@ -287,7 +288,7 @@ class SparseUCB:
             return _add(_sqrt(scores, scores), means, scores)
         rows = steps_of([own for _, own in learned], self.cells)
         owners = np.repeat([row for row, _ in learned], [own.count for _, own in learned])
-        along = _sum(np.take_along_axis(rows, cells[owners], 1) * powers[owners, :, 0], 1)
+        along = _along(rows, owners, contexts)
         return _with_own(means, scores, owners * arms + rows[:, -1].astype(np.intp), along, rows[:, -2])
 
     def learn(
@@ -305,14 +306,14 @@ class SparseUCB:
         cells, values = contexts.cells, contexts.powers[:, :, 0]
         size, places = len(cells), cells * (2 * self.arms) + arms[:, None]
         table = model.table.ravel()
-        steps = np.zeros((size, self.cells + 2), dtype=np.float32)
-        vectors = steps[:, :-2]
         # Summed, not assigned: a place that is not needed names a cell that another place may use.
-        owners = np.arange(size)[:, None]
-        np.add.at(vectors, (owners, cells), values * table.take(places + self.arms))
+        at = cells + (np.arange(size) * (self.cells + 2))[:, None]
+        summed = _bincount(at.ravel(), (values * table.take(places + self.arms)).ravel(), size * (self.cells + 2))
+        steps = summed.astype(np.float32).reshape(size, -1)
+        vectors = steps[:, :-2]
         means = _sum(table.take(places) * values, 1).astype(np.float64)
         self._subtract_past(vectors, means, owns, contexts, arms)
-        widths = _sum(vectors[owners, cells] * values, 1).astype(np.float64)
+        widths = _sum(steps.take(at) * values, 1).astype(np.float64)
         shrink = 1.0 / np.sqrt(model.reward_variance + np.maximum(widths, 0.0))
         vectors *= shrink.astype(np.float32)[:, None]
         steps[:, -2], steps[:, -1] = (rewards - means) * shrink, arms
@@ -338,9 +339,17 @@ class SparseUCB:
         if not owners.size:
             return
         rows, counts = np.unique(owners, return_counts=True)
-        along = _sum(np.take_along_axis(steps, contexts.cells[owners], 1) * contexts.powers[owners, :, 0], 1)
+        along = _along(steps, owners, contexts)
         vectors[rows] -= np.add.reduceat(steps[:, :-2] * along[:, None], np.cumsum(counts) - counts)
         means += _bincount(owners, along * steps[:, -2], len(means))
+
+
+def _along(rows: Float32, owners: Integers, contexts: SparseContext) -> Float32:
+    """(n,) u'x of n steps in the contexts of their owners."""
+    places = contexts.cells.take(owners, 0)
+    places += (np.arange(len(rows)) * rows.shape[1])[:, None]
+    found: Float32 = _sum(rows.take(places) * np.ascontiguousarray(contexts.powers[:, :, 0]).take(owners, 0), 1)
+    return found
 
 
 def _with_own(means: Float32, variances: Float32, keys: Integers, along: Float32, gains: Float32) -> Float32:

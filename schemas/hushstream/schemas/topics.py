@@ -29,6 +29,8 @@ def partition_of(user: str, partitions: int) -> int:
     """
     if partitions < 1:
         raise HushstreamError(f"expected at least one partition, got {partitions}")
+    if partitions == 1:
+        return 0
     # A name that is no valid UTF-8 still has a partition, because the codec refuses it.
     digest = blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % partitions

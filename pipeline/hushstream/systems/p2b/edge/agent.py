@@ -504,6 +504,8 @@ class EdgeAgent:
         self.shows = NOTHING_SHOWN
         self._waits = terms.choice.nothing
         """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
+        if spent is None:
+            return
         # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
         done = self.decided % terms.after_interactions
         in_slot = done > 0 if terms.renew_ms is None else self._in_slot()
@@ -783,7 +785,7 @@ class EdgeAgent:
 
     def _note_show(self, decision: OpenDecision, arm: int) -> None:
         catalogue = self.terms.policy.catalogue
-        if catalogue is not None:
+        if catalogue is not None and catalogue.caps:
             at_ms = decision.deadline_ms - self.terms.attribution_window_ms
             self.shows = noted(self.shows, catalogue, arm, at_ms)
 

@@ -172,7 +172,7 @@ class SharedModels(Generic[State]):
 
 
 class FeatureState(NamedTuple):
-    """A shared model, and the steps that one user learned alone since they started from it.
+    """A shared model.
 
     Attributes:
         model: the shared model.
@@ -181,31 +181,33 @@ class FeatureState(NamedTuple):
         late: (K,) bool, whether the row's item entered when the model already knew other items. Such a row began from
             these items, and later models mix them in as long as the item is there (`lean`). It changes with the
             model's rows.
-        own: what the user learned; None in the state of the shared model itself.
     """
 
     model: SparseModel
     entries: NDArray[np.int32]
     late: NDArray[np.bool_]
-    own: DatedSteps | None = None
 
 
-class DatedSteps(OwnSteps):
-    """The steps that one user learned alone, under a version of the catalogue.
+class UserState(OwnSteps):
+    """The steps that one user learned alone since they started from a shared model.
 
     Attributes:
-        catalogue: the version up to which steps are dropped if their items have left their rows.
+        shared: the shared model.
+        catalogue: the version of the catalogue up to which steps are dropped if their items have left their rows.
     """
 
-    __slots__ = ("catalogue",)
+    __slots__ = ("catalogue", "shared")
 
-    def __init__(self, cells: int) -> None:
-        """Begin with nothing learned."""
-        super().__init__(cells)
-        self.catalogue = 0
+    shared: FeatureState
+    catalogue: int
+
+    @property
+    def model(self) -> SparseModel:
+        """See `FeatureState`."""
+        return self.shared.model
 
 
-LearnerState: TypeAlias = LinUCBState | FeatureState
+LearnerState: TypeAlias = LinUCBState | FeatureState | UserState
 
 
 class Lesson(NamedTuple):
@@ -412,12 +414,11 @@ class FeaturePolicy:
                 self._begin_row(state, int(row), released=True)
         self._models.adopt(track, version, state)
 
-    def begin(self, track: str) -> tuple[int, FeatureState]:
+    def begin(self, track: str) -> tuple[int, UserState]:
         model = self._models.retain(track)
-        own = DatedSteps(self._layout.cells)
-        own.catalogue = self.catalogue.version
-        shared = model.state
-        return model.version, FeatureState(shared.model, shared.entries, shared.late, own)
+        own = UserState(self._layout.cells)
+        own.shared, own.catalogue = model.state, self.catalogue.version
+        return model.version, own
 
     def end(self, track: str, version: int) -> None:
         self._models.drop(track, version)
@@ -429,7 +430,7 @@ class FeaturePolicy:
         found[:, : self.context_dimension], found[:, self.context_dimension :] = contexts, version
         return found.tobytes()
 
-    def scores_of(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def scores_of(self, states: Sequence[FeatureState | UserState], contexts: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See `SharedPolicy.scores_of`; a user's steps on items that have left their rows are dropped first."""
         if len(states) == 1:
             return self.scores(states[0], contexts[0])[None].copy()
@@ -441,18 +442,19 @@ class FeaturePolicy:
             scores[rows] = self._kernel.scores_of(model, [owns[row] for row in rows], some.at(np.array(rows)))
         return scores
 
-    def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
+    def scores(self, state: FeatureState | UserState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
         return self._kernel.scores(state.model, self._own(state), self._read(context.tobytes()).at(0))
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
-        entries, states = self.catalogue.entries, [lesson.state for lesson in lessons]
-        owns = [self._own(state) for state in states]
-        current = (row for row, one in enumerate(lessons) if entries[one.arm] <= self._decided_under(one.context))
+        states, kept, given, earned = zip(*lessons, strict=True)
+        owns, arms, rewards, width = [*map(self._own, states)], np.array(given), np.array(earned), len(kept[0])
+        contexts = np.frombuffer(b"".join(kept), np.uint8).reshape(-1, width)
+        decided_under = contexts[:, width - _CATALOGUE.size :].copy().view("<i4")[:, 0]
+        current = np.flatnonzero(self.catalogue.entries[arms] <= decided_under).tolist()
         for model, rows in _by_model(states, current):
             mine = [own for own in map(owns.__getitem__, rows) if own is not None]
-            _, contexts, arms, rewards = zip(*map(lessons.__getitem__, rows), strict=True)
-            content = b"".join([context[: self.context_dimension] for context in contexts])
-            self._kernel.learn(model, mine, self._read(content), np.array(arms), np.array(rewards))
+            content = contexts[rows, : self.context_dimension].tobytes()
+            self._kernel.learn(model, mine, self._read(content), arms[rows], rewards[rows])
 
     def content(self, context: bytes, arm: int, level: int) -> bytes:
         layout = self._layout
@@ -463,19 +465,18 @@ class FeaturePolicy:
     def null(self) -> bytes:
         return pack_null(self._layout)
 
-    def dump_own(self, state: FeatureState) -> bytes:
+    def dump_own(self, state: UserState) -> bytes:
         """See `SharedPolicy.dump_own`: a number, then the steps' arms, vectors and gains.
 
         The number is the count of steps plus the row of the oldest step. That row is 0 until there are `MOST_STEPS`
         steps, so both can be read from the sum. The version of the catalogue stands at the end.
         """
-        assert state.own is not None, "a shared state is nobody's own"
-        arms, vectors, gains = state.own.taken
+        arms, vectors, gains = state.taken
         parts = (arms.astype("<i4"), vectors.astype("<f4"), gains.astype("<f4"))
-        dated = _CATALOGUE.pack(state.own.catalogue)
-        return _COUNT.pack(state.own.count + state.own.oldest) + b"".join(part.tobytes() for part in parts) + dated
+        dated = _CATALOGUE.pack(state.catalogue)
+        return _COUNT.pack(state.count + state.oldest) + b"".join(part.tobytes() for part in parts) + dated
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> FeatureState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> UserState:
         """See `SharedPolicy.load_own`.
 
         Raises:
@@ -492,10 +493,9 @@ class FeaturePolicy:
         arms = np.frombuffer(dumped, "<i4", count, _COUNT.size)
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
-        own = DatedSteps.restored(arms, vectors, gains, packed - count)
-        own.catalogue = catalogue
-        shared = self._models.retained(track, version)
-        return shared._replace(own=own)
+        own = UserState.restored(arms, vectors, gains, packed - count)
+        own.shared, own.catalogue = self._models.retained(track, version), catalogue
+        return own
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(_dump_model)
@@ -508,13 +508,15 @@ class FeaturePolicy:
         (version,) = _CATALOGUE.unpack_from(context, self.context_dimension)
         return int(version)
 
-    def _own(self, state: FeatureState) -> DatedSteps | None:
+    def _own(self, state: FeatureState | UserState) -> UserState | None:
         """What a user learned of the items that rows stand for now; what they learned of earlier items is dropped."""
-        own, catalogue = state.own, self.catalogue
-        if own is not None and own.catalogue != catalogue.version:
-            own.forget(catalogue.entries > own.catalogue)
-            own.catalogue = catalogue.version
-        return own
+        if isinstance(state, FeatureState):
+            return None
+        catalogue = self.catalogue
+        if state.catalogue != catalogue.version:
+            state.forget(catalogue.entries > state.catalogue)
+            state.catalogue = catalogue.version
+        return state
 
     def _as_entered(self, model: SparseModel) -> FeatureState:
         """The state of a model whose rows are those of the catalogue as it is now."""
@@ -569,7 +571,9 @@ class FeaturePolicy:
         return SparseContext(*self._rows.read(content))
 
 
-def _by_model(states: Sequence[FeatureState], rows: Iterable[int]) -> Iterable[tuple[SparseModel, list[int]]]:
+def _by_model(
+    states: Sequence[FeatureState | UserState], rows: Iterable[int]
+) -> Iterable[tuple[SparseModel, list[int]]]:
     """The rows of some states, by the model that they start from."""
     groups: dict[int, list[int]] = {}
     for row in rows:

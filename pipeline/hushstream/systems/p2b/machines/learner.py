@@ -49,6 +49,7 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas import codec
+from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import PRIVATE, TRACKS, P2BSystem, decode_model
@@ -443,8 +444,10 @@ class LearnerMachine(DecisionRole):
         agent = self._agent(click.user)
         if click.kind == REWARD:
             outcome, lesson = agent.rewarded_checked(decision, click.arm, click.reward)
-            self._count_lift(agent, click.event_id, decision, outcome is JoinOutcome.REWARDED, click.reward)
             self._run.add(agent, lesson)
+            if self.lift is not None:
+                rewarded = outcome is JoinOutcome.REWARDED
+                self._count_lift(self.lift, agent, click.event_id, decision, rewarded, click.reward)
         else:
             outcome = agent.shown_checked(decision, click.arm)
         batch.counts[outcome] += 1
@@ -460,17 +463,19 @@ class LearnerMachine(DecisionRole):
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
         """Answer rows, together with others of the batch (`Run`)."""
         decoded, columns, past_of = rows.decoded, rows.decoded.columns, self.past.get
+        decided = self.past.numbers
         times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
         if decoded is not run.decoded:
             self._answer_run()
             run.decoded, run.batch = decoded, batch
+        self._end_unseen(columns, rows.rows, batch)
         for row in rows.rows:
             if times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
             event_id = event_ids[row]
             if event_id in run.events:
                 self._answer_run()
-            past = past_of(event_id, len(run.rows))
+            past = past_of(event_id, len(run.rows)) if event_id in decided else None
             if past is not None or row in refused:
                 self._answer_run()
                 batch.turn_away(decoded, row, past, refused.get(row))
@@ -478,6 +483,16 @@ class LearnerMachine(DecisionRole):
             self._take_row(decoded, row, batch)
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
+
+    def _end_unseen(self, columns: ContextColumns, rows: range, batch: DecisionBatch) -> None:
+        """End the waits of what was never shown that end within some rows, if no answer to the rows tells when."""
+        catalogue, last_ms = self.terms.policy.catalogue, max(columns.timestamps_ms[rows.start : rows.stop])
+        if self.past.next_ms > last_ms or self.lift is not None or self.expire_ms is not None:
+            return
+        # Events that are asked again are told how they ended, and caps count what waits.
+        narrows = catalogue is not None and catalogue.narrows
+        if not narrows and self.past.numbers.keys().isdisjoint(columns.event_ids[rows.start : rows.stop]):
+            batch.counts.update({JoinOutcome.NEVER_SHOWN: never} if (never := self.past.end_unseen(last_ms)) else {})
 
     def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
         """Take a row into the run, or refuse it, or answer it publicly."""
@@ -634,11 +649,11 @@ class LearnerMachine(DecisionRole):
             oldest_ms = self._run.times_ms[0]
             if oldest_ms + self.terms.attribution_window_ms <= now_ms or has_settled(oldest_ms, now_ms, self.settle_ms):
                 self._answer_run()
-        never, ended = self.past.ended(now_ms, self.lift is not None)
-        if never:
-            batch.counts[JoinOutcome.NEVER_SHOWN] += never
-        for event_id, user, decision in ended:
-            self._expire(event_id, user, decision, batch)
+        if self.past.next_ms <= now_ms:
+            never, ended = self.past.ended(now_ms, self.lift is not None)
+            batch.counts.update({JoinOutcome.NEVER_SHOWN: never} if never else {})
+            for event_id, user, decision in ended:
+                self._expire(event_id, user, decision, batch)
         due, settled = self.due, []
         if due and has_settled(due[0][0], now_ms, self.settle_ms):
             self._answer_run()
@@ -662,7 +677,9 @@ class LearnerMachine(DecisionRole):
         if seen:
             batch.counts[JoinOutcome.EXPIRED_AS_ZERO] += 1
             run.add(agent, agent.expired(decision))
-        self._count_lift(agent, event_id, decision, decision.shown_arm == decision.arm if seen else None, 0.0)
+        if self.lift is not None:
+            agreed = decision.shown_arm == decision.arm if seen else None
+            self._count_lift(self.lift, agent, event_id, decision, agreed, 0.0)
 
     def _send_slots(self, users: Sequence[str], waited_ms: int, batch: DecisionBatch) -> None:
         """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
@@ -691,22 +708,26 @@ class LearnerMachine(DecisionRole):
     # The lift, and erasures.
 
     def _count_lift(
-        self, agent: EdgeAgent, event_id: str, decision: OpenDecision, agreed: bool | None, reward: float
+        self,
+        lift: LiftCounter,
+        agent: EdgeAgent,
+        event_id: str,
+        decision: OpenDecision,
+        agreed: bool | None,
+        reward: float,
     ) -> None:
         """Count a decision whose outcome is known, of groups only if what was decided was shown.
 
         ``agreed`` says whether it was; None: nothing was shown.
         """
-        if self.lift is None:
-            return
         user, index = lift_user(agent.key), decision.number
         if self.system.config.measurement.of == "answers" and agreed is not None:
-            self.lift.count(user, index, 2 * decision.arm + (not agreed), decision.deadline_ms, reward)
+            lift.count(user, index, 2 * decision.arm + (not agreed), decision.deadline_ms, reward)
         elif agreed:
             group = self.group_of(agent)
-            if self.lift.count(user, index, group, decision.deadline_ms, reward) and self.guardrail is not None:
+            if lift.count(user, index, group, decision.deadline_ms, reward) and self.guardrail is not None:
                 self.guardrail.shown(user, event_id, group)
-        elif self.lift.drop(user, index) and self.guardrail is not None:
+        elif lift.drop(user, index) and self.guardrail is not None:
             self.guardrail.let_go(user, event_id)
 
     def _release_lift(self, batch: DecisionBatch) -> None:
