@@ -195,8 +195,8 @@ def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
-    for row in np.flatnonzero(~good).tolist():
-        decoded.refused[row] = rules.refusal
+    if not good.all():
+        decoded.refused.update(dict.fromkeys(np.flatnonzero(~good).tolist(), rules.refusal))
     return decoded
 
 

@@ -892,6 +892,10 @@ def choose(
     if exploration is not None:
         drawn = [*map(EdgeAgent.drawn, agents, [exploration] * len(agents), events, scores, masks)]
         return [one.arm for one in drawn], [one.propensity for one in drawn], versions
+    if len(agents) == 1:
+        # What many share costs more than this row.
+        arm, count = policy.highest.choose(scores[0], agents[0].pick, masks[0])
+        return [arm], [CERTAIN // count], versions
     for row, mask in enumerate(masks):
         if mask is not None:
             if not mask.any():
