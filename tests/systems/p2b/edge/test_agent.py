@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushstream.feedback.join import Decisions
+from hushstream.learners.exploration import NoEligibleArm
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.agent import HISTOGRAM_TOLERANCE, EdgeAgent, OlderState, is_normalised, normalised
+from hushstream.systems.p2b.edge.agent import (
+    HISTOGRAM_TOLERANCE,
+    EdgeAgent,
+    OlderState,
+    choose,
+    is_normalised,
+    normalised,
+)
 from hushstream.systems.p2b.edge.policies import SharedModels
 from hushstream.systems.p2b.slots import pack, unpack
 
@@ -240,13 +248,18 @@ def test_feedback_on_an_unknown_event_is_refused(make):
 
 
 def test_no_arm_outside_the_eligible_ones_is_chosen_and_ties_give_their_propensity(make, rigs):
-    agent = make()
+    agent, none = make(), np.zeros(5, bool)
     eligible = np.array([False, True, False, True, False])
     choice = agent.decide("e1", rigs.point(0), 0, eligible)
     assert eligible[choice.arm]
     assert choice.billionths == 500_000_000
-    with pytest.raises(HushstreamError):
-        agent.decide("e2", rigs.point(0), 0, np.zeros(5, bool))
+    many = [agent, agent], ["e3", "e4"], np.stack([rigs.point(0)] * 2)
+    arms, propensities, _ = choose(*many, [eligible, None])
+    assert eligible[arms[0]]
+    assert propensities == [500_000_000, 200_000_000]
+    for refused in (lambda: agent.decide("e2", rigs.point(0), 0, none), lambda: choose(*many, [None, none])):
+        with pytest.raises(NoEligibleArm):
+            refused()
 
 
 def test_a_slot_can_be_taken_once_and_only_when_it_is_due(make, rigs):
