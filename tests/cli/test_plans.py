@@ -61,7 +61,7 @@ def test_one_command_says_what_it_brings_and_what_that_assumes(cli, written, tex
     assert [life["days"] for life in found["lives"]] == [1, 30, 365]
     assert found["lives"][-1]["prices"].startswith("one person, replace-one: epsilon ")
     assert ("held nine of ten drawn worlds" in found["assumed"][0]) == (text in (SHOP, CODES)), "only these were drawn"
-    wide = "to 8 and 8, which held nine of ten drawn worlds"
+    wide = "times 8 and 8; this range held nine of ten drawn worlds"
     assert (wide in found["assumed"][0]) == (text == CODES), (
         "histograms' worlds differ more: the features' held 17 of 40"
     )
@@ -130,8 +130,8 @@ def test_a_plan_that_expects_less_than_the_best_single_item_brings_says_so(cli, 
 @pytest.mark.parametrize(
     ("days", "said"),
     [
-        (24, "It comes too late for these users: a better model comes on day 24, the last of them on day 24."),
-        (30, "It comes late: a better model comes on day 24, and 20% of these users after it. It will"),
+        (24, "A better model comes too late for these users: on day 24, and the last of them on day 24."),
+        (30, "A better model comes late: on day 24, and 20% of these users come after it. It will"),
         (120, "It will beat own learning"),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_plan_says_under_which_effects_it_will_help_and_whether_its_users_begi
     first = found["first_day_better"]["expected"]
     assert (first > 30) == late
     said = (
-        f"It comes too late for these users: a better model comes on day {first}, the last of them on day 30. For "
+        f"A better model comes too late for these users: on day {first}, and the last of them on day 30. For "
         "those who come after them: "
     )
     will = "It will beat own learning if effects are in the range assumed; after a year"

@@ -201,7 +201,7 @@ class Plan:
         }
 
     def as_text(self) -> str:
-        """Whole lines; of days with one forecast only the first is there."""
+        """Whole lines; of days with one share of the gain only the first is there."""
         lines = [self.verdict]
         lines += _titled(
             f"{self.measure[:1].upper()}{self.measure[1:]}: expected, and its range",
@@ -211,7 +211,7 @@ class Plan:
             lines += ["", _first_day(self.first_day)]
         if any(one.units for one in self.points):
             lines += ["", f"{'By day':>6} {self.unit:>16}  share of {self.gain}, and its range"]
-            lines += _changes([(f"{one.day:>6g}", _point(one)) for one in self.points])
+            lines += _changes(self.points)
         lines += _titled("Noise", self.noise)
         lines += _titled("Charged to one person", _lives(self.lives, self.paid))
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
@@ -228,15 +228,15 @@ def _between(one: Range) -> str:
     return "{1:.3f} ({0:.3f} to {2:.3f})".format(*one)
 
 
-def _point(one: Point) -> str:
-    share = "nothing to gain" if one.share is None else "{1:.2f} ({0:.2f} to {2:.2f})".format(*one.share)
-    return f"{one.units:>16,.0f}  {share}"
-
-
-def _changes(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Each row whose text is not that of the one before."""
-    before = (None, *(text for _, text in rows))
-    return [f"{day} {text}" for (day, text), last in zip(rows, before, strict=False) if text != last]
+def _changes(points: Sequence[Point]) -> list[str]:
+    """A line for each day whose share is not that of the line before."""
+    lines, before = [], ""
+    for one in points:
+        share = "nothing to gain" if one.share is None else "{1:.2f} ({0:.2f} to {2:.2f})".format(*one.share)
+        if share != before:
+            lines.append(f"{one.day:>6g} {one.units:>16,.0f}  {share}")
+        before = share
+    return lines
 
 
 def _lives(lives: Sequence[Life], paid: str) -> list[str]:

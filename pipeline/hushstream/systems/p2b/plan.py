@@ -490,9 +490,9 @@ def _late(ahead: Forecaster, first: int | None) -> str:
     if first is None or early <= 0.5:
         return ""
     if early < 1.0:
-        return f"It comes late: a better model comes on day {first}, and {1 - early:.0%} of these users after it. "
+        return f"A better model comes late: on day {first}, and {1 - early:.0%} of these users come after it. "
     return (
-        f"It comes too late for these users: a better model comes on day {first}, the last of them on day "
+        f"A better model comes too late for these users: on day {first}, and the last of them on day "
         f"{round(audience.days, 1):g}. For those who come after them: "
     )
 
