@@ -44,8 +44,7 @@ from hushstream.systems.pdol.algorithm.rows import (
     unit_rows,
 )
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
-from hushstream.systems.pdol.nodes.home import HomeMachine
-from hushstream.systems.pdol.nodes.records import MAX_RECORDS
+from hushstream.systems.pdol.nodes.home import MAX_RECORDS, HomeMachine
 
 
 def releases(config: PdolConfig, count: int, seed: int = 0) -> list[NodeRelease]:

@@ -31,9 +31,8 @@ from hushstream.systems.pdol.algorithm.aggregate import Model
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState
 from hushstream.systems.pdol.algorithm.local import SHOWN, NodePredictors
 from hushstream.systems.pdol.algorithm.moments import takes_moments
-from hushstream.systems.pdol.algorithm.rows import Slot, labelled, predictions, scores
+from hushstream.systems.pdol.algorithm.rows import Rows, Slot, labelled, predictions, scores
 from hushstream.systems.pdol.guarantee import TRACK, PdolSystem
-from hushstream.systems.pdol.nodes.records import Slots
 
 
 class CounterSharing(DeclaresFields):
@@ -111,21 +110,20 @@ class CounterSharing(DeclaresFields):
         if self.predictors is not None:
             self.predictors.adopt(solved)
 
-    def predictions(self, slots: Slots) -> Sequence[int] | None:
+    def predictions(self, records: Rows) -> Sequence[int] | None:
         """The labels of a batch by the published model alone; None if nodes have experts, who learn within it."""
         if self.predictors is not None:
             return None
-        labels: list[int] = predictions(scores(slots.rows, self.model)).tolist()
+        labels: list[int] = predictions(scores(records, self.model)).tolist()
         return labels
 
-    def predict(self, slots: Slots, place: int, coin: float) -> tuple[int, bytes]:
+    def predict(self, node: int, record: Rows, coin: float) -> tuple[int, bytes]:
         """What the node's experts predict for a record under its guard, and their votes.
 
         The coin is uniform in [0, 1), and this event's own.
         """
         assert self.predictors is not None
-        row, node = slots.rows.part(place, place + 1), self._local(slots.nodes[place])
-        votes = self.predictors.predict(node, row, self.model, np.array([coin]))[0]
+        votes = self.predictors.predict(self._local(node), record, self.model, np.array([coin]))[0]
         return int(votes[SHOWN]), votes.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
