@@ -178,7 +178,7 @@ def test_without_padding_an_attacker_tells_sealed_slots_apart_by_their_size(seal
 
 
 def test_where_each_slot_leaves_for_itself_an_attacker_tells_them_apart_by_time(rigs, attacker, tried, monkeypatch):
-    monkeypatch.setattr(learner, "has_settled", lambda due_ms, now_ms, settle_ms: now_ms >= due_ms + settle_ms)
+    monkeypatch.setattr(learner, "settled_at", lambda due_ms, settle_ms: due_ms + settle_ms)
     verdict = tried(play(rigs, attacker, sealed=False))
     assert verdict.chance() < FALSE_ALARM, verdict
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, TypeVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.batch import DecisionBatch, has_settled
+from hushstream.engine.learner.batch import DecisionBatch, settled_at
 from hushstream.engine.records import InputSlice
 from hushstream.engine.state.declared import Several, array
 from hushstream.feedback.join import JoinOutcome
@@ -116,7 +116,7 @@ class OpenRows(dict[str, RowT]):
         """Remove and return the rows that no feedback can change after ``now_ms``."""
         due, settle_ms = self._due, self._settle_ms
         events = []
-        while due and has_settled(due[0][0], now_ms, settle_ms):
+        while due and settled_at(due[0][0], settle_ms) <= now_ms:
             events.append(due.popleft()[1])
         return self._shown(events, batch)
 

@@ -109,13 +109,13 @@ class Forget(NamedTuple):
 Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget
 
 
-def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
-    """Whether something due at ``due_ms`` of log time must leave at ``now_ms``.
+def settled_at(due_ms: int, settle_ms: int) -> int:
+    """The log time from which something due at ``due_ms`` must leave.
 
     Log time is divided into spans as long as the settle time. All rows that fell due in one span leave together, one
     full span after its end. If each row left by itself, its time would show whose it is.
     """
-    return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
+    return (due_ms // settle_ms + 2) * settle_ms if settle_ms else due_ms
 
 
 @dataclass(slots=True, eq=False)

@@ -33,7 +33,7 @@ from hushstream.engine.learner.batch import (
     Contexts,
     DecisionBatch,
     eligible_mask,
-    has_settled,
+    settled_at,
 )
 from hushstream.engine.learner.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.learner.items import ItemReader
@@ -469,9 +469,13 @@ class LearnerMachine(DecisionRole):
             self._answer_run()
             run.decoded, run.batch = decoded, batch
         self._end_unseen(columns, rows.rows, batch)
+        calm_ms = self._calm_ms()
         for row in rows.rows:
-            if times_ms[row] > self.now_ms:
+            if calm_ms > times_ms[row] > self.now_ms:
+                self.now_ms = times_ms[row]
+            elif times_ms[row] > self.now_ms:
                 self.advance(times_ms[row], batch)
+                calm_ms = self._calm_ms()
             event_id = event_ids[row]
             if event_id in run.events:
                 self._answer_run()
@@ -647,7 +651,7 @@ class LearnerMachine(DecisionRole):
         self.now_ms = now_ms
         if self._run.rows:
             oldest_ms = self._run.times_ms[0]
-            if oldest_ms + self.terms.attribution_window_ms <= now_ms or has_settled(oldest_ms, now_ms, self.settle_ms):
+            if min(oldest_ms + self.terms.attribution_window_ms, settled_at(oldest_ms, self.settle_ms)) <= now_ms:
                 self._answer_run()
         if self.past.next_ms <= now_ms:
             never, ended = self.past.ended(now_ms, self.lift is not None)
@@ -655,9 +659,9 @@ class LearnerMachine(DecisionRole):
             for event_id, user, decision in ended:
                 self._expire(event_id, user, decision, batch)
         due, settled = self.due, []
-        if due and has_settled(due[0][0], now_ms, self.settle_ms):
+        if due and settled_at(due[0][0], self.settle_ms) <= now_ms:
             self._answer_run()
-        while due and has_settled(due[0][0], now_ms, self.settle_ms):
+        while due and settled_at(due[0][0], self.settle_ms) <= now_ms:
             settled.append(due.popleft()[1])
         if settled:
             self._send_slots(settled, now_ms, batch)
@@ -667,6 +671,18 @@ class LearnerMachine(DecisionRole):
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
             self._answer_run()
             batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
+
+    def _calm_ms(self) -> int:
+        """The log time below which nothing ends, settles or is released, whatever rows come."""
+        oldest_ms = self._run.times_ms[0] if self._run.rows else self.now_ms
+        due_ms = self.due[0][0] if self.due else oldest_ms
+        moments = [
+            self.past.next_ms,
+            oldest_ms + self.terms.attribution_window_ms,
+            settled_at(min(oldest_ms, due_ms), self.settle_ms),
+        ]
+        spans_ms = (self.lift is not None and self.lift_ms, self.expire_ms is not None and self.sweep_ms)
+        return min(*moments, *((self.now_ms // span_ms + 1) * span_ms for span_ms in spans_ms if span_ms))
 
     def _expire(self, event_id: str, user: str, decision: OpenDecision, batch: DecisionBatch) -> None:
         """Learn from a decision whose wait is over."""
