@@ -534,12 +534,12 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
     found = noise_of_cells(layout, behaviour.arms, sample, slot_share(ahead.spreads, behaviour))
     texts = []
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
-        name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "an item's total"
+        name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "item totals"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
-            f"{name}: off by {off:,.3g} reports of {sample.slots / behaviour.arms / block.cells:,.0f}; its effect on "
-            f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
+            f"{name}: a sum of {sample.slots / behaviour.arms / block.cells:,.0f} reports is off by {off:,.3g} (one "
+            f"deviation), so effects on log-odds by {found[block.name]:.2g}, where they differ by {signal:.2g}"
         )
     return tuple(texts)
 
