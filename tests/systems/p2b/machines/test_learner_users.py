@@ -614,3 +614,22 @@ def test_who_is_new_is_looked_for_once_and_again_after_a_deletion(rigs):
         assert store.asked == number
         assert rig.machine.agents.get("ann").decided == number
         rig.machine.agents.delete_state("ann")
+
+
+def test_a_long_fold_scores_and_learns_no_more_at_once_than_a_short_one(rigs, monkeypatch):
+    """Each row takes memory with every item and own step: all rows of a fold together once took 400 MB."""
+    rig = rigs.LearnerRig(rigs.make_system(partitions={"learner": 1}))
+    policy, sizes = type(rig.machine.terms.policy), {"scores_of": [], "learn_all": []}
+
+    def noted(usual, found):
+        return lambda self, some, *more: found.append(len(some)) or usual(self, some, *more)
+
+    for name, found in sizes.items():
+        monkeypatch.setattr(policy, name, noted(getattr(policy, name), found))
+    for number in range(600):
+        rig.context(f"e{number}", f"user-{number}", rigs.point(number))
+    assert len(rig.fold().answers) == 600
+    for number in range(600):
+        rig.reward(f"e{number}", 0, 1.0, f"user-{number}")
+    rig.fold()
+    assert sizes == {"scores_of": [256, 256, 88], "learn_all": [256, 256, 88]}

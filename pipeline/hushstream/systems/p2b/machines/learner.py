@@ -540,8 +540,9 @@ class LearnerMachine(DecisionRole):
         run.own_choices.append(own_choice)
         run.events.add(columns.event_ids[row])
         run.users.add(user)
-        if early:
+        if early or len(run.rows) == AT_ONCE:
             self._answer_run()
+        if early:
             self.learn(Clicks(early), batch.earlier, batch)
 
     def _answer_run(self) -> None:
@@ -582,9 +583,9 @@ class LearnerMachine(DecisionRole):
     def _learn_lessons(self) -> None:
         """Learn all lessons that wait."""
         run = self._run
-        if run.lessons:
-            learn(self.terms.policy, run.lessons)
-            run.lessons, run.taught = [], set()
+        for first in range(0, len(run.lessons), AT_ONCE):
+            learn(self.terms.policy, run.lessons[first : first + AT_ONCE])
+        run.lessons, run.taught = [], set()
 
     def _begin(self, user: str, track: str) -> EdgeAgent:
         """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
@@ -791,6 +792,10 @@ def _never(arm: int, propensity: int) -> float:
 
 
 # What is computed for many users at once.
+
+AT_ONCE = 256
+"""How many rows are answered, and how many lessons learned, at once at most: each takes memory with every item and own
+step of its user, and more of them would not fit a core's cache."""
 
 
 class Run:
