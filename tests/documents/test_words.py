@@ -82,8 +82,6 @@ SLOT_STAYS = {
     "deploy/clients/typescript/edge/README.md": "of the package's interface",
     "deploy/docs/coming-from/retired-service.md": "the retired service's own word: multi-slot rank",
     "deploy/docs/life/p2b.md": "made from the code's names",
-    "deploy/docs/reference/api.md": "of the code",
-    "deploy/docs/reference/edge-transport.md": "of the wire's bytes",
 }
 """Pages that may say slot, and why."""
 

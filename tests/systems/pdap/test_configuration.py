@@ -282,7 +282,8 @@ def test_a_plan_says_when_blocks_come_and_leaves_open_what_no_public_number_tell
     once = plan(pdap.config(vendors=4, arms=1000, epsilon=1.0), Audience(20_000, 1, 365.0))
     assert (once.beats, once.notes[0][:15]) == (None, "20,000 outcomes"), "a first visit came a year after its visitor"
     assert [life.units for life in once.lives] == [1, 1, 1], "who visited once has paid on the first day"
-    assert found.notes[0] == "2,343,333 outcomes: 21 windows, the first model after 500."
+    windows = "each counter closes 21 windows, and the first model comes after 500 outcomes."
+    assert found.notes[0] == f"2,343,333 outcomes within a year: {windows}"
     assert not any(note.startswith("Warning") for note in found.notes)
 
 

@@ -47,9 +47,9 @@ METRICS: tuple[MetricSpec, ...] = (
     }),
     *specs("slot-public", "counter", ("role",), {
         "hushstream_slots_total":
-            "Slots sent, received or counted, whatever they hold; a node counts one `label_slots` records later.",
+            "Reports (pdol: records) sent, received or counted, whatever they hold; pdol counts `label_slots` later.",
         "hushstream_decisions_total": "Contexts and records that were answered, whatever was clicked or labelled.",
-        "hushstream_windows_sealed_total": "Windows of slots closed.",
+        "hushstream_windows_sealed_total": "Windows of reports closed.",
         "hushstream_journal_appends_total": "Journal records appended; not by a learner.",
         "hushstream_journal_reloads_total":
             "Times a partition was reloaded from its journal (a failed append, or another writer).",
@@ -118,7 +118,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *specs("slot-public", "gauge", ("role", "partition"), {
         "hushstream_partition_dark_seconds":
             "How long records of the first input wait while none is folded, in steps of 5 s; not of a learner.",
-        "hushstream_window_slots_declared": "Slots that close a window, by the configuration.",
+        "hushstream_window_slots_declared": "Reports that close a window, by the configuration.",
     }),
     *specs("zone-private", "gauge", ("role", "partition"), {
         "hushstream_edge_partition_dark_seconds": "The same of a learner, whose contexts wait behind clicks.",

@@ -174,7 +174,7 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     trusted = list(dict.fromkeys([promise.zone, *(one.zone for one in promise.contents if one.trusted)]))
     noises = list(dict.fromkeys(one.zone for one in promise.each))
     adds = f"the {promise.zone} zone adds the noise{''.join(f' (of the lift, the {zone} zone)' for zone in noises[1:])}"
-    said = f"whoever runs the {' or the '.join(trusted)} zone or holds its key; {adds}"
+    said = f"whoever runs the {' or the '.join(trusted)} zone, or holds such a zone's key; {adds}"
     yield Line("trusted", "Trusted", said, trusted)
     facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
     held = f"; what {', '.join(promise.held_public)} hold in clear, as public" if promise.held_public else ""

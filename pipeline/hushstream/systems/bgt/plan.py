@@ -103,7 +103,7 @@ class ExpectedErrors:
             factors = "factors will not be found, and the third report repeats the first"
         else:
             factors = "factors may or may not be found"
-        return f"{_LIKE_FILMS}, a factor is {self.ratio:.2f} times the noise's edge: {factors}"
+        return f"{_LIKE_FILMS}, a factor's eigenvalue is {self.ratio:.2f} times the largest of noise: {factors}"
 
 
 def expected_errors(
@@ -283,14 +283,14 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         sizes=_sizes(config),
         assumed=(
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, ratings scatter around user and item by "
-            f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens; the range is of "
-            "item offsets, from 1.5 times less (and users alike, whose own mean says nothing) to 1.5 times more: where "
-            "ratings scatter otherwise, RMSEs are outside it, and with under 20 ratings a user they may lie up to .007 "
-            "above: it is the gain that the range holds",
+            f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens",
+            "range: item offsets 1.5 times smaller (and users alike, whose own mean says nothing) to 1.5 times larger",
+            "the range is meant to hold the gain: RMSEs lie outside it where ratings scatter otherwise, and up to .007 "
+            "above it with under 20 ratings a user",
             *([f"items' features may tell nothing, which costs {USELESS:g} at the low end"] if config.features else []),
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
-            "their rounds end on the day that is asked about (an operator ends them)",
+            "each day's figures are of rounds that an operator ends on that day",
         ),
         facts={
             "local_rmse": round(end.local, 4),

@@ -162,9 +162,10 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
         sizes=_sizes(config, audience),
         assumed=(
-            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}, or up to 1.41 times less "
-            f"or more; the range goes from {count_text(tied, 'user', ',')} tied together of independent tastes (what "
-            "others like then misleads) to one taste, and from rewards that do not scatter to clicks",
+            f"a user's mean rewards over arms have the standard deviation {ASSUMED_SPREAD:g} around {rate:g}",
+            f"low end of the range: {count_text(tied, 'user', ',')} tied together have independent tastes, so others "
+            "mislead, and rewards do not scatter; high end: one taste, and clicks; spreads 1.41 times less or more",
+            *([_HELD] if config.release.mechanism == "noisy-reward" and config.learner.clean_share == 1 else []),
             "features are spread evenly over their coordinates; a user alone learns from their own exact rewards",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
@@ -207,15 +208,15 @@ _DARK = (
 )
 
 
-_HELD = " (the range held nine of ten drawn worlds: 4 to 64 users, 50 to 200 rewards each, epsilon .5 to 10 a reward)"
+_HELD = "nine of ten simulated worlds lay within this range: 4 to 64 users, 50 to 200 rewards each, epsilon .5 to 10"
 
 
 def _verdict(ends: Range, config: CollaborativeConfig) -> tuple[bool | None, str]:
     mixed = config.learner.clean_share < 1
-    dark, drawn = (_DARK, "") if mixed else ("", _HELD if config.release.mechanism == "noisy-reward" else "")
-    gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain{drawn}"
+    dark = _DARK if mixed else ""
+    gained = f"it gains {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) times what users alone gain"
     if ends.high > 1.0:
-        return None, f"It may or may not beat own learning, by how alike users are: {gained}.{dark}"
+        return None, f"It may or may not beat own learning, depending on how alike users are: {gained}.{dark}"
     if mixed:
         return None, f"The shared model alone will not beat own learning: {gained}.{dark}"
     lost = "noise decides what is shown, perhaps no better than random" if ends.middle < LEAST_SHARE else "keep apart"

@@ -347,9 +347,9 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
     for group in controls if counted else ():
         smallest = smallest_effect(config, group, counted * worth, rate)
         yield (
-            f"The shared private model against {SHOWN[group]}: at least 80 % chance to detect a difference of "
-            f"{smallest:.2g} in rewards a decision (rate {rate:.2%}, {count_text(most, 'decision')} of each of them); "
-            f"{tenth:.2g} takes {users_needed(config, group, tenth, rate) / worth:,.0f} of them"
+            f"The shared private model against {SHOWN[group]}: detects a difference of {smallest:.2g} rewards a "
+            f"decision with power 80 % or more (rate {rate:.2%}, {count_text(most, 'decision')} of each of them); a "
+            f"difference of {tenth:.2g} takes {users_needed(config, group, tenth, rate) / worth:,.0f} users"
         )
         if (harm := asked.guardrail) is not None:
             smallest = smallest_effect(config, group, counted * worth, _HARM_RATE, guardrail_tree)
@@ -431,8 +431,8 @@ def _against_single(ahead: Forecaster, ends: Sequence[Forecast]) -> str:
     if all(end.private > end.single for end in (corner, *ends)):
         return "It is expected to beat the best single item for everybody, too."
     ours, single = ends[MIDDLE].private, ends[MIDDLE].single
-    may = "may not" if ours > single else "is not expected to"
-    return f"It {may} beat the best single item for everybody (expected: {ours:.3g} against {single:.3g} a visit)."
+    may, though = ("may not", ", though that is expected") if ours > single else ("is not expected to", "")
+    return f"It {may} beat the best single item for everybody{though} ({ours:.3g} against {single:.3g} a visit)."
 
 
 def _better(found: Forecast) -> bool:
@@ -492,8 +492,8 @@ def _late(ahead: Forecaster, first: int | None) -> str:
     if early < 1.0:
         return f"A better model comes late: on day {first}, and {1 - early:.0%} of these users come after it. "
     return (
-        f"A better model comes too late for these users: on day {first}, and the last of them on day "
-        f"{round(audience.days, 1):g}. For those who come after them: "
+        f"A better model comes too late for these users: on day {first}; the last of them comes on day "
+        f"{round(audience.days, 1):g}. For those who come later: "
     )
 
 
@@ -526,9 +526,8 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         cells = config.arms * resolve_codes(config)
         each = sample.slots / cells
         return (
-            f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
-            f"{deviation / config.release.levels:.3g} reports "
-            f"(one deviation) of {each:,.0f}, after a year",
+            f"each of {count_text(cells, 'cell', ',')} (code, item): noise of standard "
+            f"deviation {deviation / config.release.levels:.3g} on {each:,.0f} reports, after a year",
         )
     layout, behaviour = layout_of_slots(config), ahead.behaviour
     found = noise_of_cells(layout, behaviour.arms, sample, slot_share(ahead.spreads, behaviour))
@@ -538,8 +537,9 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
-            f"{name}: a sum of {sample.slots / behaviour.arms / block.cells:,.0f} reports is off by {off:,.3g} (one "
-            f"deviation), so effects on log-odds by {found[block.name]:.2g}, where they differ by {signal:.2g}"
+            f"{name}: noise of standard deviation {off:,.3g} on a sum of "
+            f"{sample.slots / behaviour.arms / block.cells:,.0f} reports, so of {found[block.name]:.2g} on effects "
+            f"that differ by {signal:.2g} (log-odds)"
         )
     return tuple(texts)
 
@@ -569,8 +569,8 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     return {name: size for name, size in sizes.items() if not (config.devices and name.startswith("learner"))}
 
 
-_HELD = "; this range held nine of ten drawn worlds of 1,000 to 20,000 reports; most others gain more"
-_HELD_CODES = "; this range held nine of ten drawn worlds of 1,000 to 17,000 reports"
+_HELD = "nine of ten simulated worlds of 1,000 to 20,000 reports gained within this range, most others more"
+_HELD_CODES = "nine of ten simulated worlds of 1,000 to 17,000 reports gained within this range"
 
 
 def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
@@ -583,16 +583,16 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
     what = "each feature" if features else "the whole context"
     drawn = "" if ahead.measured else _HELD if features else _HELD_CODES
     return (
-        f"spreads (deviations of effects on log-odds): {spreads.arms:.3g} over items, {least}{most} of {what}, "
-        f"{spreads.rest:g} of what nobody can learn; at the low end of the range those of items times {low.items:.2g}, "
-        f"of features times {low.features:.2g}"
-        + (f" and a reward {low.luck:.0%} of own learning's less, for an unlucky release" if low.luck else "")
-        + f"; at the high end times {high.items:.2g} and {high.features:.2g}"
-        + drawn,
-        "effects add up: what pairs of features have together, and no declared cross has, cannot be learned",
+        f"spreads (standard deviations of effects on log-odds): {spreads.arms:.3g} over items, {least}{most} of "
+        f"{what}, {spreads.rest:g} of what nobody can learn",
+        f"low end of the range: spread over items times {low.items:.2g}, of {what} times {low.features:.2g}"
+        + (f"; an unlucky release also costs {low.luck:.0%} of own learning's reward" if low.luck else ""),
+        f"high end of the range: spread over items times {high.items:.2g}, of {what} times {high.features:.2g}",
+        *([drawn] if drawn else []),
+        "effects add up: what two features do only together is not learned, unless their cross is declared",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{count_text(audience.users, 'new user', ',')} come within "
-        f"{count_text(audience.days, 'day', 'g')}, evenly, nobody after them, and each makes "
+        f"{count_text(audience.days, 'day', 'g')}, evenly, and nobody later; each makes "
         f"{count_text(audience.visits, 'visit')} within "
         f"{count_text(audience.step * audience.visits, 'day', 'g')}; nothing changes with time",
         *_like_their_features(ahead),

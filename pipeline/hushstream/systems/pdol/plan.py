@@ -234,7 +234,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
         assumed=(
             "all nodes see records of one kind; if they do not, what others have helps less, or not at all; nothing "
             "changes with time (where all labels turned midway, guarded nodes gained up to .06 that no plan foresaw)",
-            *(() if end is None else (end.premise,)),
+            *(() if end is None or end.premise in verdict else (end.premise,)),
             f"in replays sharing began to pay up to {WORST:g} times earlier or later than computed: this is the range",
             f"{count_text(audience.users, 'person', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly over "

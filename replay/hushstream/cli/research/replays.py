@@ -185,7 +185,7 @@ def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment; without it, all are listed.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, JSON, PNG and the page.")] = Path("report"),
     quick: Annotated[
-        bool, typer.Option(help="Run a small version in up to two minutes: the form of the result, no target.")
+        bool, typer.Option(help="Run a small version in up to two minutes, which checks no target.")
     ] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
@@ -203,7 +203,7 @@ def experiment(
 
       hushstream experiment papers --system pdap       # one paper: claimed, true and reached
 
-      hushstream experiment joining --quick            # the form of the result alone
+      hushstream experiment joining --quick            # a small version, two minutes
     """
     from hushstream.replay.experiments import catalogue, findings
 
