@@ -189,12 +189,14 @@ class Site:
         pages: content by path.
         drop_after: bytes after which the next answer is cut.
         status: error status of the next answer.
+        announced: the length that answers announce; None for the right one.
         asked: how many requests came.
     """
 
     pages: dict[str, bytes] = field(default_factory=dict)
     drop_after: int | None = None
     status: int = 404
+    announced: str | None = None
     asked: int = 0
     address: str = ""
 
@@ -208,7 +210,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 return
             whole = site.pages[self.path]
             self.send_response(200)
-            self.send_header("Content-Length", str(len(whole)))
+            self.send_header("Content-Length", site.announced or str(len(whole)))
             self.end_headers()
             self.wfile.write(whole[: site.drop_after])
 
@@ -277,6 +279,11 @@ def test_a_dropped_connection_leaves_nothing_and_a_later_call_loads_the_file(sit
         _fetch(single, tmp_path)
     assert _left(tmp_path) == set()
     site.drop_after = None
+    assert (_fetch(single, tmp_path) / "deep" / "rows.bin").read_bytes() == CONTENT
+
+
+def test_a_length_that_is_no_number_is_none_and_the_checksum_decides(site, single, tmp_path):
+    site.announced = "unknown"
     assert (_fetch(single, tmp_path) / "deep" / "rows.bin").read_bytes() == CONTENT
 
 

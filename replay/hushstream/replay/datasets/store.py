@@ -202,9 +202,8 @@ def download(url: str, target: Path) -> Path:
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer, part.open("wb") as stream:
             shutil.copyfileobj(answer, stream)
-            announced = answer.headers.get("Content-Length")
-            if announced is not None and stream.tell() != int(announced):
-                raise http.client.IncompleteRead(b"", int(announced) - stream.tell())
+            if answer.length:  # Bytes that were announced and did not come; None if none were announced.
+                raise http.client.IncompleteRead(b"", answer.length)
     except (OSError, http.client.HTTPException) as error:
         part.unlink(missing_ok=True)
         raise DatasetError(f"{url}: not loaded: {error}; call again") from error

@@ -9,6 +9,7 @@ import pytest
 
 from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.machine import MemoryUserStore, StoredUser
+from hushstream.engine.records import ReplayMismatch
 from hushstream.engine.state import packed
 from hushstream.feedback.join import Decisions
 from hushstream.schemas import codec
@@ -633,3 +634,41 @@ def test_a_long_fold_scores_and_learns_no_more_at_once_than_a_short_one(rigs, mo
         rig.reward(f"e{number}", 0, 1.0, f"user-{number}")
     rig.fold()
     assert sizes == {"scores_of": [256, 256, 88], "learn_all": [256, 256, 88]}
+
+
+def test_rows_answered_together_are_judged_one_by_one_in_a_replay(rigs):
+    """On another CPU: an arm that scores as well stands as it was journaled, any other one is a change."""
+    rig = rigs.LearnerRig(rigs.make_system(partitions={"learner": 1}))
+
+    def decide_six(first):
+        for number in range(first, first + 6):
+            rig.context(f"e{number}", USERS[number % 2], rigs.point(number))
+        return np.array([answer.arm for answer in rig.fold().answers], "<i4")
+
+    def follow_with(moved):
+        """Another machine's arms, where the last record has other ones in some rows."""
+        name, fields = codec.decode(rig.journal[-1])
+        arms = (np.frombuffer(fields["arms"], "<i4") + np.array(moved)) % rigs.ARMS
+        content = codec.encode(name, {**fields, "arms": arms.astype("<i4").tobytes(), "chain": bytes(16)})[:-16]
+        before = [rig.genesis, *rig.journal][-2]
+        fresh, rig.journal[-1] = (
+            LearnerMachine(rig.system, 0, rig.key),
+            content + rig.key.digest("chain", before[-16:], content),
+        )
+        rig.replayed(fresh)
+        return fresh, arms.tolist()
+
+    arms, cold = decide_six(0), rig.journal[-1]
+    fresh, journaled = follow_with([0, 1, 0, 0, 2, 0])
+    assert fresh.float_ties == 2
+    assert [fresh.past[number].arm for number in range(6)] == journaled
+    rig.journal[-1] = cold
+    for number in range(6):
+        rig.reward(f"e{number}", int(arms[number]), 1.0, USERS[number % 2])
+    rig.fold()
+    decide_six(6)
+    known = rig.journal[-1]
+    for row in range(6):
+        rig.journal[-1] = known
+        with pytest.raises(ReplayMismatch, match=f"another arm at row {row}"):
+            follow_with(np.eye(6, dtype=int)[row])
