@@ -189,7 +189,7 @@ class FullDatabase(UserDatabase):
         return False
 
 
-@pytest.mark.sweep(keep=["centroid-0-UserDatabase"])
+@pytest.mark.sweep(keep=["0-UserDatabase"])
 @pytest.mark.parametrize("store", [UserDatabase, FullDatabase, None])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
