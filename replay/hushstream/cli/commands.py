@@ -196,7 +196,7 @@ class Commands(LazyGroup):
         "experiment": Part(_REPLAYS, "Make a table or figure of a paper or our own, with its targets.", _RESEARCH),
         "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
         "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
-        "bench": Part(_OPERATIONS, "Measure what the project aims to reach.", _RESEARCH),
+        "bench": Part(_OPERATIONS, "Measure speed and sizes that the project has targets for.", _RESEARCH),
     }
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -163,11 +163,11 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     yield Line(
         "replace_one",
         "Replace-one",
-        f"{price_text(prices.which)}: its content against any other",
+        f"{price_text(prices.which)}: any content against any other",
         amounts(prices.which),
     )
     if prices.zero_out is not None:
-        text = f"{price_text(prices.zero_out)}: its content against an empty one"
+        text = f"{price_text(prices.zero_out)}: any content against an empty one"
         yield Line("zero_out", "Zero-out", text, amounts(prices.zero_out))
     if not promise.unnoised:
         yield Line("belief", "In words", _belief(prices), _belief(prices))

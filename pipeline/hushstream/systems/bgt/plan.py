@@ -310,10 +310,10 @@ def _verdict(days: list[int | None], least: float) -> tuple[bool | None, str]:
             f"It will not beat own learning (each device alone) within a year where items differ by at most "
             f"{FACTORS[-1] * ITEM_SPREAD:.2f} (of a scale from 0 to 1): RMSE falls by less than {LEAST_GAIN:g}."
         )
-    where = f"where users agree about items, and these differ by {least:.2f} or more (of a scale from 0 to 1)"
+    where = f"where users agree about items, and these differ by {least:.2f} or more (deviation, on a scale of 0 to 1)"
     if days[2] is None:
         return None, f"It may or may not beat each device alone; it is expected to beat them {where}."
-    scatter = f"while ratings scatter around user and item by at most {MOST_SPREAD:g}"
+    scatter = f"and ratings scatter around user and item by at most {MOST_SPREAD:g}"
     return True, f"It will beat own learning (each device alone) {where}, {scatter}."
 
 

@@ -197,8 +197,8 @@ def noise_taken(config: CollaborativeConfig) -> str:
     summed = math.sqrt(mean_variance(plan_of(counter, features)))
     entry = f"in an entry of a sum of {count_text(most, 'reward', ',')}"
     if release.mechanism == "noisy-reward":
-        return f"noise on each reward, once, with deviation {once:.3g} {entry}; {counter.mechanism} has {summed:.3g}"
-    return f"{counter.mechanism} adds noise with deviation {summed:.3g} {entry}; noise on each reward has {once:.3g}"
+        return f"noise on each reward, once, with deviation {once:.3g} {entry} ({counter.mechanism}: {summed:.3g})"
+    return f"{counter.mechanism} adds noise with deviation {summed:.3g} {entry} (on each reward, once: {once:.3g})"
 
 
 _DARK = (

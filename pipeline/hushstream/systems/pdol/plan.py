@@ -232,10 +232,10 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
         ),
         sizes=_sizes(config, audience),
         assumed=(
-            "all nodes see records of one kind; if they do not, what others have helps less, or not at all; nothing "
-            "changes with time (where all labels turned midway, guarded nodes gained up to .06 that no plan foresaw)",
+            "all nodes see records of one kind; if they do not, what others have helps less, or not at all",
+            "nothing changes with time: where all labels turned midway, guarded nodes gained up to .06 above the plan",
             *(() if end is None or end.premise in verdict else (end.premise,)),
-            f"in replays sharing began to pay up to {WORST:g} times earlier or later than computed: this is the range",
+            f"range: in replays sharing began to pay up to {WORST:g} times earlier or later than computed",
             f"{count_text(audience.users, 'person', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly over "
             f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each; "
@@ -276,7 +276,7 @@ def _noise(end: SharingGain | None) -> tuple[str, ...]:
     if end is None or end.crossing is None:
         return ()
     return (
-        f"as much as is told by {count_text(end.crossing, 'record', ',.0f')} a counter; "
+        f"it hides what is told by {count_text(end.crossing, 'record', ',.0f')} a counter; "
         f"{end.expected:,.0f} come in a year",
     )
 

@@ -264,7 +264,7 @@ def bench(
     page: Annotated[Path | None, typer.Option(help="Page whose tables to make anew.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure what the project aims to reach.
+    """Measure speed and sizes that the project has targets for.
 
     Ratios are within one run; figures are medians.
     """
