@@ -548,6 +548,24 @@ def test_a_user_unseen_for_long_begins_anew_but_their_allowance_does_not(rigs):
     assert rig.machine.agents.get("ann").decided == 24
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_visit_over_quota_keeps_a_state_as_long_as_any_other_one(rigs, together):
+    """Where it was folded with an earlier visit, the state once went by the time of that one."""
+    rig = rigs.LearnerRig(rigs.make_system(users={"expire_after_seconds": HOUR, "contexts_per_period": 1}))
+    for event in ("within", "over"):
+        rig.context(event)
+        if not together:
+            rig.fold()
+        rig.wait(1)
+    rig.fold()
+    rig.wait(HOUR - 1.5)
+    rig.decide("before", "bob")
+    assert (rig.seen.counts["over_quota"], rig.seen.counts["expired"]) == (1, 0)
+    rig.wait(HOUR / 2)
+    rig.decide("after", "bob")
+    assert rig.seen.counts["expired"] == 1
+
+
 def test_the_state_of_a_user_who_never_comes_back_goes_too(rigs):
     rig = rigs.LearnerRig(rigs.make_system(users={"expire_after_seconds": HOUR}))
     rig.interact("ann", 3)

@@ -607,6 +607,7 @@ class EdgeAgent:
         """See `decide`; the event must not be `known`, and the caller must have checked the context."""
         (answer,) = zip(*choose([self], [event_id], context[None], [eligible]), strict=True)
         number, before, slot_due = self.count_decision(log_time_ms, self.decisions.end)
+        self.seen_ms = log_time_ms
         deadline_ms, kept = log_time_ms + self.terms.attribution_window_ms, self.terms.policy.kept(context[None])
         columns = *([one] for one in answer), [number], [deadline_ms], [before]
         self.decisions.extend([event_id], [self.user], kept, *columns)
@@ -808,7 +809,8 @@ class EdgeAgent:
     def count_decision(self, log_time_ms: int, held: int) -> tuple[int, int, bool]:
         """Count a decision, which `decisions` will hold under a number, and begin a slot if it is the first of one.
 
-        Returns its number among the user's decisions, the one before it in `decisions`, and whether a slot falls due.
+        A later context of the user may have been seen already, so `seen_ms` stays. Returns its number among the user's
+        decisions, the one before it in `decisions`, and whether a slot falls due.
         """
         terms, number, slot_length = self.terms, self.decided, self.terms.after_interactions
         renews, before, began = terms.renew_ms is not None, self.last, None
@@ -820,7 +822,7 @@ class EdgeAgent:
                 self.first = number
         if began is not None or self._waits is not terms.choice.nothing:
             self._waits = terms.choice.decided(self._waits, self, log_time_ms, began)
-        self.decided, self.seen_ms, self.last = number + 1, log_time_ms, held
+        self.decided, self.last = number + 1, held
         if renews:
             falls_due = self.first >= 0 and self.decided == self.first + slot_length
         else:
