@@ -45,7 +45,7 @@ interval, but not over all {comparisons} comparisons: {lost}.
 {costs}
 * **Claimed**: by the paper, with the δ that stands below. **True**: what its mechanism has by our analysis, under
   *relation*, that of its claim (p2b's and bgt's papers leave it
-  open; we name ours). `hushstream audit --all` attacks each (of colin its noisy sums).
+  open; we name ours). `hushstream audit --all` attacks each (of colin: the noisy sums).
 * **Ours** is played at the true ε; where there is none, or one above 64, at the claimed one. Costs are rounded up.
   A δ below 1e-9 is shown as 0. From ε 10 on a guarantee is next to nothing.
 
@@ -53,7 +53,7 @@ interval, but not over all {comparisons} comparisons: {lost}.
 
 {reached}
 * **Published**: its algorithm, reimplemented as we read the paper. No printed figure is reproduced; for colin we
-  know no cause. **Local only**: below, for each paper.
+  cannot say why. **Local only**: below, for each paper.
 * **Over**: what ours gains, paired by seed; above 0 is better. A bold one is significant over
   all {comparisons} comparisons together (Bonferroni).
 * ± is half of the 95 % interval of the mean over {seeds} seeds. Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
