@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["slot-sums"])]
 
 
 def last_models(recording: Any) -> dict[str, dict[str, Any]]:
-    names = ("version", "features", "gram", "moment", "observations", "epsilon_micro", "delta_units", "digest")
+    names = ("version", "gram", "moment", "observations", "epsilon_micro", "delta_units", "digest")
     models = decoded(recording, "models", "Model")
     return {model["line"]: {name: model[name] for name in names} for model in models}
 

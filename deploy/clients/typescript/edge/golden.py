@@ -345,7 +345,7 @@ def _life(
         "candidates": sorted([item["slot"], item["count"]] for item in dumped["candidates"]),
         "open": sorted(agent.open),
         "answered": sorted(event for event in decided - agent.open.keys() if agent.known(event, ended)),
-        "steps": base64.b64encode(dumped["state"][: 4 + 4 * agent.steps]).decode(),
+        "steps": base64.b64encode(dumped["state"][: 4 + 4 * int.from_bytes(dumped["state"][:4], "little")]).decode(),
     }
 
 
