@@ -107,9 +107,9 @@ def test_the_environment_overrides_a_value(cli, config, monkeypatch):
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     path = config(add="privacy: {units_per_person: 9, lifetime: {epsilon: 2.5, delta: 1.0e-6}}\n")
-    said = "Budget of all reports of one user: epsilon 2.5, delta 1.00e-6 (basic composition); reports of a user: 9"
+    said = "all reports of one user: epsilon 2.5, delta 1.00e-6 (basic composition). It pays for 2 of 9"
     for command, details in ((("guarantee",), ("--details",)), (("config", "check"), ())):
-        assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path, *details).out
+        assert f"{said} planned reports of a user, then releases stop" in cli(*command, path, *details).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
     assert cli("guarantee", path, "--json").json["person"]["counted"]["units"] == 2

@@ -267,7 +267,7 @@ def test_a_plan_without_numbers_is_for_the_audience_that_the_check_of_the_config
     assert "plan: expected --users, as colin has no setting for it" in refused(
         "plan", written(CLUB), "--visits-per-user", 10
     )
-    assert "plan: expected --visits-per-user" in refused("plan", written(CLUB), "--users", 10)
+    assert "for example --users 20000 --visits-per-user 12" in refused("plan", written(CLUB), "--users", 10)
 
 
 def test_days_with_one_forecast_have_one_line_and_equal_costs_are_said_once(cli, written):

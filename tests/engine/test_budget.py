@@ -45,7 +45,7 @@ def test_the_headline_is_what_all_epochs_cost_under_the_budgets_filter(related):
         assert promised.lifetime.cost.epsilon_micro == terms.fits * 32 * 50_000
         stated = system.budgets[0]
         assert stated.as_json() | {"fits": terms.fits, "planned": 1000, "filter": name} == stated.as_json()
-        assert f"epochs of noise: 1000 planned, {terms.fits} fit, releases stop there" in stated.as_text()
+        assert f"pays for {terms.fits} of 1000 planned epochs of noise, then releases stop" in stated.as_text()
         roomy = related.make_system(release={**SMALL, "epsilon": 0.05, "epochs": 4}, budget=budget)
         assert roomy.budgets[0].fits == 4, "a budget lets nobody pay more often than is planned"
         assert roomy.guarantee().redraws.most == 4
@@ -55,7 +55,7 @@ def test_more_is_planned_than_fits_and_less_is_done(related, rigs):
     system = related.make_system(release={**SMALL, "epochs": 9}, budget=BudgetConfig(2.5, 1e-6))
     assert (system.budgets[0].planned, system.budgets[0].fits) == (9, 2)
     assert system.guarantee().redraws.most == 2
-    assert "epochs of noise: 9 planned, 2 fit, releases stop there" in system.budgets[0].as_text()
+    assert "pays for 2 of 9 planned epochs of noise, then releases stop" in system.budgets[0].as_text()
     users = rigs.make_system(slot={"lifetime_slots": 9, "after_interactions": 3}, budget=BudgetConfig(2.5, 1e-6))
     assert users.lifetime_slots == users.edge_terms().lifetime_slots == 2
     assert users.guarantee().lifetime.units == 2

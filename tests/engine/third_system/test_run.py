@@ -56,7 +56,7 @@ def test_the_budget_reads_its_ledger_and_sees_an_entry_that_is_missing(played):
     assert dict(found.by_mechanism) == {"arm sums": len(played.records("sums"))}
     assert {account.spent.epsilon_micro for account in found.charges} == {500_000}
     assert [account.spent.epsilon_micro for account in found.deployments] == [1_000_000]
-    assert "rewards of a user: 2 planned, 2 fit" in found.as_text()
+    assert "pays for 2 of 2 planned rewards of a user" in found.as_text()
     assert ("One person in a whole life, 2 rewards of one user: user-level epsilon 2, delta ") in found.as_text()
 
 

@@ -105,7 +105,7 @@ def test_the_plan_names_the_crossing_and_says_so_plainly(config, records, crossi
     assert ahead.crossing == pytest.approx(crossing, rel=0.01)
     assert ahead.verdict == verdict
     assert verdict in "\n".join(ahead.sentences)
-    assert "of the information in others' records (range: " in ahead.sentences[2]
+    assert "of what they teach without it (range: " in ahead.sentences[2]
     assert ("points of correct predictions" in ahead.sentences[2]) == (ahead.correct is not None)
 
 

@@ -156,13 +156,13 @@ class BudgetFacts:
 
     def as_text(self) -> str:
         """One line."""
-        origin = "what is planned" if self.budget is None else f"{self.filter} composition"
+        origin = "what the plan costs" if self.budget is None else f"{self.filter} composition"
         number = "any number of" if self.releases is None else f"at most {self.releases}"
-        stop = ", releases stop there" if self.fits < self.planned else ""
-        fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
+        stop = ", then releases stop" if self.fits < self.planned else ""
+        fit = f"It pays for {self.fits} of {self.planned} planned {self.counted}{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
         limit = f"{shown(self.limit)} ({origin})"
-        return f"Budget of {self.unit}: {limit}; {fit}; each covers {number} {self.released}.{share}"
+        return f"Privacy budget for {self.unit}: {limit}. {fit}; one charge is for {number} {self.released}.{share}"
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:

@@ -160,14 +160,10 @@ def _short(promise: Guarantee) -> Iterable[Line]:
         who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the A/B measurement (lift)'}"
     yield Line("protected", "Protected", who, who)
     yield Line("over", "Over", OVER, OVER)
-    yield Line(
-        "replace_one",
-        "Replace-one",
-        f"{price_text(prices.which)}: any content against any other",
-        amounts(prices.which),
-    )
+    text = f"{price_text(prices.which)}: what is protected, against anything else in its place"
+    yield Line("replace_one", "Replace-one", text, amounts(prices.which))
     if prices.zero_out is not None:
-        text = f"{price_text(prices.zero_out)}: any content against an empty one"
+        text = f"{price_text(prices.zero_out)}: what is protected, against nothing in its place"
         yield Line("zero_out", "Zero-out", text, amounts(prices.zero_out))
     if not promise.unnoised:
         yield Line("belief", "In words", _belief(prices), _belief(prices))
@@ -182,12 +178,8 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     yield Line("open", "Not protected", f"that somebody took part, how often and when{held}; {limits}", len(facts))
     if conditions:
         more = f" ({count_text(len(conditions), 'condition')} in all)" * (len(conditions) > 1)
-        yield Line(
-            "given",
-            "It holds only if",
-            f"{promise.one_account if promise.one_account in conditions else min(conditions, key=len)}{more}",
-            len(conditions),
-        )
+        first = promise.one_account if promise.one_account in conditions else min(conditions, key=len)
+        yield Line("given", "It holds only if", f"{first}{more}", len(conditions))
 
 
 OVER = "all that is ever published, whatever a reader knows besides"

@@ -202,9 +202,9 @@ def noise_taken(config: CollaborativeConfig) -> str:
 
 
 _DARK = (
-    " Dark visits follow each user's own exact rewards too: at epsilon 1, in three worlds of mostly like tastes, over "
-    "ten seeds, the mean regret was at most 1 % of a random policy's above that of users alone (`hushstream experiment "
-    "joining --system colin`); where tied users differ it can be far more, most at a large epsilon."
+    " Visits that share nothing (dark visits) follow each user's own exact rewards too. In three simulated worlds of "
+    "mostly like tastes (epsilon 1, ten seeds) the mean regret was at most 1 % of a random policy's above that of "
+    "users alone (`hushstream experiment joining --system colin`). If linked users' tastes differ, it can be far more."
 )
 
 

@@ -148,7 +148,7 @@ class SharingGain:
         return (
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
             self.premise,
-            f"The noise leaves about {100 * self.gain:.0f} % of the information in others' records (range: "
+            f"With noise, others' records teach about {100 * self.gain:.0f} % of what they teach without it (range: "
             f"{100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %)."
             f"{self.points}",
             f"The guarantee for all records of one person at a node, against none: {self.person}.",
@@ -215,8 +215,8 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
 
     return Plan(
         system=config.system,
-        measure="share of the information in others' records, after a year",
-        gain="the information in others' records",
+        measure="share of what other nodes' records teach without noise, after a year",
+        gain="what other nodes' records teach without noise",
         values={"this deployment": ranged(lambda factor: at(DAYS[-1], factor), FACTORS)},
         beats=beats,
         verdict=verdict,
@@ -253,7 +253,10 @@ def _verdict(end: SharingGain | None) -> tuple[bool | None, str]:
     if end.lead is not None and end.lead <= 0:
         return False, f"{sharing}: a central learner would not either, so keep apart."
     if end.beats_alone or end.crossing is None:
-        return end.beats_alone, f"{sharing}; {end.gain:.2f} of the information in others' records is left after a year."
+        return (
+            end.beats_alone,
+            f"{sharing}; in a year others' records teach {end.gain:.2f} of what they do without noise.",
+        )
     if end.expected >= WORST * end.crossing:
         return None, f"{sharing}. {end.premise}"
     if end.expected >= end.crossing:

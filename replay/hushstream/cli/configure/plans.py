@@ -245,7 +245,8 @@ def _audience(kind: Kind, values: DeploymentValues, **stated: float | None) -> A
     for name in ("users", "visits"):
         if name not in given and kind.audience is None:
             flag = {"users": "--users", "visits": "--visits-per-user"}[name]
-            raise HushstreamError(f"plan: expected {flag}, as {kind.name} has no setting for it, got none")
+            example = "add estimates, for example --users 20000 --visits-per-user 12"
+            raise HushstreamError(f"plan: expected {flag}, as {kind.name} has no setting for it, got none; {example}")
     expected = None if kind.audience is None else kind.audience(values)
     if expected is None or "users" in given:
         return Audience(**({} if expected is None else {"visits": expected.visits}) | given)

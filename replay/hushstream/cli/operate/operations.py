@@ -266,7 +266,7 @@ def bench(
 ) -> None:
     """Measure speed and sizes that the project has targets for.
 
-    Ratios are within one run; figures are medians.
+    Every figure is the median of --rounds repetitions. A ratio compares two figures of one run on one machine.
     """
     from hushstream.replay.bench.sizes import SUBJECTS, bench_table, run_bench
 

@@ -70,8 +70,8 @@ CLAIM = Paper(
     source="Wang et al., DP-CoLin (RecSys 2020, doi:10.1145/3383313.3412254)",
     claimed_epsilon=2.0,
     claimed_as="δ 0, replace-one; in its Table 1",
-    fails="noise for an L2 distance and log₂ T levels, where a reward moves, in L1, coordinates of all its user's "
-    "neighbours at 14 levels; ε is of the noisy sums, a bound for the arms",
+    fails="its noise covers an L2 distance on log₂ T levels. A reward moves more: sums of all its user's neighbours, "
+    "in L1, on 14 levels (ε is that of the sums; arms tell at most that). Ours covers all that one reward moves",
     bound=True,
     protects="one reward",
     protects_here="one reward",

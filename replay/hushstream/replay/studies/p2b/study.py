@@ -56,7 +56,8 @@ CLAIM = Paper(
     source="Malekzadeh et al., P2B (MLSys 2020)",
     claimed_epsilon=float(LN_2),
     claimed_as="δ exp(-Ω(l (1 - p)²)); p = 1/2 in its experiments",
-    fails="the threshold counts codes, not tuples: a tuple that is unique and sampled is released",
+    fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled. "
+    "Ours adds noise to every sum",
     protects="one user's context",
     protects_here="one report",
     printed_in_paper="",

@@ -52,7 +52,8 @@ CLAIM = Paper(
     source=SOURCE,
     claimed_epsilon=1.0,
     claimed_as="δ 0, replace-one; its largest",
-    fails="means of exact clicks decide what is shown (Algorithm 2, lines 6, 8): one click can change it for sure",
+    fails="means of exact clicks decide what is shown (Algorithm 2, lines 6, 8). So one click can change it for"
+    " sure. Ours decides by noised sums alone",
     protects="context features, neighbours' repositories",
     protects_here="one reward alone",
     printed_in_paper="82.12 on unpublished data (Table III, N = 50,000)",

@@ -57,7 +57,8 @@ CLAIM = Paper(
     source=SOURCE,
     claimed_epsilon=8.0,
     claimed_as="δ 0, replace-one; our choice, its Figures 3 and 4 use 0.1",
-    fails="a record changes each later round's gradient, too: ε(1 + (T - t)/2) at round t of T",
+    fails="its noise covers a record's own round t. The record moves gradients of all later rounds too, up to T: "
+    "ε(1 + (T - t)/2). Ours lets a record into one leaf, read by no later one",
     bound=True,
     protects="one record",
     protects_here="one record",
