@@ -33,7 +33,7 @@ ONE = 1 << PARAMETER_BITS
 
 
 def gossip_config(at: str = "own", rounds: int = 50, **options) -> GossipConfig:
-    return GossipConfig(3, DIMENSION, 1.0, rounds, "complete", step=STEP, gradient_at=at, **options)  # type: ignore[arg-type]
+    return GossipConfig(3, DIMENSION, 1.0, rounds, "complete", step=STEP, gradient_at=at, **options)
 
 
 def node_of(config: GossipConfig, node: int = 0) -> GossipNode:
@@ -42,7 +42,7 @@ def node_of(config: GossipConfig, node: int = 0) -> GossipNode:
 
 @pytest.mark.parametrize(("graph", "degree"), [("ring", 2), ("torus", 4), ("random-regular", 4), ("complete", 63)])
 def test_every_graph_has_its_degree_and_mixes(graph, degree):
-    adjacency = adjacency_of(graph, 64, seed=3)  # type: ignore[arg-type]
+    adjacency = adjacency_of(graph, 64, seed=3)
     assert (adjacency.sum(axis=1) == degree).all()
     assert (adjacency == adjacency.T).all()
     weights = metropolis(adjacency)
@@ -65,7 +65,7 @@ def test_weights_of_unequal_degrees_are_doubly_stochastic_without_tolerance():
 @pytest.mark.parametrize(("graph", "nodes"), [("random-regular", 4), ("torus", 7), ("ring", 1), ("complete", 1)])
 def test_graphs_that_do_not_exist_are_refused(graph, nodes):
     with pytest.raises(BadGraph, match="expected"):
-        adjacency_of(graph, nodes)  # type: ignore[arg-type]
+        adjacency_of(graph, nodes)
 
 
 def test_random_graphs_follow_their_seed():
