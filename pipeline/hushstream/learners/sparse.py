@@ -47,7 +47,7 @@ _TOGETHER_BYTES = 256 * 1024
 """How many bytes of a model's rows are gathered at once at most, to fit a core's cache."""
 
 MOST_STEPS = 256
-"""Interactions of one user that are kept, and read by every decision of that user: 4 P + 8 bytes each, fewer while they lie packed."""
+"""Interactions of one user that are kept, and read by every decision of that user: 4 P + 8 bytes each in an array."""
 
 MOST_PACKED = 8
 """So many of them lie packed."""
