@@ -580,4 +580,4 @@ def test_a_plan_does_not_call_a_deployment_with_dark_visits_useless():
     assert (plain.beats, mixed.beats) == (False, None)
     assert [found.points[-1].units for found in (plain, mixed)] == [20, 1], "dark visits pay nothing"
     assert "(dark visits) follow each user's own exact rewards too" in mixed.verdict
-    assert "where tied users differ it can be far more" in mixed.verdict
+    assert "If linked users' tastes differ, it can be far more" in mixed.verdict
