@@ -250,7 +250,9 @@ def best_of(scores: Scores, tie: Callable[[int, int], int]) -> tuple[list[int], 
     ties: list[int] = np.add.reduce(tied, 1, np.intp).tolist()
     found: list[int] = arms.tolist()
     if sum(ties) > len(ties):
-        for row, count in enumerate(ties):
-            if count > 1:
-                found[row] = int(np.flatnonzero(tied[row])[tie(row, count)])
+        rows = [row for row, count in enumerate(ties) if count > 1]
+        taken = np.array([tie(row, ties[row]) for row in rows])
+        ranks = np.add.accumulate(tied[rows], 1, np.intp)
+        for row, arm in zip(rows, (ranks > taken[:, None]).argmax(1).tolist(), strict=True):
+            found[row] = arm
     return found, ties

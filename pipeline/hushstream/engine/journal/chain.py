@@ -97,10 +97,9 @@ def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
         if not n:
             chunks += (b"", b"", b"", b"")
             continue
-        chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
-        chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
-        chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))
-        chunks.append(b"".join([record.value for record in records]))
+        offsets, times_ms, values = zip(*records, strict=True)
+        pack = struct.Struct(f"<{n}q").pack
+        chunks += (pack(*offsets), pack(*times_ms), pack(*map(len, values)), b"".join(values))
     return digester.digest("input", *chunks)
 
 
@@ -214,6 +213,8 @@ class Chain:
         self.identity = identity
         self.digester = self._digester_before = digester
         self._schema = schema
+        self._read: tuple[bytes | None, JournalEntry, dict[str, Any]] = (None, JournalEntry(0, ()), {})
+        """The record that was read last: a replay asks for its ranges before it follows it."""
         self._digest = _BLANK
         self.sequence = -1
         self.genesis_nonce = b""
@@ -335,13 +336,16 @@ class Chain:
             UnknownRecord: the same of a record that does not continue the chain.
             CodecError: it is no journal record.
         """
-        name, fields = self._decode(value, self._schema, "Genesis")
-        if name == "Genesis":
-            return JournalEntry(0, ()), fields
-        head = fields["head"]
-        ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
-        key_rotated = any(fields.get("turned_to", b""))
-        return JournalEntry(head["sequence"], ranges, head["input_digest"], key_rotated), fields
+        if value != self._read[0]:
+            name, fields = self._decode(value, self._schema, "Genesis")
+            entry = JournalEntry(0, ())
+            if name != "Genesis":
+                head = fields["head"]
+                ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
+                key_rotated = any(fields.get("turned_to", b""))
+                entry = JournalEntry(head["sequence"], ranges, head["input_digest"], key_rotated)
+            self._read = value, entry, fields
+        return self._read[1:]
 
     def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         """Decode a record read from the journal and judge whether it continues the chain; changes nothing.

@@ -100,7 +100,7 @@ def grid_units(contexts: Floats, digits: int) -> Int64:
         raise ContributionError(f"expected contexts of shape (n, d), got {contexts.shape}")
     _require(contexts.shape[1], digits)
     values = contexts.astype(np.float64)
-    if not np.isfinite(values).all() or (values < 0).any():
+    if not ((values >= 0) & (values < np.inf)).all():
         raise ContributionError("expected contexts of finite entries of at least 0, got another value")
     sums = values.sum(axis=1, keepdims=True)
     if (sums <= 0).any():
@@ -112,9 +112,7 @@ def grid_units(contexts: Floats, digits: int) -> Int64:
     remainder = scaled & 4095
     # Never negative: the roundings add up to at most d/2 4096ths of a unit, which is less than one unit.
     missing = units - whole.sum(axis=1)
-    order = np.argsort(-remainder, axis=1, kind="stable")
-    rank = np.empty_like(order)
-    np.put_along_axis(rank, order, np.arange(values.shape[1])[None, :], axis=1)
+    rank = (-remainder).argsort(axis=1, kind="stable").argsort(axis=1)
     whole += rank < missing[:, None]
     return whole
 
@@ -199,7 +197,7 @@ class Encoder:
         Raises:
             ContributionError: a wrong shape, or contexts that are no histograms.
         """
-        return self.encode_units(grid_units(contexts, self.digits))
+        return self._nearest(grid_units(contexts, self.digits))
 
     def encode_one(self, context: Floats) -> int:
         """The code of one context of shape (d,)."""
@@ -211,10 +209,13 @@ class Encoder:
         Raises:
             ContributionError: the wrong shape, or units that are not on this encoder's grid.
         """
+        if units.ndim == 2 and ((units < 0).any() or (units.sum(axis=1) != 10**self.digits).any()):
+            raise ContributionError(f"expected rows of at least 0 that sum to {10**self.digits}, got others")
+        return self._nearest(units)
+
+    def _nearest(self, units: Int64) -> npt.NDArray[np.int32]:
         if units.ndim != 2 or units.shape[1] != self.dimension:
             raise ContributionError(f"expected units of shape (n, {self.dimension}), got {units.shape}")
-        if (units < 0).any() or (units.sum(axis=1) != 10**self.digits).any():
-            raise ContributionError(f"expected rows of at least 0 that sum to {10**self.digits}, got others")
         codes = np.empty(len(units), dtype=np.int32)
         for low in range(0, len(units), _ROWS):
             high = min(low + _ROWS, len(units))
