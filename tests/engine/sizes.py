@@ -55,9 +55,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "counting": (("pipeline/hushstream/counting",), Part(1_438, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
-        Part(2_110, 2_000, 14, 0),
+        Part(2_112, 2_000, 14, 0),
     ),
-    "engine": (("pipeline/hushstream/engine",), Part(6_219, 5_000, 45, 34)),
+    "engine": (("pipeline/hushstream/engine",), Part(6_222, 5_000, 45, 34)),
     "p2b": ((f"{SYSTEMS}/p2b",), Part(8_197, 4_600, 32, 24)),
     "pdol": ((f"{SYSTEMS}/pdol",), Part(2_426, 2_000, 16, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_323, 1_600, 14, 10)),
@@ -74,7 +74,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_775, 56_000, 454, 430)
+PRODUCT_SUM = Part(75_780, 56_000, 454, 430)
 TESTS = Part(71_373, 48_000, 365, 330)
 DEPLOY = Part(3_767, 3_000, 24, 0)
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 17, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_915, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_914, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
