@@ -335,8 +335,10 @@ def test_a_draft_is_accepted_by_the_own_check_without_a_warning(cli, tmp_path, n
     assert said.startswith(f"{path}: valid; deployment {name}")
     printed, day = next(line for line in drafted.out.splitlines() if "hushstream plan" in line).split("   # ")
     found = cli(*printed.split()[1:], "--json").json
-    assert day == f"within a year: better than no model from day {found['first_day_better']['expected']}", (
-        "both have one traffic"
+    assert day.endswith(f"; from day {found['first_day_better']['expected']}"), "both have one traffic"
+    assert ("\nmeasurement:" in path.read_text(encoding="utf-8")) == (found["facts"]["detects"] is not None)
+    assert found["facts"]["detects"] is None or found["facts"]["detects"] <= found["facts"]["gain"], (
+        "control groups cost something: they tell"
     )
     assert found["beats_own_learning"] is True
     assert "warning:" not in said
@@ -345,11 +347,28 @@ def test_a_draft_is_accepted_by_the_own_check_without_a_warning(cli, tmp_path, n
 def test_too_few_visits_are_told_with_a_number_that_would_do(cli, refused, tmp_path):
     stated = ("init", tmp_path / "shop.yaml", *STATED, "--visits-per-user", 4)
     said = refused(*stated, "--visits", 50)
+    assert "may not beat users' own learning" in said
     assert not list(tmp_path.iterdir())
     enough = re.search(r"would work: ([\d,]+) visits a month", said)
     assert enough is not None, said
     assert cli(*stated, "--visits", enough[1].replace(",", "")).code == 0
     assert cli("config", "check", tmp_path / "shop.yaml").code == 0
+
+
+def test_a_shop_that_best_sellers_would_serve_better_is_refused(cli, refused, tmp_path):
+    """A year of 1,767 visits a month beats own learning, and the best single item for everybody beats both."""
+    path = tmp_path / "shop.yaml"
+    stated = ("init", path, "--items", 40, "--known", "country=de,fr", "--levels", 1, "--rate", 0.04)
+    stated += ("--visits-per-user", 4)
+    said = refused(*stated, "--visits", 1_767)
+    assert "is expected to earn less than the best single item for everybody (0.0556 against 0.0651 a visit)" in said
+    enough = re.search(r"would work: ([\d,]+) visits a month", said)
+    assert enough is not None, said
+    printed = next(
+        line for line in cli(*stated, "--visits", enough[1].replace(",", "")).out.splitlines() if " plan " in line
+    )
+    found = cli(*printed.partition("   # ")[0].split()[1:], "--json").json["values"]
+    assert found["this deployment"]["middle"] >= found["the best single item"]["middle"]
 
 
 def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_path):

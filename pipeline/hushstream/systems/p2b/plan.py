@@ -85,6 +85,8 @@ CODES_ENDS = (End(0.5, 0.25, 0.1), End(1.0, 1.0), End(8.0, 8.0))
 (`hushstream experiment forecast`); that of declared features held 27 of 80."""
 
 LOW, MIDDLE, HIGH = range(3)
+OWN, SINGLE, THIS = "own learning", "the best single item", "this deployment"
+"""Names of values."""
 
 LEAST_HOURS, MOST_SECONDS = 7 * 24, 30 * 86_400
 """A measurement whose releases last no longer, or are further apart, tells nothing of use."""
@@ -104,6 +106,22 @@ other role, and a user on disk."""
 _CONTEXT, _NUMBER, _CLICK, _DECISION, _BROKER, _REPORT, _WINDOW = 55, 4, 56, 36, 16, 82, 489
 """Bytes (ibid., *Disk*): a context beside its numbers, each of them, an answer, a decision, what a broker adds to two
 records, a slot, and a window beside its sums."""
+
+
+class Measurable(NamedTuple):
+    """Whom `hushstream lift` counts.
+
+    Attributes:
+        opened, ends: the day of the first model, and of the measurement's last release.
+        counted: users who come between.
+        worth: one of them in users of whom as many decisions count as may: of sampling and of noise
+            (`hushstream.systems.p2b.lift.users_needed`).
+    """
+
+    opened: int
+    ends: float
+    counted: int
+    worth: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +227,28 @@ class Forecaster:
         return rewarded < resolve_threshold(self.config)
 
     @property
+    def measurable(self) -> Measurable | None:
+        """Whom a measurement counts; None if no release ever comes."""
+        asked, audience = self.config.measurement, self.audience
+        opened, ends = first_day(lambda day: self.windows(day) > 0), asked.every_seconds * asked.releases / 86_400
+        if opened is None:
+            return None
+        counted = int(audience.users * max(0.0, min(audience.days, ends) - opened) / audience.days)
+        return Measurable(opened, ends, counted, min(1.0, audience.visits / asked.decisions_per_user))
+
+    @property
+    def detected(self) -> float:
+        """The smallest difference of mean rewards that the measurement tells with power 80 %; infinite for none."""
+        config, measured = self.config, self.measurable
+        if measured is None or not measured.counted:
+            return math.inf
+        users = measured.counted * measured.worth
+        return max(
+            (smallest_effect(config, group, users, self.spreads.rate) for group in controls_of(config.measurement)),
+            default=math.inf,
+        )
+
+    @property
     def measure(self) -> str:
         """The quantity of the forecast, in words; how much graded rewards are worth is known from ``rate`` alone."""
         first = f", over the first {MOST_VISITS}" if self.audience.visits > MOST_VISITS else ""
@@ -264,9 +304,9 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         system=config.system,
         measure=ahead.measure,
         values={
-            "own learning": _range([end.cold for end in ends]),
-            "the best single item": _range([end.single for end in ends]),
-            "this deployment": _range([end.private for end in ends]),
+            OWN: _range([end.cold for end in ends]),
+            SINGLE: _range([end.single for end in ends]),
+            THIS: _range([end.private for end in ends]),
             "without privacy": _range([end.open for end in ends]),
         },
         beats=beats,
@@ -285,6 +325,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         notes=tuple(_measured(ahead)),
         facts={
             "gain": ends[MIDDLE].gain,
+            "detects": ahead.detected if controls_of(config.measurement) else None,
             "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
             "rate": spreads.rate,
         },
@@ -308,7 +349,7 @@ def warnings(config: P2BConfig) -> tuple[Note, ...]:
         *_never_closed(config),
         *(() if beats else (said,)),
         *map(Note, _early(config)),
-        *map(Note, _useless(config)),
+        *map(Note, _useless(ahead)),
     )
 
 
@@ -332,18 +373,15 @@ def _never_closed(config: P2BConfig) -> tuple[Note, ...]:
 
 def _measured(ahead: Forecaster) -> Iterator[str]:
     """What `hushstream lift` can tell of such an audience, by group: of users who begin with a model before it ends."""
-    config, audience, rate, asked = ahead.config, ahead.audience, ahead.spreads.rate, ahead.config.measurement
-    opened, ends = first_day(lambda day: ahead.windows(day) > 0), asked.every_seconds * asked.releases / 86_400
-    if opened is None or not (controls := controls_of(asked)):
+    config, rate, asked = ahead.config, ahead.spreads.rate, ahead.config.measurement
+    if not (controls := controls_of(asked)) or (measured := ahead.measurable) is None:
         return
-    counted = int(audience.users * max(0.0, min(audience.days, ends) - opened) / audience.days)
+    opened, ends, counted, worth = measured
     yield (
         f"`hushstream lift` counts only users who begin with a model, from day {opened} until its last release on day "
         f"{ends:,.3g}: {counted:,} of these"
     )
-    most, tenth = min(asked.decisions_per_user, audience.visits), rate / 10
-    # A user with half as many decisions as may count is worth half a user, of sampling and of noise (`users_needed`).
-    worth = most / asked.decisions_per_user
+    most, tenth = min(asked.decisions_per_user, ahead.audience.visits), rate / 10
     for group in controls if counted else ():
         smallest = smallest_effect(config, group, counted * worth, rate)
         yield (
@@ -356,9 +394,9 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
             yield f"Of its guardrail, {harm}, it detects a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
 
 
-def _useless(config: P2BConfig) -> Iterator[str]:
+def _useless(ahead: Forecaster) -> Iterator[str]:
     """Warnings of a measurement that ends early, comes late, or tells nothing."""
-    asked, rate, users = config.measurement, assumed_spreads(config).rate, config.expected_slots
+    config, asked = ahead.config, ahead.config.measurement
     if asked.counts and (asked.of == "answers") != (config.mode == "shadow"):
         yield f"measurement.of: answers goes with mode: shadow, groups with mode: live; it is {asked.of}, {config.mode}"
     hours = asked.every_seconds * asked.releases / 3600
@@ -370,13 +408,15 @@ def _useless(config: P2BConfig) -> Iterator[str]:
         )
     if asked.counts and asked.every_seconds > MOST_SECONDS:
         yield f"measurement.every_seconds: the first figure comes after {asked.every_seconds / 86_400:.3g} days"
-    for group in controls_of(asked):
-        if (smallest := smallest_effect(config, group, users, rate)) > rate:
-            yield (
-                f"measurement.{group.label}: {users:,} users (expected_slots) show no difference below {smallest:.2g} "
-                f"a decision, which is more than the rate itself ({rate:.2g}, feedback.click_rate); raise "
-                f"measurement.epsilon or the shares, or lower measurement.releases"
-            )
+    if not controls_of(asked) or (measured := ahead.measurable) is None:
+        return
+    if (smallest := ahead.detected) > (gain := ahead.at(DAYS[-1]).gain):
+        yield (
+            f"measurement: {measured.counted:,} users of the expected {ahead.audience.users:,} begin with a model in "
+            f"time to be counted; they show no difference below {smallest:.2g} rewards a decision, and the gain over "
+            f"own learning is forecast to be {gain:.2g}: raise measurement.epsilon, the shares or "
+            "measurement.every_seconds, or delete measurement"
+        )
 
 
 def _early(config: P2BConfig) -> tuple[str, ...]:

@@ -136,13 +136,13 @@ def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visit
         return
     if shop.marks:
         typer.echo("  put public values where from_rows says that they are from rows, or say --public, before these:")
-    ahead, days = audience_of(shop), forecast(shop).first_day
-    assert days is not None
+    ahead, plan = audience_of(shop), forecast(shop)
+    assert plan.first_day is not None
     users = f"--users {ahead.users} --visits-per-user {ahead.visits}"
     during = f"--days {ahead.days:g} --visit-days {ahead.visit_days:g}"
-    typer.echo(
-        f"  hushstream plan {config} {users} {during}   # within a year: better than no model from day {days[1]}"
-    )
+    means = ", ".join(f"{name} {value.middle:.3g}" for name, value in plan.values.items())
+    typer.echo(f"  hushstream plan {config} {users} {during}   # reward a visit: {means}; from day {plan.first_day[1]}")
+    typer.echo(f"  hushstream guarantee {config}")
     typer.echo(f"  hushstream up {config} --detach")
     if shop.named:
         typer.echo(f"  hushstream items add ID ... --deployment {config.with_suffix('.data')}/deployment")

@@ -30,6 +30,7 @@ from hushstream.replay.logged.table import Source, columns_in, read_chunks
 from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
+from hushstream.systems.p2b.plan import SINGLE, THIS
 
 _ROOM = 2
 """The drafted capacity, as a multiple of the items there are: room costs memory alone, as the sums are sized for those
@@ -44,6 +45,7 @@ all slots would never close if one user fewer came, and teach nobody if all did.
 _CONTROLS = (0.1, 0.2)
 _EXPLORED = 0.05
 _EPSILON, _LIFT_EPSILON = 1.0, 0.5
+_WAIT = 1800
 _MOST_USERS = 10_000_000
 _MONTHS, _MOST_TAGS = 12, 3
 
@@ -56,7 +58,7 @@ UNMEASURED = (
 
 
 class TooFew(HushstreamError):
-    """By its own forecast no deployment of this kind is better than users' own learning for all likely effects."""
+    """By its forecast it may not beat users' own learning, or is expected to earn less than the best single item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,8 @@ class Shop:
         yield f"  window_units: {self.window}   # a model comes after so many reports"
         yield from self._mark("  ", "window_units")
         yield "feedback:"
-        yield "  settle_seconds: 3600   # reports wait so long for late rewards"
+        yield f"  attribution_window_seconds: {_WAIT}   # a visit that gets no reward within this time counts as 0"
+        yield f"  settle_seconds: {2 * _WAIT}   # a report leaves so long after its last visit; at least the time above"
         found = []
         if self.levels > 1:
             found.append("reward_levels")
@@ -141,7 +144,7 @@ class Shop:
             yield "# delete this line for `hushstream up --next`."
             yield f"measurement: {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
         else:
-            why = "so few users cannot tell a difference as large as all rewards"
+            why = "so few users cannot show the gain that is forecast over own learning"
             yield f"# measurement: left out; {why if self.enough else 'first evaluate whether there is a gain'}"
         yield "partitions: {learner: 1, shuffler: 1}"
 
@@ -161,29 +164,37 @@ class Shop:
 def fitted(shop: Shop) -> Shop:
     """The shop with windows and control groups that suit its number of users, by the forecast of `hushstream plan`.
 
-    It takes the most windows with which the forecast is better than own learning, and the smallest control groups with
-    which `hushstream lift` can tell a difference as large as the rate of rewards.
+    It takes the most windows that pay, and the smallest control groups with which `hushstream lift` can tell the gain
+    that is forecast; none where it cannot.
 
     Raises:
-        TooFew: there are no such windows; the message says how many visits a month would do.
+        TooFew: there are no such windows, or a shop whose facts are stated would earn more with the best single item
+            for everybody; the message says how many visits a month would do.
         HushstreamError: the command's own check refuses the draft.
     """
-    for windows in WINDOWS:
-        if _beats(one := replace(shop, windows=windows)):
-            return next(
-                (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
-            )
-    needed = _enough(shop)
+    one = next((found for windows in WINDOWS if _pays(found := replace(shop, windows=windows))), None)
+    if one is not None:
+        return next(
+            (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
+        )
+    needed, least = _enough(shop), replace(shop, windows=WINDOWS[-1])
+    rival = _single_text(least) if _beats(least) else "may not beat users' own learning"
     would = (
-        "and no number of visits would do: state fewer items or features"
+        "and no number of visits would do: state fewer items, or features that tell more of what a user likes"
         if needed is None
         else f"here is what would work: {monthly(needed, shop.visits):,} visits a month (--visits), as they are "
-        f"{needed:,} users a year; or fewer items and features"
+        f"{needed:,} users a year; or fewer items"
     )
     raise TooFew(
         f"too few visits for this: with {shop.slots:,} users in its life, {count_text(shop.visits, 'visit')} of each, "
-        f"a shared private model may not beat users' own learning, by the forecast of `hushstream plan`; {would}"
+        f"a shared private model {rival}, by the forecast of `hushstream plan`; {would}"
     )
+
+
+def _single_text(shop: Shop) -> str:
+    values = forecast(shop).values
+    ours, single = (values[name].middle for name in (THIS, SINGLE))
+    return f"is expected to earn less than the best single item for everybody ({ours:.3g} against {single:.3g} a visit)"
 
 
 def users_of(visits: int, each: int) -> int:
@@ -197,16 +208,16 @@ def monthly(users: int, each: int) -> int:
 
 
 def _enough(shop: Shop) -> int | None:
-    """Number of users that beat own learning with the fewest windows, at most a quarter too many; None: no number."""
+    """Number of users with whom the fewest windows pay, at most a quarter too many; None: no number."""
     low, times = shop.users, 2
-    while not _beats(replace(shop, users=shop.users * times, windows=WINDOWS[-1])):
+    while not _pays(replace(shop, users=shop.users * times, windows=WINDOWS[-1])):
         low, times = shop.users * times, times * 2
         if shop.users * times > _MOST_USERS:
             return None
     high = shop.users * times
     while high > 1.25 * low:
         middle = (low + high) // 2
-        low, high = (low, middle) if _beats(replace(shop, users=middle, windows=WINDOWS[-1])) else (middle, high)
+        low, high = (low, middle) if _pays(replace(shop, users=middle, windows=WINDOWS[-1])) else (middle, high)
     unit: int = 10 ** max(0, len(str(high)) - 2)
     return math.ceil(high / unit) * unit
 
@@ -224,13 +235,24 @@ def forecast(shop: Shop) -> Plan:
     return kind.plan(config, Artefacts(shop.name, {}), audience_of(shop))
 
 
+def _pays(shop: Shop) -> bool:
+    """Whether it beats own learning and, where its facts are stated, the best single item; a log's are evaluated."""
+    return _beats(shop) and (shop.marks or _beats_single(shop))
+
+
 def _beats(shop: Shop) -> bool:
     return forecast(shop).beats is True
 
 
+def _beats_single(shop: Shop) -> bool:
+    values = forecast(shop).values
+    return values[THIS].middle >= values[SINGLE].middle
+
+
 def _tells(shop: Shop) -> bool:
-    config = _config(shop)
-    return not any(note.text.startswith("measurement.") for note in kind_of(config.system).notes(config))
+    facts = forecast(shop).facts
+    assert facts is not None
+    return bool(facts["detects"] <= facts["gain"])
 
 
 def _config(shop: Shop) -> Any:
