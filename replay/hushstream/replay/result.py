@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +44,15 @@ class Headline:
     def figure(self) -> str:
         """The figure alone, as a page shows it."""
         return f"{100 * self.value:.0f} %" if self.ratio else f"{self.value:+.3f}"
+
+    @property
+    def beside_figure(self) -> str:
+        """What the figure is, and its interval in the same form."""
+        what = f"{self.what[:1].upper()}{self.what[1:]}"
+        if self.low is None or self.high is None:
+            return f"{what}; one run, so no interval."
+        low, high = (replace(self, value=end).figure for end in (self.low, self.high))
+        return f"{what}; 95 % interval {low} to {high}."
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:

@@ -112,7 +112,8 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
             marks=with_meanings(found.marks),
             figure=f"{sum(reached)} of {len(reached)}" if reached else "",
             outcome=(
-                f"{sum(reached)} of {len(reached)} targets are reached." if reached else NO_TARGET,
+                "targets are reached." if reached else NO_TARGET,
+                *(f"Not reached: {row.name}." for row in found.targets if row.reached is False),
                 f"After {experiment.source}.",
             ),
             sections=(
@@ -141,12 +142,20 @@ def _rows(experiment: Experiment, found: Findings) -> Section:
 
 def _targets(targets: Sequence[BenchRow]) -> Section:
     rows = tuple(
-        (Cell(row.name, *_REACHED[row.reached]), Cell(f"{number(row.value)} {row.unit}".strip()), Cell(row.target))
+        (
+            Cell(row.name, *_REACHED[row.reached]),
+            Cell(_with_unit(number(row.value), row)),
+            Cell(_with_unit(row.target, row)),
+        )
         for row in targets
         if row.value is not None
     )
     columns = ("Figure", "Found", "Target")
     return Section("targets", "Targets", (Table("The figures compared with their targets.", columns, rows),))
+
+
+def _with_unit(text: str, row: BenchRow) -> str:
+    return f"{text} {row.unit}".strip()
 
 
 def _settings(settings: tuple[str, ...]) -> Section:

@@ -124,7 +124,17 @@ class Code:
     text: str
 
 
-Block = Table | Words | Facts | Bullets | Pictures | Odds | Code
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Parts that a reader opens: what few readers need."""
+
+    kind: ClassVar[str] = "folded"
+
+    title: str
+    blocks: tuple[Table | Bullets, ...]
+
+
+Block = Table | Words | Facts | Bullets | Pictures | Odds | Code | Folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +155,7 @@ class Page:
         title: what it is about.
         answers: the first sentences: the private result, and whether it pays.
         findings: what the answers rest on, as a list.
-        sentence: the guarantee for one person; empty where a page shows several guarantees.
+        sentence: the guarantee for one person, after the first answer; empty where a page shows several guarantees.
         marks: warnings at the top of the page, each with its meaning or "".
         figure: the main figure; empty where there is none.
         outcome: the meaning of that figure, in sentences.

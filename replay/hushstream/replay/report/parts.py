@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.ops.statement import Statement
-from hushstream.privacy.amounts import count_text, epsilon_text
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.page import FIRST, groups_of
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee
 from hushstream.privacy.promises.sentence import Odds as Expected
@@ -34,6 +34,7 @@ from hushstream.replay.report.frame import (
     Bullets,
     Cell,
     Facts,
+    Folded,
     Odds,
     Page,
     Section,
@@ -304,18 +305,12 @@ def counts_json(counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 _TONES = {"equal": "good", "float tie": "good", "changed": "bad", "uncheckable": "unsure"}
-_SHOWN = {"slot-public": "", "zone-private": "shown where a dataset is replayed"}
+_SHOWN = {"slot-public": "", "zone-private": "for a replayed dataset only"}
 
 
 def with_meanings(marks: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The warnings, each with its meaning."""
     return tuple((mark, MARK_MEANINGS.get(mark, "")) for mark in marks)
-
-
-def guarantee_tile(privacy: Guarantee) -> Tile:
-    """The tile with the larger of a person's two lifetime epsilons; its note gives both with their deltas."""
-    life = epsilon_text(privacy.together.which.epsilon_micro)
-    return Tile("Guarantee", f"epsilon {life}", f"one person in a whole life: {privacy.in_life}")
 
 
 def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
@@ -324,19 +319,31 @@ def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
 
 
 def guarantee_section(privacy: Guarantee) -> Section:
-    """The section with all groups of the guarantee; the top of the page shows its sentence."""
+    """The section with all groups of the guarantee, each fact once; the top of the page shows its sentence."""
     groups = groups_of(privacy)
-    facts = tuple((line.name, line.sentence) for group in groups if group.key in FIRST for line in group.lines)
-    lists = (
-        Bullets(one.title, tuple(line.sentence if one.listed else str(line) for line in one.lines))
-        for one in groups
-        if one.key not in FIRST
-    )
+    # Bars say the same as the line "In words".
+    first = [line for group in groups if group.key in FIRST for line in group.lines if line.key != "belief"]
+    said = "\n".join(line.text for line in first)
+    lists = []
+    for group in groups:
+        lines = [one for one in group.lines if group.key not in _SUMMED or one.text not in said]
+        if group.key not in FIRST and lines:
+            texts = tuple(one.sentence if group.listed else str(one) for one in lines)
+            lists.append(Bullets(group.title, texts))
     return Section(
         "guarantee",
         "What is guaranteed",
-        (*odds_blocks(privacy.odds()), Words(privacy.marks), Facts(facts), *lists),
+        (
+            *odds_blocks(privacy.odds()),
+            Words(privacy.marks),
+            Facts(tuple((line.name, line.sentence) for line in first)),
+            Folded("The mechanism, its noise, and every limit", tuple(lists)),
+        ),
     )
+
+
+_SUMMED = ("person", "unit", "conditions")
+"""Groups whose facts the first groups say where a person's life is one unit, or where there is one condition."""
 
 
 def odds_blocks(odds: Iterable[Expected]) -> list[Block]:
@@ -369,7 +376,8 @@ def counts_section(counts: Mapping[str, int]) -> Section:
         "How often each event happened. Counts that depend on users' contexts and rewards are shown for a "
         "replayed dataset only, never for a live deployment."
     )
-    return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
+    table = Table(caption, ("Count", "Value"), rows)
+    return Section("counts", "Counts", (Folded(f"{len(rows)} counts", (table,)),))
 
 
 _COUNT_NAMES = {"rewarded": "Rewards sent, also of 0", "shown": "Items shown"}

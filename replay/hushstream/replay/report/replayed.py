@@ -26,8 +26,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.privacy.amounts import epsilon_text
 from hushstream.privacy.promises.page import page_json
 from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.sentence import noun
 from hushstream.replay.report import frame
 from hushstream.replay.report.parts import (
     EXACT,
@@ -35,7 +37,6 @@ from hushstream.replay.report.parts import (
     counts_json,
     counts_section,
     guarantee_section,
-    guarantee_tile,
     number,
     require_classed,
     slot_public,
@@ -55,6 +56,9 @@ RELEASED = "released figures and public counts, none of them exact"
 """The label of a run that shows no figure of content."""
 
 
+_HEADINGS = {"ci95": "± (95 %)", "ci95_low": "95 % from", "ci95_high": "95 % to"}
+
+
 class Column(NamedTuple):
     """A column of figures.
 
@@ -69,7 +73,7 @@ class Column(NamedTuple):
     @property
     def heading(self) -> str:
         """The name for readers."""
-        return "± (95 %)" if self.name == "ci95" else self.name.replace("_", " ")
+        return _HEADINGS.get(self.name) or self.name.replace("_", " ")
 
     def text(self, value: Any) -> str:
         """A value for readers; a percent sign has a blank before it, and there may be no value."""
@@ -391,6 +395,7 @@ def write(result: RunResult, directory: Path | str) -> list[Path]:
 def page(result: RunResult, names: tuple[str, ...]) -> str:
     """The page, with the other files of its folder by name."""
     headline, caption = result.headline, f"{result.rows.caption} These are {EXACT}."
+    said = result.reached.partition("; ")[0]
     compared = frame.Table(
         caption,
         tuple(column.heading.capitalize() for column in result.rows.columns),
@@ -413,13 +418,13 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
         frame.Page(
             kind="hushstream replay",
             title=result.title,
-            answers=result.answers,
+            answers=(f"{said}.", *result.answers[1:]) if said else result.answers,
             findings=result.verdict[1:],
             sentence=result.privacy.sentence(),
             marks=with_meanings(result.marks),
             figure="" if headline is None else headline.figure,
-            outcome=(*(() if headline is None else (f"{headline}.",)), *result.remarks),
-            tiles=(*_beginning_and_end(result.curve), guarantee_tile(result.privacy), *verify_tile(result.verify)),
+            outcome=(*(() if headline is None else (headline.beside_figure,)), *result.remarks),
+            tiles=(*_beginning_and_end(result.curve), *verify_tile(result.verify)),
             sections=(*parts, *closing, *result.sections),
             provenance=provenance(result),
             files=names,
@@ -432,7 +437,7 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
 
 
 def _beginning_and_end(curve: RunCurve) -> list[frame.Tile]:
-    """A tile with the run's own line over the line it is compared with, first and last, which a mean would hide.
+    """Tiles with the run's own line and the line it is compared with, first and last, which a mean would hide.
 
     First and last are a tenth of the points each, or one point of a short curve.
     """
@@ -440,18 +445,16 @@ def _beginning_and_end(curve: RunCurve) -> list[frame.Tile]:
         return []
     own, other = list(curve.lines)[:2]
     first, before, last = len(curve.at) // 10, len(curve.at) - 1 - max(1, len(curve.at) // 10), len(curve.at) - 1
-    shares = [_share(curve, own, other, *ends) for ends in ((-1, first), (before, last))]
     since = curve.at[last] - curve.at[before]
-    beginning, end = f"in the first {curve.at[first]:,} {curve.across}", f"in the last {since:,}"
+    names = [f"First {curve.at[first]:,} {curve.across}", f"Last {since:,}"]
     if curve.at[first] == since == 1:
-        beginning, end = f"at the first of {curve.at[last]:,} {curve.across}", "at the last"
-    note = f"{own} as a share of {other}: {beginning}, and {end}"
-    return [frame.Tile("From beginning to end", " to ".join(shares), note)]
-
-
-def _share(curve: RunCurve, own: str, other: str, after: int, to: int) -> str:
-    below = curve.mean(other, after, to)
-    return f"{100 * curve.mean(own, after, to) / below:.0f} %" if below else "–"
+        names = [f"First of {curve.at[last]:,} {curve.across}", f"Last of {curve.at[last]:,}"]
+    means = [[curve.mean(line, *ends) for line in (own, other)] for ends in ((-1, first), (before, last))]
+    note = f"{own} against {other}"
+    return [
+        frame.Tile(name, f"{ours:#.3g} against {others:#.3g}", note)
+        for name, (ours, others) in zip(names, means, strict=True)
+    ]
 
 
 _PENS = ((BLUE, "-", "o"), (GREY, "--", "s"), (RED, "-.", "^"), (BLACK, ":", "D"))
@@ -473,13 +476,21 @@ def drawing(result: RunResult) -> Drawing:
         curve.title,
         f"{curve.caption} These are {EXACT}.",
         f"{curve.what} over {curve.across}, {ends}.",
-        partial(_draw, curve, result.privacy.phrase()),
+        partial(_draw, curve, _legend(result.privacy)),
     )
 
 
 def _values(curve: RunCurve, index: int) -> str:
     halves = {name: f" ± {found[index]:.3f}" for name, found in curve.half_widths.items()}
     return ", ".join(f"{name} {values[index]:.3f}{halves.get(name, '')}" for name, values in curve.lines.items())
+
+
+def _legend(privacy: Guarantee) -> str:
+    """The guarantee in a legend's few words; the page's head and a picture's foot give all of it."""
+    if privacy.marks or privacy.in_all.weak:
+        return privacy.marks[0].lower() if privacy.marks else f"{privacy.in_all.weak} guaranteed for one person"
+    level, prices = (noun(privacy.unit), privacy.unit_prices) if privacy.person.assumed else ("user", privacy.in_all)
+    return f"{level}-level epsilon {epsilon_text(prices.which.epsilon_micro)} (replace-one)"
 
 
 def _draw(curve: RunCurve, guarantee: str, sheet: Sheet) -> None:
