@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.datasets import load_digits
 
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.plan import Audience
@@ -23,8 +24,15 @@ from hushstream.replay.studies.pdol.experiments import (
     sharing_config,
     without_noise,
 )
-from hushstream.replay.studies.pdol.play import alone_labels, central_labels, judged, open_domains, play
-from hushstream.replay.studies.pdol.run import TRIED
+from hushstream.replay.studies.pdol.play import (
+    alone_labels,
+    central_labels,
+    judged,
+    open_domains,
+    play,
+    predicted_labels,
+)
+from hushstream.replay.studies.pdol.run import TRIED, lead_of
 from hushstream.replay.studies.pdol.worlds import (
     RecordStream,
     clicks_of,
@@ -397,6 +405,24 @@ def test_a_declaration_that_cannot_be_is_refused(tmp_path, changes, message):
 
 
 # Whether sharing pays, said from a run of records.
+
+
+def test_the_lead_that_a_plan_takes_is_that_of_late_records():
+    """Of all records a central learner of digits leads by .11, with which the plan said "will"; they gain nothing."""
+    digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits.target))
+    values, signed = digits.data[order] / 16, np.where(digits.target[order] >= 5, 1, -1)
+    (records, wide), nodes = values.shape, 12
+    ends, places = np.arange(records + 1) * wide, np.tile(np.arange(wide), records)
+    stream = make_stream("digits", ends, places, values.ravel(), signed, wide, np.arange(records) % nodes, nodes)
+    led, alone = (said == signed for said in (central_labels(stream), alone_labels(stream)))
+    config = sharing_config(stream, 8.0, node=True)
+    found, wrong = lead_of(stream, led, alone).value, led.mean() - alone.mean()
+    assert found == pytest.approx(0.05, abs=0.03)
+    said = {lead: plan(config, Audience(records, 1, 365.0, lead=float(lead))).beats for lead in (found, wrong)}
+    assert said == {found: None, wrong: True}
+    gains = [judged(stream, predicted_labels(stream, config, seed)).whole - alone.mean() for seed in range(3)]
+    assert np.mean(gains) < LEAST_GAIN
 
 
 @pytest.mark.parametrize("prediction", ["released", "node"])

@@ -37,8 +37,8 @@ class Audience:
         visits: total visits of each person.
         days: the days within which they arrive.
         rate: share of visits that reward an item drawn at random; None for the system's assumption.
-        lead: pdol: by how much a central learner predicts more labels than nodes alone, measured on public data; None
-            if nobody knows.
+        lead: pdol: by how much a central learner predicts more labels than nodes alone in the last quarter of public
+            data; None if nobody knows.
         visit_days: days that the visits of one person take; None: as many as ``days``.
     """
 

@@ -79,7 +79,7 @@ class SharingGain:
         gains: `gain` if the crossing is `WORST` times later, and if it is as much earlier.
         person: joint price of all records of one person at a node.
         private_features: share of a record's squared norm, on average, in features that its own node alone has.
-        lead: share of labels that a central learner predicts correctly, minus that of nodes alone; None if unknown.
+        lead: share of late labels that a central learner predicts, minus that of nodes alone; None if unknown.
         guarded: whether predictions are those of nodes that follow the published model under a guard.
         correct: expected gain over nodes alone in the share of correct predictions; None without a lead or a guard.
     """
@@ -128,7 +128,7 @@ class SharingGain:
                 " known: measure it on public data of the same kind and state it (plan --lead)."
             )
         return (
-            f"A central learner is taken to predict {100 * self.lead:+.1f} points more labels than nodes alone; a"
+            f"A central learner is taken to predict {100 * self.lead:+.1f} points more late labels than nodes alone; a"
             f" published model of gradients was up to {100 * SHORTFALL:.0f} points below a central one, noise aside."
         )
 
