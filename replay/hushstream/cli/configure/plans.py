@@ -195,7 +195,8 @@ def plan_command(
         float | None, typer.Option(help="Share of visits that reward a randomly drawn item (default: as declared).")
     ] = None,
     lead: Annotated[
-        float | None, typer.Option(help="pdol: late labels that a central learner predicts beyond nodes alone, a share.")
+        float | None,
+        typer.Option(help="pdol: share of late labels that a central learner predicts beyond nodes alone."),
     ] = None,
     renew_every: Annotated[
         float | None, typer.Option(help="p2b: days after which a user gets a new report (default: as configured).")
