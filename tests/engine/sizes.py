@@ -68,13 +68,13 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "gateway": (("agents/hushstream/gateway",), Part(3_596, 2_800, 28, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_238, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_938, 2_600, 23, 0)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_939, 2_600, 23, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(10_648, 7_000, 73, 0)),
     "studies": ((STUDIES,), Part(10_402, 6_000, 40, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_862, 56_000, 454, 430)
+PRODUCT_SUM = Part(75_863, 56_000, 454, 430)
 TESTS = Part(71_431, 48_000, 365, 330)
 DEPLOY = Part(3_767, 3_000, 24, 0)
 
