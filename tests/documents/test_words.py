@@ -111,7 +111,7 @@ KEPT = [
     ("pipeline/hushstream/systems/bgt/system.py", "the same for everybody while the aggregator is honest"),
     ("deploy/clients/typescript/edge/src/device/guarantee.ts", "the same for everybody while the aggregator is honest"),
     ("PRIVACY.md", "Who retires what nobody clicked publishes those clicks"),
-    ("deploy/docs/items.md", "Do not retire items for their click counts"),
+    ("deploy/docs/items.md", "Never retire items by raw click counts"),
 ]
 """Sentences that say whom one trusts, who counts and what is published; without one, its page promises too much."""
 

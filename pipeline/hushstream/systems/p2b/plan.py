@@ -378,8 +378,8 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
         return
     opened, ends, counted, worth = measured
     yield (
-        f"`hushstream lift` counts only users who begin with a model, from day {opened} until its last release on day "
-        f"{ends:,.3g}: {counted:,} of these"
+        f"`hushstream lift` counts only users who begin with a model, from day {opened} until one charge pays for "
+        f"no further release, on day {ends:,.3g}: {counted:,} of these"
     )
     most, tenth = min(asked.decisions_per_user, ahead.audience.visits), rate / 10
     for group in controls if counted else ():
@@ -387,7 +387,7 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
         yield (
             f"The shared private model against {SHOWN[group]}: detects a difference of {smallest:.2g} rewards a "
             f"decision with power 80 % or more (rate {rate:.2%}, {count_text(most, 'decision')} of each of them); a "
-            f"difference of {tenth:.2g} takes {users_needed(config, group, tenth, rate) / worth:,.0f} users"
+            f"tenth of that rate ({tenth:.2g}) takes {users_needed(config, group, tenth, rate) / worth:,.0f} users"
         )
         if (harm := asked.guardrail) is not None:
             smallest = smallest_effect(config, group, counted * worth, _HARM_RATE, guardrail_tree)
@@ -471,8 +471,8 @@ def _against_single(ahead: Forecaster, ends: Sequence[Forecast]) -> str:
     if all(end.private > end.single for end in (corner, *ends)):
         return "It is expected to beat the best single item for everybody, too."
     ours, single = ends[MIDDLE].private, ends[MIDDLE].single
-    may, though = ("may not", ", though that is expected") if ours > single else ("is not expected to", "")
-    return f"It {may} beat the best single item for everybody{though} ({ours:.3g} against {single:.3g} a visit)."
+    more = "may earn more, though less is expected" if ours > single else "is expected to earn more"
+    return f"Showing everybody the best single item {more} ({single:.3g} against {ours:.3g} a visit)."
 
 
 def _better(found: Forecast) -> bool:
@@ -532,8 +532,8 @@ def _late(ahead: Forecaster, first: int | None) -> str:
     if early < 1.0:
         return f"A better model comes late: on day {first}, and {1 - early:.0%} of these users come after it. "
     return (
-        f"A better model comes too late for these users: on day {first}; the last of them comes on day "
-        f"{round(audience.days, 1):g}. For those who come later: "
+        f"Too late for these users, of whom the last comes on day {round(audience.days, 1):g}: the first better model "
+        f"comes on day {first}. For later users: "
     )
 
 
@@ -574,12 +574,13 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
     texts = []
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
         name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "item totals"
+        of = "one item and cell" if block.name else "one item, after a year"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
             f"{name}: noise of standard deviation {off:,.3g} on a sum of "
-            f"{sample.slots / behaviour.arms / block.cells:,.0f} reports, so of {found[block.name]:.2g} on effects "
-            f"that differ by {signal:.2g} (log-odds)"
+            f"{sample.slots / behaviour.arms / block.cells:,.0f} reports ({of}), so of {found[block.name]:.2g} on "
+            f"effects that differ by {signal:.2g} (log-odds)"
         )
     return tuple(texts)
 
@@ -623,18 +624,17 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
     what = "each feature" if features else "the whole context"
     drawn = "" if ahead.measured else _HELD if features else _HELD_CODES
     return (
-        f"spreads (standard deviations of effects on log-odds): {spreads.arms:.3g} over items, {least}{most} of "
-        f"{what}, {spreads.rest:g} of what nobody can learn",
-        f"low end of the range: spread over items times {low.items:.2g}, of {what} times {low.features:.2g}"
-        + (f"; an unlucky release also costs {low.luck:.0%} of own learning's reward" if low.luck else ""),
-        f"high end of the range: spread over items times {high.items:.2g}, of {what} times {high.features:.2g}",
+        f"spreads (standard deviations on log-odds): {spreads.arms:.3g} over items, {least}{most} of {what}, "
+        f"{spreads.rest:g} of what nobody can learn",
+        f"low end: spread over items times {low.items:.2g}, of {what} times {low.features:.2g}"
+        + (f", and an unlucky release costs {low.luck:.0%} of own learning's reward" if low.luck else ""),
+        f"high end: spread over items times {high.items:.2g}, of {what} times {high.features:.2g}",
         *([drawn] if drawn else []),
-        "effects add up: what two features do only together is not learned, unless their cross is declared",
+        "what two features do only together is not learned, unless their cross is declared",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
-        f"{count_text(audience.users, 'new user', ',')} come within "
-        f"{count_text(audience.days, 'day', 'g')}, evenly, and nobody later; each makes "
-        f"{count_text(audience.visits, 'visit')} within "
-        f"{count_text(audience.step * audience.visits, 'day', 'g')}; nothing changes with time",
+        f"{count_text(audience.users, 'new user', ',')} come evenly within {count_text(audience.days, 'day', 'g')}; "
+        f"each makes {count_text(audience.visits, 'visit')} within "
+        f"{count_text(audience.step * audience.visits, 'day', 'g')}; tastes do not change",
         *_like_their_features(ahead),
         *_renewed(config),
         *_forgotten(config),

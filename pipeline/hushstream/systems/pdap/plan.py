@@ -30,14 +30,14 @@ _UNTRIED = (
     "(vendors.declared_rate) join on trial"
 )
 _TRIED = (
-    "Vendors join on trial: a share of {share:g} of a vendor's visits follow the shared model, the others its own "
-    "exact rewards, so it gains and loses little. The trial ends once the mean released reward exceeds the vendor's "
-    "declared rate by {z:g} standard errors, and begins again if it falls as far below. After it nothing bounds losses."
+    "Vendors join on trial: a share of {share:g} of visits follow the shared model, the others a vendor's own exact "
+    "rewards, until released rewards exceed its declared rate by {z:g} standard errors (again if they fall as far "
+    "below). After the trial nothing bounds losses."
 )
 
 _BLIND = (
-    "Nothing can be learned together: {}. The shared model shows items of all vendors almost at random, so it will not "
-    "beat vendors that keep apart unless others' items suit their users better on average."
+    "It will not beat vendors that keep apart, unless others' items suit their users better on average: {}, so items "
+    "are shown almost at random."
 )
 
 
@@ -78,8 +78,8 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
         values={},
         beats=False if lost else None,
         verdict=lost
-        or "No public number tells whether sharing beats vendors that keep apart: it depends on how their items "
-        "differ. Simulate it: hushstream replay pdap.",
+        or "It may or may not beat vendors that keep apart: that depends on how their items differ. Simulate it: "
+        "hushstream replay pdap.",
         unit="decisions",
         paid="decision",
         noise=(
