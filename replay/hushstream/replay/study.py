@@ -133,7 +133,6 @@ class Study:
         audits: its rows of the table of audits.
         audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
         bench: its benchmarks: (progress, rounds).
-        stream_bench: benchmarks that need a broker and workers.
         own_table: the name of the world that reads a user's own table, with the options ``file`` and ``mapping``.
         demo: makes the options of the main job: (seed of its keys or None for random keys, Kafka's address, its
             settings).
@@ -154,7 +153,6 @@ class Study:
     audit_config: Callable[[Any, int, float], AuditReport]
     datasets: tuple[Dataset, ...] = ()
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
-    stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
     joining: Callable[[Scale, Progress | None], Findings] | None = None

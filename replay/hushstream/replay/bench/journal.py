@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
@@ -16,15 +14,12 @@ from aiokafka.admin import NewTopic
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.load import append_all
-from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
-from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, figure
+from hushstream.replay.bench.processes import CpuMeter, Running, started
+from hushstream.replay.experiments.rows import BenchFailed
 from hushstream.schemas import codec
-from hushstream.schemas.topics import LOG_TIME, common_name, physical
+from hushstream.schemas.topics import LOG_TIME, common_name
 
 POLL_SECONDS = 0.2
 
@@ -147,47 +142,35 @@ async def log_times(
         return [record.timestamp_ms for record in await reader.read(source, first, end)]
 
 
-Timeline = Sequence[tuple[int, float]]
-"""(log time in ms, how much was done by then since the time before), by time."""
-
-
-async def _appended(
-    connection: Connection, topic: str, partitions: int, enough: int, writer: Running, done: Callable[[bytes], int]
-) -> Timeline:
-    """Read a worker's output until it has done ``enough``.
-
-    Args:
-        connection: the broker of the worker.
-        topic: the output, read from its first record on.
-        partitions: how many partitions it has.
-        enough: the sum over all records.
-        writer: the worker.
-        done: how much a record stands for; records that stand for nothing are left out.
+async def _appended(connection: Connection, topic: str, enough: int, writer: Running) -> list[int]:
+    """Wait until a process has written ``enough`` records to a topic of one partition; return their log times (ms).
 
     Raises:
-        BenchFailed: the worker has ended, or writes nothing.
+        BenchFailed: the process has ended, or writes nothing.
     """
-    places = {(topic, partition): 0 for partition in range(partitions)}
-    found: list[tuple[int, int]] = []
-    idle = 0.0
+    place, read, found, idle = (topic, 0), 0, list[int](), 0.0
     async with LogReader(connection.settings()) as reader:
-        reader.open(places)
-        while sum(count for _, count in found) < enough:
+        reader.open({place: 0})
+        while len(found) < enough:
             writer.check()
             idle += POLL_SECONDS
-            for place, end in (await reader.end_offsets(list(places))).items():
-                if end > places[place]:
-                    idle, first, places[place] = 0.0, places[place], end
-                    found += [(one.timestamp_ms, done(one.value)) for one in await reader.read(place, first, end)]
+            end = (await reader.end_offsets([place]))[place]
+            if end > read:
+                found += [one.timestamp_ms for one in await reader.read(place, read, end)]
+                idle, read = 0.0, end
             # Polls are counted, not the clock: on a busy machine a worker and a poll are slow alike.
             if idle > STALL_SECONDS:
                 raise BenchFailed(f"{topic}: expected {enough} answers, got none for {STALL_SECONDS} s")
             await asyncio.sleep(POLL_SECONDS)
-    return sorted(one for one in found if one[1])
+    return found
 
 
-def paces(line: Timeline, meter: CpuMeter) -> tuple[float, float]:
+def paces(line: Sequence[tuple[int, float]], meter: CpuMeter) -> tuple[float, float]:
     """How much was done per second of the clock and per second of a worker's CPU time, after the first log time.
+
+    Args:
+        line: log times (ms), rising, each with how much was done since the one before.
+        meter: of the worker.
 
     What has the first log time is not counted, because it was done before the measured time began.
 
@@ -226,81 +209,6 @@ async def baseline_paces(
     place.mkdir()
     arguments = ["-m", "hushstream.replay.bench.baselines", name, connection.bootstrap, source, target, str(place)]
     async with started(name, arguments, folder, kill=True) as baseline, CpuMeter([baseline]) as meter:
-        line = await _appended(Connection(connection.bootstrap, ""), target, 1, enough, baseline, lambda _: 1)
-    wall, cpu = paces(line, meter)
+        times = await _appended(Connection(connection.bootstrap, ""), target, enough, baseline)
+    wall, cpu = paces([(time, 1) for time in times], meter)
     return wall * len(values) / enough, cpu * len(values) / enough
-
-
-def answers(value: bytes) -> int:
-    """How many events a record answers."""
-    return len(codec.decode(value)[1].get("event_ids", ()))
-
-
-class WorkerRun(NamedTuple):
-    """A worker that works off a log: all input is there before it starts.
-
-    Attributes:
-        name: what is measured.
-        unit: what is counted, in the plural.
-        config: of the deployment.
-        zone: the zone whose key the worker has.
-        role: the role of the worker.
-        topic: its input.
-        values: the records of each partition of the input.
-        output: what it writes, in as many partitions.
-        enough: what all of the output stands for.
-        done: what a record of it stands for.
-        least: the least rate of its CPU time; 0 where none is stated.
-    """
-
-    name: str
-    unit: str
-    config: Any
-    zone: str
-    role: str
-    topic: str
-    values: Sequence[Sequence[bytes]]
-    output: str
-    enough: int
-    done: Callable[[bytes], int] = answers
-    least: float = 0.0
-
-
-def worker_rows(run: WorkerRun, progress: Progress, rounds: int) -> list[BenchRow]:
-    """The rates of a worker, per second of the clock and of its CPU time.
-
-    Args:
-        run: what is measured.
-        progress: called with that.
-        rounds: figures are medians over them.
-
-    Raises:
-        BenchFailed: the worker ended, or made no more progress.
-    """
-    found = []
-    for number in range(1, rounds + 1):
-        progress(f"{run.name}, round {number} of {rounds}")
-        with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
-            found.append(asyncio.run(_paces_of(run, Path(folder))))
-    wall, cpu = (list(rates) for rates in zip(*found, strict=True))
-    name, unit = f"{run.name}: of its CPU time", f"{run.unit}/CPU s"
-    return [
-        figure(run.name, wall, f"{run.unit}/s"),
-        at_least(name, cpu, unit, run.least) if run.least else figure(name, cpu, unit),
-    ]
-
-
-async def _paces_of(run: WorkerRun, folder: Path) -> tuple[float, float]:
-    system = prepare(folder / "deployment", run.config)
-    generate_keys(folder / "deployment" / KEYS, (run.zone,))
-    async with embedded_broker(folder) as bootstrap:
-        connection = Connection(bootstrap, "bench.")
-        await apply_async(connection, system, replication=1)
-        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
-            for partition, records in enumerate(run.values):
-                await append_all(producer, physical(connection.prefix, run.topic), records, partition)
-        arguments = ["-m", "hushstream.cli", "worker", run.role, "--deployment", str(folder / "deployment")]
-        arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
-        async with started(run.role, arguments, folder) as worker, CpuMeter([worker]) as meter:
-            line = await _appended(connection, run.output, len(run.values), run.enough, worker, run.done)
-    return paces(line, meter)

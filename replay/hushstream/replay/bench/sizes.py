@@ -31,6 +31,7 @@ from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.gateway import gateway_rows
 from hushstream.replay.bench.peers import peer_rows, peer_tables
 from hushstream.replay.bench.scale import scale_rows, scale_tables
+from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.rows import BenchRow, PeerRow, Progress, figure
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.study import Sample, studies
@@ -229,8 +230,7 @@ def run_bench(
         for study in studies().values():
             rows += [] if study.bench is None else study.bench(progress, rounds)
     if "stream" in subjects:
-        for study in studies().values():
-            rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)
+        rows += stream_rows(progress, rounds)
     if "gateway" in subjects:
         rows += gateway_rows(progress)
     if "sizes" in subjects:

@@ -1,42 +1,29 @@
-"""The benchmarks of BGTplanner: stages alone, and a collector's worker on a stream.
+"""The benchmark of BGTplanner.
 
 Measures how fast the collector takes slots and ends a round, and the size of a round, for ``make bench``.
 
 Rates are per second of the thread's CPU time, medians over rounds. Slots come from the columns of many users. Every id
 is counted once, in batches and one by one.
-
-Measures the worker of BGTplanner's collector on a stream with an embedded broker.
-
-A collector journals only when a round ends. So its rate is measured between two ends: that of a short second round, and
-that of a third one, which requests slots of kind A again and gets all slots. All input is on the log before the worker
-starts. So the rate does not include the times of its start and of the producer; it includes the noise of the third
-round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.bench.journal import WorkerRun, worker_rows
 from hushstream.replay.experiments.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
-from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import bgt_address
 from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
-from hushstream.systems.bgt.edge.agent import Sent, make_slots
+from hushstream.systems.bgt.edge.agent import make_slots
 from hushstream.systems.bgt.records import (
-    ID_BYTES,
     Model,
     Round,
     Slots,
     first_round,
-    null_slots,
-    round_fields,
     slot_bytes,
 )
 from hushstream.systems.bgt.shuffler import Collector
@@ -122,66 +109,3 @@ def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
         figure("BGTplanner, content of one slot, of any kind", [size], "bytes"),
         figure(f"BGTplanner, content of a round of {USERS:,} users", [size * USERS], "bytes"),
     ]
-
-
-def bgt_stream_rows(
-    progress: Progress,
-    rounds: int = 5,
-    items: int = ITEMS,
-    ratings: int = RATINGS,
-    sent: int = 16_000,
-    short: int = 100,
-) -> list[BenchRow]:
-    """Measure one collector's worker.
-
-    Args:
-        progress: called with what is being measured.
-        rounds: figures are medians over them.
-        items: I.
-        ratings: how many each user has.
-        sent: how many slots the measured round has.
-        short: how many each round before it has.
-
-    Raises:
-        BenchFailed: the worker ended, or made no more progress.
-    """
-    config = BgtConfig("bench", items, scale=UNIT_SCALE)
-    known = tastes(users=sent, items=items, ratings=ratings, seed=0).split(0).known(config)
-    salts = np.random.default_rng(0).integers(0, 2**63, sent).astype(np.uint64)
-    slots = make_slots(known, first_round(config), config, salts)
-    run = WorkerRun(
-        f"BGTplanner, collector's worker on a stream, A slots of {config.release.pairs} pairs ({items:,} items)",
-        "slots",
-        config,
-        zone="shuffler",
-        role="collector",
-        topic="updates",
-        values=[list(_log(config, bgt_digest(config), null_slots(short, config), slots))],
-        output="releases",
-        enough=short + sent,
-        done=_slots_in,
-        least=5_000,
-    )
-    return worker_rows(run, progress, rounds)
-
-
-def _log(config: BgtConfig, digest: bytes, few: Slots, slots: Slots) -> Iterator[bytes]:
-    """The log of three rounds, as raters would write it."""
-    model = Model(np.zeros(config.items), np.zeros((config.items, 0)))
-    top = np.arange(config.top, dtype=np.int64)
-    asked = (first_round(config), Round(1, "pairs", model, top, np.ones(len(top))), Round(2, "items", model))
-    for one, sent in zip(asked, (few, few, slots), strict=True):
-        if one.number:
-            yield codec.encode("RatingRound", round_fields(one, one.number, digest))
-        for user in range(len(sent)):
-            slot_id = (one.number << 32 | user).to_bytes(ID_BYTES, "big")
-            slot = Sent(slot_id, one.number, digest, sent[user : user + 1])
-            yield codec.encode("RatingSlot", slot.fields())
-        end = {"phase": one.number, "origin": 0, "config_digest": digest, "after_click": -1}
-        yield codec.encode("Seal", end)
-
-
-def _slots_in(value: bytes) -> int:
-    """The slots of a round that ended, but for the first: all of the last were taken after the second one's end."""
-    name, fields = codec.decode(value)
-    return fields["slots"] if name == "RatingSums" and fields["round"] else 0

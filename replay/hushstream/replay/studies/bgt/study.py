@@ -11,7 +11,7 @@ from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.bgt.audits import audit_config, rows
-from hushstream.replay.studies.bgt.bench import bgt_rows, bgt_stream_rows
+from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.studies.bgt.experiments import (
     EPSILON,
     EXPERIMENTS,
@@ -89,5 +89,4 @@ STUDY = Study(
     audits=rows,
     audit_config=audit_config,
     bench=bgt_rows,
-    stream_bench=bgt_stream_rows,
 )

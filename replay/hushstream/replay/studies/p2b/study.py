@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, sound_epsilon
@@ -107,7 +106,6 @@ STUDY = Study(
     audits=audits.rows,
     audit_config=audit_config,
     bench=compute_rows,
-    stream_bench=stream_rows,
     demo=_demo,
     evaluate=_evaluate,
     sample=run.sample,

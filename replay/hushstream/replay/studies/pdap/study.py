@@ -12,7 +12,6 @@ from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon
 from hushstream.replay.runners.to_end import play_seeds
 from hushstream.replay.studies.pdap.audits import audit_config, rows
-from hushstream.replay.studies.pdap.bench import pdap_rows, pdap_stream_rows
 from hushstream.replay.studies.pdap.experiments import (
     CONTROL,
     EXPERIMENTS,
@@ -99,6 +98,4 @@ STUDY = Study(
     joining=run_sharing,
     audits=rows,
     audit_config=audit_config,
-    bench=pdap_rows,
-    stream_bench=pdap_stream_rows,
 )

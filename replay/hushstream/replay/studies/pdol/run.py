@@ -69,16 +69,6 @@ class RecordsPlayed:
     latencies: list[float] = field(default_factory=list)
 
 
-def record_name(place: int) -> str:
-    """The name of a stream's record."""
-    return f"record-{place}"
-
-
-def person_name(place: int) -> str:
-    """The name of a record's person: every record is the only one of its person."""
-    return f"person-{place}"
-
-
 class RecordLoop:
     """Plays a stream of records against a deployment."""
 
@@ -125,7 +115,7 @@ class RecordLoop:
                 self._progress(self._done, len(self._stream), f"phase {phase + 1} of {self.phases}")
 
     async def _interact(self, client: RecordClient, place: int, phase: int) -> None:
-        stream, event_id, person = self._stream, record_name(place), person_name(place)
+        stream, event_id, person = self._stream, f"record-{place}", f"person-{place}"
         node = int(stream.nodes[place])
         row = stream.rows.part(place, place + 1)
         asked = time.perf_counter()

@@ -10,7 +10,6 @@ from hushstream.replay.experiments.findings import Scale
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.experiments.systems import NAME, Paper, foretold_worlds, sound_epsilon
 from hushstream.replay.studies.pdol.audits import audit_config, rows
-from hushstream.replay.studies.pdol.bench import pdol_rows, pdol_stream_rows
 from hushstream.replay.studies.pdol.experiments import (
     EXPERIMENTS,
     NODES,
@@ -113,6 +112,4 @@ STUDY = Study(
     joining=run_sharing,
     audits=rows,
     audit_config=audit_config,
-    bench=pdol_rows,
-    stream_bench=pdol_stream_rows,
 )
