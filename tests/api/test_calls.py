@@ -27,8 +27,7 @@ SMALL = {"limit": 60, "world": {"rounds": 3}, "set": {"encoder.codes": 4}, "cond
 RECORDS = {
     "label": "bought",
     "positive": "yes",
-    "bounds": {"age": [0, 100]},
-    "categories": {"kind": ["a", "b"]},
+    "features": {"age": {"kind": "number", "range": [0, 100]}, "kind": {"kind": "category", "vocabulary": ["a", "b"]}},
     "nodes": 2,
     "public": True,
 }
@@ -36,8 +35,7 @@ DECISIONS = {
     "user": "who",
     "timestamp": "at",
     "timestamp_unit": "ms",
-    "context": ["age"],
-    "bounds": {"age": [0, 100]},
+    "context": ["old", "young"],
     "arm": "shown",
     "arms": 2,
     "reward": "liked",
@@ -61,7 +59,8 @@ def _decisions() -> dict[str, list[object]]:
     return {
         "who": [f"u{row % 20}" for row in rows],
         "at": list(rows),
-        "age": [float(row % 90) for row in rows],
+        "old": [row % 90 / 100 for row in rows],
+        "young": [1 - row % 90 / 100 for row in rows],
         "shown": [row * 7 % 2 for row in rows],
         "liked": [float(row % 3 == 0) for row in rows],
     }
@@ -221,7 +220,7 @@ def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
         (lambda: evaluate(pandas.DataFrame(_decisions())), "expected a mapping with a log of your own"),
         (
             lambda: evaluate(pandas.DataFrame({"who": ["a"]}), mapping=DECISIONS),
-            "data frame: missing column age, at, shown, liked|data frame: missing column age, shown, liked, at",
+            "data frame: missing column old, young, at, shown, liked",
         ),
         (
             lambda: evaluate(pandas.DataFrame(_decisions() | {"liked": [None] * 80}), mapping=DECISIONS),

@@ -13,7 +13,7 @@ from hushstream.agents.worker.deployment import parse_config
 from hushstream.client.client import Client
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import table_mapping
-from hushstream.replay.logged.table import require_histograms, stream_table
+from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import document
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, LoggedLoop, LoggedPlan, evaluate_with
@@ -30,9 +30,7 @@ KEYS = {
     "user": "who",
     "timestamp": "at",
     "timestamp_unit": "ms",
-    "context": ["device", "age"],
-    "categories": {"device": ["phone", "desk"]},
-    "bounds": {"age": [0, 100]},
+    "context": ["phone", "desk", "old", "young"],
     "arm": "shown",
     "arms": ARMS,
     "reward": "liked",
@@ -73,10 +71,11 @@ def files(tmp_path):
 
     def make(changes: dict[str, object] | None = None, step_ms: int = 1, rows: int = 400) -> dict[str, object]:
         log = _log(rows, 11)
-        lines = ["who,at,device,age,shown,liked"]
+        lines = ["who,at,phone,desk,old,young,shown,liked"]
         for row in range(rows):
-            device = "phone" if log.contexts[row, 0] > 0.5 else "desk"
-            lines.append(f"{log.users[row]},{row * step_ms},{device},{row % 120},{log.chosen[row]},{log.rewards[row]}")
+            phone, old = 0.5 * (log.contexts[row, 0] > 0.5), min(row % 120, 100) / 200
+            seen = f"{phone},{0.5 - phone},{old},{0.5 - old}"
+            lines.append(f"{log.users[row]},{row * step_ms},{seen},{log.chosen[row]},{log.rewards[row]}")
         (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (tmp_path / "mapping.yaml").write_text(json.dumps({**KEYS, **(changes or {})}), encoding="utf-8")
         return {"log": tmp_path / "log.csv", "mapping": tmp_path / "mapping.yaml"}
@@ -234,16 +233,10 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
     [
         ({"data": "secret"}, "data: expected `data: public`"),
         ({"public": True}, "public: expected the key `data` in its place: `data: public`, .* or `data: internal`"),
-        ({"bounds": {}, "categories": {}, "context": ["age"]}, "row 1: expected a context of entries of at least 0"),
-        ({"bounds": {"height": [0, 1]}}, "bounds: expected columns of the context, got height"),
-        ({"bounds": {"age": [5, 5]}}, r"bounds.age: expected \[low, high\]"),
-        ({"bounds": {"age": [0, float("inf")]}}, r"bounds.age: expected \[low, high\]"),
-        ({"bounds": {}}, "expected bounds or categories for every column of the context or for none, got none for age"),
-        ({"categories": {"device": ["phone", "desk"], "age": ["1"]}}, "got both for age"),
-        ({"categories": {"device": "phone"}}, "categories.device: expected a list of different names"),
-        ({"categories": {"device": ["phone"]}}, "column device: expected one of the 1 categories of the mapping"),
+        ({"context": ["old"]}, "row 1: expected a context of entries of at least 0"),
+        ({"arms": ["0", "0"]}, "arms: expected a list of different names"),
         ({"propensity": "p"}, "uniform: expected uniform or a propensity column, got both"),
-        ({"context": ["device", "size"], "bounds": {"size": [0, 1]}}, "missing column size"),
+        ({"context": ["phone", "size"]}, "missing column size"),
         ({"user": None}, "user: expected a text"),
     ],
 )
@@ -278,16 +271,6 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
 def test_an_impossible_evaluation_is_refused(files, options, message):
     with pytest.raises(HushstreamError, match=message):
         evaluate(**{**files(), **options})
-
-
-def test_features_become_histograms_that_keep_their_sizes(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text("device,age,shown,liked\nphone,25,0,0\ndesk,250,1,1\ndesk,-3,2,1\n", encoding="utf-8")
-    keys = {key: KEYS[key] for key in ("context", "categories", "bounds", "arm", "arms", "reward")}
-    (log,) = stream_table(path, table_mapping(keys))
-    # device: phone, desk; age within 0..100, then what is left of it; half of the mass each.
-    assert log.contexts.tolist() == [[0.5, 0, 0.125, 0.375], [0, 0.5, 0.5, 0], [0, 0.5, 0, 0.5]]
-    require_histograms(log)
 
 
 def test_uniform_propensities_count_the_eligible_arms(tmp_path):

@@ -187,7 +187,7 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
 _OF_DEVICES = {
     "kind": "edge",
     "items": {"capacity": 3},
-    "slot": {"after_interactions": 6, "sealed": True},
+    "slot": {"after_interactions": 6},
     "measurement": {},
 }
 """A whole deployment whose learners are on devices: its slots are sealed, its items numbered."""
@@ -317,13 +317,12 @@ def test_rewards_between_the_levels_are_told(place, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["user", "arm", "reward", "propensity"])
-@pytest.mark.parametrize("form", ["declared", "features", "context", "bounds"])
+@pytest.mark.parametrize("form", ["declared", "features", "context"])
 def test_a_column_that_no_learner_may_see_is_no_feature(key, form):
     """A feature that is the reward tells every learner the answer, and the own learning wins without a word."""
     number = {"kind": "number", "range": [0, 1]}
-    forms = {"context": ["x", "seen"], "bounds": {"seen": [0, 1], "x": [0, 1]}, "features": {"seen": number}}
-    said = {"declared": (), "bounds": ("context", "bounds")}.get(form, (form,))
-    given = {**MAPPING, **{name: forms[name] for name in said}, key: "seen"}
+    forms = {"declared": {}, "context": {"context": ["x", "seen"]}, "features": {"features": {"seen": number}}}
+    given = {**MAPPING, **forms[form], key: "seen"}
     with pytest.raises(LogError, match=f"{key}: expected a column that is no feature, got seen"):
         table_mapping(given, declare({"seen": number}) if form == "declared" else None)
 

@@ -263,8 +263,7 @@ def test_a_plan_stakes_a_definite_word_on_records_that_do_not_change_with_time()
 TABLE = {
     "label": "bought",
     "positive": "yes",
-    "bounds": {"age": [0, 100]},
-    "categories": {"kind": ["a", "b"]},
+    "features": {"age": {"kind": "number", "range": [0, 100]}, "kind": {"kind": "category", "vocabulary": ["a", "b"]}},
     "node": "shop",
     "nodes": ["north", "south"],
 }
@@ -275,21 +274,6 @@ def write(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_a_table_becomes_records_at_named_nodes(tmp_path):
-    stream = load_records(write(tmp_path, "shop.csv", CSV), record_mapping(TABLE))
-    assert (stream.dimension, stream.node_count, stream.refused, stream.public) == (4, 2, 0, False)
-    assert stream.nodes.tolist() == [0, 1, 0]
-    assert stream.rows.labels.tolist() == [1, -1, -1]
-    dense = np.zeros((3, 4))
-    for row in range(3):
-        part = stream.rows.part(row, row + 1)
-        dense[row, part.indices] = part.values / UNIT
-    # age 50 of 0..100 is 0; 500 is cut to 1; a category and the constant are 1; rows are scaled to norm 1.
-    assert dense[0] == pytest.approx([0, 2**-0.5, 0, 2**-0.5], abs=1e-3)
-    assert dense[1] == pytest.approx([3**-0.5, 0, 3**-0.5, 3**-0.5], abs=1e-3)
-    assert dense[2] == pytest.approx([3**-0.5, 3**-0.5, 0, 3**-0.5], abs=1e-3)
 
 
 def test_parquet_gives_the_same_records(tmp_path):
@@ -316,10 +300,8 @@ def test_svmlight_is_read_with_its_comments(tmp_path):
     ("text", "message"),
     [
         (CSV.replace("50,a", "old,a"), "line 2.*age"),
-        (CSV.replace("100,b", "100,z"), "line 3.*kind"),
         (CSV.replace("south", "west"), "line 3.*shop"),
         (CSV.replace("500,a,north,no", "500,a,north,"), "line 4.*bought"),
-        (CSV.replace("50,a", "nan,a"), "line 2.*age"),
         (CSV.replace("age", "years"), "age"),
         ("age,kind,shop,bought\n", "no rows"),
     ],
@@ -346,9 +328,6 @@ def test_a_bad_svmlight_line_is_named(tmp_path, line):
         ({"nodes": 3}, "names of the nodes"),
         ({"nodes": 0}, "nodes: expected 1 to"),
         ({"nodes": ["a", "a"]}, "different names"),
-        ({"bounds": {"age": [3, 3]}}, "low below high"),
-        ({"bounds": {"age": [0, float("inf")]}}, "finite"),
-        ({"categories": {"age": ["a"]}}, "got both for age"),
         ({"public": "yes"}, "true or false"),
     ],
 )
@@ -367,16 +346,12 @@ def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path):
         record_mapping({"nodes": 2})
 
 
-NAMED = {
-    **{key: TABLE[key] for key in TABLE if key not in ("bounds", "categories")},
-    "features": {"age": {"kind": "number", "range": [0, 100]}, "kind": {"kind": "category", "vocabulary": ["a", "b"]}},
-}
-
-
 def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path):
     text = CSV + ",z,south,yes,4\n"
-    stream = load_records(write(tmp_path, "shop.csv", text), NAMED)
-    schema = declare(NAMED["features"])
+    stream = load_records(write(tmp_path, "shop.csv", text), TABLE)
+    assert (stream.node_count, stream.refused, stream.public) == (2, 0, False)
+    assert stream.rows.labels.tolist() == [1, -1, -1, 1]
+    schema = declare(TABLE["features"])
     assert stream.dimension == schema.cells + 1
     told = [{"age": 50, "kind": "a"}, {"age": 100, "kind": "b"}, {"age": 500, "kind": "a"}, {"kind": "z"}]
     for row, values in enumerate(told):
@@ -394,14 +369,13 @@ def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bounds": {"age": [0, 1]}}, "bounds: expected none beside declared features"),
         ({"features": {"age": {"kind": "number"}}}, "features.age"),
         ({"features": {"colour": {"kind": "boolean"}}}, "colour"),
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused(tmp_path, changes, message):
     with pytest.raises(LogError, match=message):
-        load_records(write(tmp_path, "shop.csv", CSV), {**NAMED, **changes})
+        load_records(write(tmp_path, "shop.csv", CSV), {**TABLE, **changes})
 
 
 # Whether sharing pays, said from a run of records.

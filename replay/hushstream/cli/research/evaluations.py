@@ -126,8 +126,7 @@ def evaluate(
     eligible: choices               # what could be shown; position: place on the screen
     ```
 
-    In place of features, context names the columns of a histogram (bounds: {column: [low, high]} and categories:
-    {column: [names]} make one of numbers and names).
+    In place of features, context names the columns of a histogram [at least 0 each, together 1].
     """
     from hushstream.replay.checks import nested
     from hushstream.replay.study import studies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -50,18 +50,6 @@ def flag(source: str, key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
     return value
-
-
-def pair(source: str, key: str, value: object) -> tuple[float, float]:
-    """A value that must be the two ends of a range."""
-    if (
-        not isinstance(value, list)
-        or len(value) != 2
-        or not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
-        or value[0] >= value[1]
-    ):
-        raise LogError(f"{source}: {key}: expected [low, high], two finite numbers with low below high")
-    return (float(value[0]), float(value[1]))
 
 
 def names(source: str, key: str, value: object) -> tuple[str, ...]:
@@ -118,8 +106,6 @@ def each(read: Reader, least: int = 0) -> Reader:
     return read_all
 
 
-BOUNDS, CATEGORIES = each(pair), each(names)
-
 _LARGEST_ARMS = 2**31
 
 
@@ -128,7 +114,7 @@ class TableMapping:
     """The columns of a table by their meaning; the values are names of columns in the file.
 
     Attributes:
-        context: the columns of the context, in order; none where features are declared.
+        context: the columns of a histogram, in order; none where features are declared.
         arm: the arm that was shown.
         arms: K, or the names of the K arms in order (then the arm column holds names).
         reward: a number in [0, 1].
@@ -142,8 +128,6 @@ class TableMapping:
         position: place on the screen, an integer.
         delimiter: separator of the fields in a CSV file.
         uniform: the log has no propensities, and every eligible arm was shown with the same probability.
-        bounds: (low, high) of a number, by column of the context; public, never computed from the rows.
-        categories: the values of a column of the context that holds names; public, in order.
         data: ``public`` (exact figures on the log may be shown to everybody) or ``internal`` (only inside the owner's
             organisation; every output is marked); None where it is not given.
         features: declared features, each read from the column of its name; None where ``context`` names the columns.
@@ -162,8 +146,6 @@ class TableMapping:
     position: str | None = None
     delimiter: str = ","
     uniform: bool = False
-    bounds: Annotated[Mapping[str, tuple[float, float]], BOUNDS] = field(default_factory=dict)
-    categories: Annotated[Mapping[str, tuple[str, ...]], CATEGORIES] = field(default_factory=dict)
     data: str | None = None
     features: Annotated[FeatureSchema | None, declared] = None
 
@@ -214,7 +196,7 @@ def read_mapping(
     schema = read.get("features")
     seen = [*read.get("context", ()), *((schema.layout.names or ()) if schema is not None else ())]
     for key in _NO_FEATURE:
-        if read.get(key) in {*seen, *read.get("bounds", ()), *read.get("categories", ())}:
+        if read.get(key) in seen:
             raise LogError(
                 f"{source}: {key}: expected a column that is no feature, got {read[key]}: take it out of the features, "
                 "as no learner may see it"
@@ -290,7 +272,6 @@ def table_mapping(
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
     needed = () if draft or features is not None or "features" in content else ("context",)
     mapping = read_mapping(given, TableMapping, features, needed)
-    _check_features(source, mapping)
     if mapping.uniform and mapping.propensity is not None:
         raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
     if mapping.data not in (None, *DATA):
@@ -311,9 +292,8 @@ def with_features(content: Mapping[Any, Any], source: str, features: FeatureSche
     values = dict(content)
     if features is None and "features" not in content:
         return values
-    said = [key for key in ("context", "bounds", "categories") if key in content]
-    if said:
-        raise LogError(f"{source}: {said[0]}: expected none beside declared features, got some")
+    if "context" in content:
+        raise LogError(f"{source}: context: expected none beside declared features, got some")
     if features is not None and "features" in content:
         raise LogError(f"{source}: features: expected none, as the deployment declares them, got some")
     try:
@@ -321,20 +301,3 @@ def with_features(content: Mapping[Any, Any], source: str, features: FeatureSche
     except FeatureError as error:
         raise LogError(f"{source}: {error}") from None
     return values
-
-
-def _check_features(source: str, mapping: TableMapping) -> None:
-    """Require that all columns of the context are converted, or none is."""
-    for key in ("bounds", "categories"):
-        unknown = sorted(set(getattr(mapping, key)) - set(mapping.context))
-        if unknown:
-            raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
-    both = sorted(set(mapping.bounds) & set(mapping.categories))
-    if both:
-        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
-    bare = [name for name in mapping.context if name not in mapping.bounds and name not in mapping.categories]
-    if bare and len(bare) < len(mapping.context):
-        raise LogError(
-            f"{source}: expected bounds or categories for every column of the context or for none, "
-            f"got none for {', '.join(bare)}"
-        )

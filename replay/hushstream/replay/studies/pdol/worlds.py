@@ -11,9 +11,7 @@ Keys, for CSV and Parquet:
 
     label: bought            column of the label
     positive: "yes"          its value that means 1; any other value means -1
-    bounds: {age: [18, 100]} numbers, by column; a value is mapped to -1..1 between its bounds, cut at them
-    categories: {kind: [a, b]} names, by column; each name is a feature
-    features: {age: {kind: number, range: [18, 100]}}   in place of bounds and categories: declared features by column
+    features: {age: {kind: number, range: [18, 100]}}   declared features, by column
     nodes: [north, south]    names of the nodes, with ``node: COLUMN``; or their number, then records are dealt in turn
     node: shop               column of the node
     public: true             whether exact figures may be shown
@@ -27,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,17 +36,9 @@ import numpy.typing as npt
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import (
-    BOUNDS,
-    CATEGORIES,
-    count_or_names,
-    declared,
-    read_mapping,
-    source_of,
-    whole,
-)
+from hushstream.replay.logged.mapping import count_or_names, declared, read_mapping, source_of, whole
 from hushstream.replay.logged.table import RawChunk, Table, is_file, name_of, read_chunks
-from hushstream.replay.logged.values import category_numbers, numbers, texts, visits_of
+from hushstream.replay.logged.values import category_numbers, texts, visits_of
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.movielens import Ratings, read_ratings
 from hushstream.replay.worlds.multilabel import read_corpus, split_labels
@@ -361,8 +351,6 @@ class RecordMapping:
     nodes: Annotated[int | tuple[str, ...], count_or_names(1, _LARGEST_DIMENSION)]
     label: str | None = None
     node: str | None = None
-    bounds: Annotated[Mapping[str, tuple[float, float]], BOUNDS] = field(default_factory=dict)
-    categories: Annotated[Mapping[str, tuple[str, ...]], CATEGORIES] = field(default_factory=dict)
     dimension: Annotated[int | None, whole(1, _LARGEST_DIMENSION)] = None
     zero_based: bool = False
     delimiter: str = ","
@@ -373,7 +361,7 @@ class RecordMapping:
     def columns(self) -> tuple[str, ...]:
         """Names of all columns that the table must have."""
         declared = () if self.features is None else self.features.layout.names or ()
-        named = [self.label, self.node, *self.bounds, *self.categories, *declared]
+        named = [self.label, self.node, *declared]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @property
@@ -386,9 +374,7 @@ class RecordMapping:
         """n without the constant feature."""
         if self.dimension is not None:
             return self.dimension
-        if self.features is not None:
-            return self.features.cells
-        return len(self.bounds) + sum(len(names) for names in self.categories.values())
+        return 0 if self.features is None else self.features.cells
 
 
 def load_records(file: Table, mapping: RecordMapping | Mapping[str, Any] | str | Path) -> RecordStream:
@@ -437,17 +423,14 @@ def record_mapping(given: Mapping[str, Any] | str | Path) -> RecordMapping:
         raise LogError(f"{source}: nodes: expected the names of the nodes beside a column of them, got a number")
     if mapping.node is None and not isinstance(mapping.nodes, int):
         raise LogError(f"{source}: nodes: expected a number, or names with a column `node`, got names alone")
-    both = sorted(set(mapping.bounds) & set(mapping.categories))
-    if both:
-        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
     return mapping
 
 
 def _require_kind(path: Path, mapping: RecordMapping, svmlight: bool) -> None:
     if svmlight and (mapping.dimension is None or mapping.columns):
         raise LogError(f"{path}: expected a mapping with dimension and without columns for an svmlight file")
-    if not svmlight and (mapping.label is None or mapping.dimension is not None or not mapping.width):
-        raise LogError(f"{path}: expected a mapping with label, and bounds or categories, and without dimension")
+    if not svmlight and (mapping.label is None or mapping.dimension is not None or mapping.features is None):
+        raise LogError(f"{path}: expected a mapping with label and features, and without dimension")
 
 
 def _part(
@@ -456,29 +439,16 @@ def _part(
     """Columns, labels and nodes of one piece of a table."""
     place = (str(path), chunk.row_names)
     assert mapping.label is not None
+    assert mapping.features is not None
     labels = np.where(texts(chunk.columns[mapping.label], mapping.label, place) == mapping.positive, 1, -1)
     nodes = None
     if mapping.node is not None:
         assert not isinstance(mapping.nodes, int)
         nodes = category_numbers(chunk.columns[mapping.node], mapping.node, place, mapping.nodes)
-    if mapping.features is not None:
-        _, seen = visits_of(mapping.features, chunk.columns, place)
-        rows, cells = np.nonzero(seen)
-        ends = np.searchsorted(rows, np.arange(len(labels) + 1)).astype(np.int64)
-        return (ends, cells.astype(np.int64), seen[rows, cells].astype(np.float64)), labels, nodes
-    entries: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
-    first = 0
-    for name, (low, high) in mapping.bounds.items():
-        found = numbers(chunk.columns[name], name, place, least=-np.inf, most=np.inf)
-        entries.append((np.full(len(labels), first), np.clip(2 * (found - low) / (high - low) - 1, -1, 1)))
-        first += 1
-    for name, known in mapping.categories.items():
-        entries.append((first + category_numbers(chunk.columns[name], name, place, known), np.ones(len(labels))))
-        first += len(known)
-    indices = np.stack([index for index, _ in entries], axis=1).ravel()
-    values = np.stack([value for _, value in entries], axis=1).ravel()
-    ends = np.arange(len(labels) + 1, dtype=np.int64) * len(entries)
-    return (ends, indices.astype(np.int64), values), labels, nodes
+    _, seen = visits_of(mapping.features, chunk.columns, place)
+    rows, cells = np.nonzero(seen)
+    ends = np.searchsorted(rows, np.arange(len(labels) + 1)).astype(np.int64)
+    return (ends, cells.astype(np.int64), seen[rows, cells].astype(np.float64)), labels, nodes
 
 
 def _svmlight(
