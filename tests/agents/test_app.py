@@ -22,9 +22,6 @@ from hushstream.agents.worker.app import PRIVATE_NAMES, WholeFetches, make_app
 from hushstream.agents.worker.deployment import KeySource, parse_config
 from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.devices.kept import BadSeal
-from hushstream.engine.devices.sealing import Recipients
-from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
@@ -179,7 +176,6 @@ COLIN = {"system": "colin", "items": {"capacity": 3}, "features": {"dimension": 
 SHAPES: dict[str, dict[str, Any]] = {
     "p2b": P2B,
     "p2b, public, measured": {**P2B, "measurement": {"own": 0.2}},
-    "p2b, sealed": {**P2B, "slot": {"sealed": True}},
     "colin, counted by a server": {**COLIN, "release": {"noise_at": "server"}},
     "colin, counted at the edge": {**COLIN, "release": {"noise_at": "learner"}},
 }
@@ -190,8 +186,7 @@ def made(values: dict[str, Any], public: bool = False) -> System:
     if "system" in values:
         graph = SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))
         return declare_colin(CollaborativeSystem.of(config, graph))
-    recipients = Recipients.first(seeded_key(SEED, "sealing")) if config.slot.sealed else None
-    return declare_p2b(P2BSystem.fitted(config, recipients, public))
+    return declare_p2b(P2BSystem.fitted(config, public))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -231,8 +226,3 @@ def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has():
     known = r"expected a role of deployment small \(learner, shuffler, aggregator\), got 'counter'"
     with pytest.raises(HushstreamError, match=known):
         role_work("counter", made(P2B), KeySource(seed=SEED))
-
-
-def test_a_shuffler_with_another_sealing_key_is_refused_before_anything_is_connected():
-    with pytest.raises(BadSeal, match="expected the sealing key of public half"):
-        role_work("shuffler", made(SHAPES["p2b, sealed"]), KeySource(seed=SEED + 1))

@@ -17,7 +17,7 @@ from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.configuration import ReleaseConfig as BgtRelease
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
 
@@ -41,14 +41,13 @@ RUNS = 4_000
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
 
-def shuffled(expected_slots=20_000, sealed=False, **release):
+def shuffled(expected_slots=20_000, **release):
     return P2BConfig(
         deployment="audited",
         arms=4,
         context=ContextConfig(5),
         expected_slots=expected_slots,
         encoder=EncoderConfig(codes=10),
-        slot=SlotConfig(sealed=sealed),
         release=ReleaseConfig(window_slots=100, **release),
     )
 
@@ -86,8 +85,8 @@ def test_rewards_of_any_number_of_levels_are_attacked(levels):
     assert report.rows[0].result.strongest > 0.5
 
 
-def test_sampled_and_sealed_slots_are_attacked_as_they_are_released():
-    report = audit_config(shuffled(sampling=0.5, sealed=True, levels=2, windows=200), RUNS)
+def test_sampled_slots_are_attacked_as_they_are_released():
+    report = audit_config(shuffled(sampling=0.5, levels=2, windows=200), RUNS)
     assert report.rows[0].result.passed
     assert report.settings["sampling"] == 0.5
     assert report.guarantee.cost.epsilon_micro == 1_000_000

@@ -13,6 +13,7 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource, load, prepare, read_config
 from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client import connect
+from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy
@@ -21,14 +22,12 @@ from hushstream.privacy.keys import key_path
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.device import Agreement
-from hushstream.systems.p2b.sealed import SealOpener
 
 EDGE = """deployment: shop
 kind: edge
 items: {capacity: 3}
 features: {country: {kind: category, vocabulary: [de, fr]}}
 expected_slots: 20000
-slot: {sealed: true}
 feedback: {click_rate: 0.2}
 release: {sums: fresh}
 """
@@ -127,11 +126,8 @@ def sealed_of(folder: Path) -> P2BSystem:
     return core
 
 
-def test_the_next_key_is_published_once_for_a_time_to_come(cli, refused, config, tmp_path):
-    folder, keys = tmp_path / "shop", tmp_path / "shop" / "keys"
-    for zone in ("shuffler", "sealing"):
-        assert cli("keys", "generate", keys, "--zone", zone).code == 0
-    assert cli("prepare", config(add="slot: {sealed: true}\n"), folder).code == 0
+def test_the_next_key_is_published_once_for_a_time_to_come(cli, refused, deployment, edge):
+    folder, keys = deployment, deployment / "keys"
     before = sealed_of(folder)
     publish = ("keys", "publish", "--deployment", folder)
     assert "published yet, got one that is; rotate it first" in refused(*publish)
@@ -144,10 +140,10 @@ def test_the_next_key_is_published_once_for_a_time_to_come(cli, refused, config,
     assert after.digest == before.digest
     assert after.sealing.keys[:1] == before.sealing.keys
     ring = load_ring(key_path(keys, "sealing"))
-    assert made["public_key"] == after.sealing.keys[1].public_key.hex() == SealOpener(ring.of(1)).public_key.hex()
+    assert made["public_key"] == after.sealing.keys[1].public_key.hex() == ContentOpener(ring.of(1)).public_key.hex()
     assert made["from_period"] == after.sealing.keys[1].from_period
     assert made["begins"].endswith("+00:00")
-    assert cli("prepare", config(add="slot: {sealed: true}\n"), folder, "--keys", keys).code == 0
+    assert cli("prepare", edge, folder, "--keys", keys).code == 0
     assert load(folder).digest == before.digest
     role_work("shuffler", system, KeySource(keys)).make_machine(0)
     assert cli("keys", "retire", "sealing", keys, "--epoch", "0").code == 0

@@ -511,7 +511,7 @@ def test_a_plan_of_few_users_or_many_visits_says_what_own_learning_earns_in_whic
 
 
 def test_a_deployment_of_devices_has_no_learners_to_size(cli, written):
-    text = SHOP + "kind: edge\nslot: {sealed: true}\n"
+    text = SHOP + "kind: edge\n"
     found = cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json
     assert not any("learner" in f"{name} {size}" for name, size in found["sizes"].items())
     assert found["sizes"]["partitions"].startswith("shuffler 1:")

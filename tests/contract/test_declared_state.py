@@ -61,7 +61,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.colin.counter.CounterMachine", "pending"): "the same rows in one piece",
     ("systems.colin.algorithm.estimator.CollaborativeState", "_correction"): "written before it is read",
     ("systems.colin.server.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
-    ("engine.devices.sealing.Opener", "_private"): "the key's other form, which has no equality",
+    ("engine.devices.sealing.ContentOpener", "_private"): "the key's other form, which has no equality",
     ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
     ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
     ("systems.p2b.edge.users.Users", "_looked_for"): "what the store has of one user",

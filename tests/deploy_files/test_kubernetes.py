@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +77,16 @@ def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(deploy, b
 
 @pytest.fixture
 def sealed(tmp_path: Path) -> Path:
-    """A shop of histograms with sealed slots; the keys are random, as an operator's are."""
+    """A shop whose learners are users' devices; the keys are random, as an operator's are."""
     values = {
         "deployment": "shop",
+        "kind": "edge",
         "items": {"capacity": 20},
-        "features": {"dimension": 10},
+        "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
         "expected_slots": 20000,
-        "encoder": {"codes": 32},
-        "slot": {"sealed": True},
     }
     config = parse_config(values)
-    generate_keys(tmp_path / "keys", ["sealing"])
+    generate_keys(tmp_path / "keys", ["sealing", "signing"])
     prepare(tmp_path / "deployment", config, keys=KeySource(tmp_path / "keys"))
     return tmp_path
 
@@ -103,7 +101,7 @@ def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shu
     assert "deployment/sealing.json" in kustomization["configMapGenerator"][0]["files"]
     for worker in of_kind(documents(sealed / "workers.yaml"), "StatefulSet"):
         role, pod = worker["metadata"]["labels"]["hushstream.io/role"], worker["spec"]["template"]["spec"]
-        wanted = {"learner": ["edge.key"], "shuffler": ["shuffler.key", "sealing.key"], "aggregator": []}[role]
+        wanted = {"shuffler": ["shuffler.key", "sealing.key"], "aggregator": ["signing.key"]}[role]
         items = [item for one in pod["volumes"] if one["name"] == "key-secret" for item in one["secret"]["items"]]
         assert [item["key"] for item in items] == [*wanted, *(f"storage-{first}" for first in wanted[:1])]
         copied = [one["command"][-1] for one in pod.get("initContainers", ())]
@@ -631,20 +629,7 @@ def test_every_kustomization_names_what_is_there(deploy, documents, manifests):
     assert {one["target"]["name"] for one in overlay["patches"]} <= workers
 
 
-# Files for a cluster whose slots are sealed, and commands that deployment files name.
-
-
-def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy, script, tmp_path):
-    values = {"deployment": "sealed", "items": {"capacity": 3}, "features": {"dimension": 4}, "expected_slots": 1_000}
-    config = parse_config(values)
-    generate_keys(tmp_path / "keys", ("sealing",))
-    sealed = replace(config, slot=replace(config.slot, sealed=True))
-    for name, made in (("open", config), ("sealed", sealed)):
-        prepare(tmp_path / name / "deployment", made, keys=KeySource(tmp_path / "keys"))
-        answer = script(deploy / "kubernetes" / "build.py", tmp_path / name)
-        assert answer.returncode == 0, answer.stderr
-    users = [(tmp_path / name / "users.yaml").read_text(encoding="utf-8") for name in ("open", "sealed")]
-    assert users[0] == users[1]
+# Commands that deployment files name.
 
 
 def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:

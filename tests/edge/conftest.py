@@ -33,7 +33,6 @@ VALUES: dict[str, Any] = {
     "items": {"capacity": 4},
     "features": FEATURES,
     "expected_slots": 2_000,
-    "slot": {"sealed": True},
     "feedback": {"click_rate": 0.1},
     "release": {"sums": "fresh"},
 }

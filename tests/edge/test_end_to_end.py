@@ -38,7 +38,6 @@ VALUES: dict[str, Any] = {
     "items": {"capacity": 3},
     "features": {"country": {"kind": "category", "vocabulary": list(COUNTRIES)}},
     "expected_slots": DEVICES,
-    "slot": {"sealed": True},
     "feedback": {"click_rate": 0.25, "attribution_window_seconds": 1},
     "release": {"window_units": DEVICES, "sums": "fresh"},
     "privacy": {"epsilon": 8.0},

@@ -92,7 +92,7 @@ class _Edge:
 
     def __init__(self, folder: Path, world: ShopWorld, users: Plan, user_keys: KeySource) -> None:
         settings = _settings(world, users.contributors)
-        config = parse_config({**settings, "kind": "edge", "slot": {**settings["slot"], "sealed": True}})
+        config = parse_config({**settings, "kind": "edge"})
         folder.mkdir()
         generate_keys(folder / KEYS, ("shuffler", "sealing", "signing"))
         self._folder, self._world, self._users, self._keys = folder, world, users, KeySource(folder / KEYS)

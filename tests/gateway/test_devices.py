@@ -44,7 +44,7 @@ VALUES: dict[str, Any] = {
     "items": {"capacity": 3},
     "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
     "expected_slots": 100,
-    "slot": {"after_interactions": 1, "sealed": True},
+    "slot": {"after_interactions": 1},
     "feedback": {"attribution_window_seconds": 1.0, "settle_seconds": 1.0},
     "partitions": {"shuffler": 3},
 }

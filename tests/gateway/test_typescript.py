@@ -22,7 +22,6 @@ from hushstream.engine.devices.sealing import ContentOpener, body_bytes, place_o
 from hushstream.privacy.keys import Key
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.records import first_round, packed_slots, slot_bytes
-from hushstream.systems.p2b.sealed import SealOpener
 from patience import Patience
 
 ROOT = Path(__file__).parents[2]
@@ -306,7 +305,7 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(built_edge: Path,
     slot = replace(config.slot, after_interactions=1, settle_seconds=0.0)
     feedback = replace(config.feedback, attribution_window_seconds=0.001)
     agreement = golden.agreement(replace(config, slot=slot, feedback=feedback))
-    agreement["sealing"]["public_key"] = SealOpener(Key(bytes(range(32)))).public_key.hex()
+    agreement["sealing"]["public_key"] = ContentOpener(Key(bytes(range(32)))).public_key.hex()
     agreement |= golden.stamped(agreement)
     script, _ = _readme()
     slots: list[Any] = []

@@ -13,7 +13,6 @@ from hushstream.agents.worker.deployment import parse_config
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import role_of
-from hushstream.engine.devices.sealing import Recipients
 from hushstream.ops import access as acls
 from hushstream.ops.access import (
     Enforced,
@@ -29,10 +28,8 @@ from hushstream.ops.access import (
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verified_topics
 from hushstream.ops.connection import Connection
-from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import KIND, declare
 
 PREFIX = "small."
@@ -239,14 +236,6 @@ def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(
     for noise_at in found:
         assert read[noise_at]["client"] == {"decisions"}
         assert read[noise_at]["aggregator"] == {"releases", "models", "state-aggregator"}
-
-
-def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment):
-    config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    lattice, recipients = deployment.system.core.encoder.lattice, Recipients.first(seeded_key(3, "sealing"))
-    system = declare(P2BSystem.of(config, lattice, recipients, public_dataset=True))
-    named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
-    assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 
 
 def test_each_worker_has_its_own_group_and_nobody_another(rules):

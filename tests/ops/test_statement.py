@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -37,7 +36,7 @@ from hushstream.systems.colin.configuration import CollaborativeConfig, Continua
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_guarantee, required_lift
 from hushstream.systems.p2b.system import declare as declare_p2b
@@ -63,7 +62,6 @@ def on_devices():
         ContextConfig(declared={"country": {"kind": "category", "vocabulary": ["de", "fr"]}}),
         20_000,
         kind="edge",
-        slot=SlotConfig(sealed=True),
         release=ReleaseConfig(sums="fresh"),
     )
     keys = (Recipients.first(seeded_key(1, "sealing")), SigningKeys.first(seeded_key(1, "signing")))
@@ -481,8 +479,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "paper": {"mode": "paper", "sampling": 0.999999, "threshold": 1},
 }
 SHUFFLED = {
-    f"{mode}{', lift' * lift}{', sealed' * sealed}{', public' * public}": (mode, lift, sealed, public)
-    for mode, lift, sealed, public in product(MODES, (0, 1), (0, 1), (0, 1))
+    f"{mode}{', lift' * lift}{', public' * public}": (mode, lift, public)
+    for mode, lift, public in product(MODES, (0, 1), (0, 1))
 }
 RELEASES: Mapping[str, Mapping[str, Any]] = {
     f"{noise_at}, {mechanism}, {noise}": {"noise_at": noise_at, "mechanism": mechanism, "noise": noise}
@@ -495,13 +493,11 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def shuffled_of(rigs: Any, name: str, seed: int) -> System:
-    mode, lift, sealed, public = SHUFFLED[name]
+def shuffled_of(rigs: Any, name: str) -> System:
+    mode, lift, public = SHUFFLED[name]
     changes = {"learner": {"alpha": 0.05}, "measurement": {"own": 0.3 * lift, "releases": 8}}
     made = rigs.make_system(release={**MODES[mode], "window_slots": 1000}, **changes)
-    config = replace(made.config, slot=replace(made.config.slot, sealed=bool(sealed)))
-    recipients = Recipients.first(seeded_key(seed, "sealing")) if sealed else None
-    return declare_p2b(P2BSystem.of(config, rigs.lattice(), recipients, bool(public)))
+    return declare_p2b(P2BSystem.of(made.config, rigs.lattice(), bool(public)))
 
 
 class History:
@@ -581,10 +577,10 @@ def play(rigs: Any, related: Any) -> Any:
     def found(name: str) -> tuple[System, Seen]:
         def played(content: int, seed: int) -> MemoryLog:
             if name in SHUFFLED:
-                return ShuffledHistory(shuffled_of(rigs, name, seed), content, seed).play(rigs)
+                return ShuffledHistory(shuffled_of(rigs, name), content, seed).play(rigs)
             return RelatedHistory(related_of(related, name), content, seed).play(related)
 
-        system = shuffled_of(rigs, name, SEEDS[0]) if name in SHUFFLED else related_of(related, name)
+        system = shuffled_of(rigs, name) if name in SHUFFLED else related_of(related, name)
         return system, watched(played, (0, 1), SEEDS)
 
     return found
@@ -614,8 +610,8 @@ DIGESTS = frozenset({"head", "chain", "digest", "entry_id", "leaves"})
 sweep = pytest.mark.sweep(
     keep=[
         "slot-sums",
-        "slot-sums, lift, sealed, public",
-        "counter, sealed",
+        "slot-sums, lift, public",
+        "counter",
         "tuples",
         "paper",
         "server, negative-digit, laplace",

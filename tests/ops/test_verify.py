@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,15 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
 from hushstream.client.items import Item
 from hushstream.engine.declare.declaration import System, request_partitions
-from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.ops.check.findings import Status, Verified
 from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
-from hushstream.systems.p2b.system import declare
 from hushstream.systems.p2b.topics import TOPICS
 
 BYTES_A_TOPIC = 5
@@ -365,18 +361,6 @@ def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor, deploym
     result = verify(altered, deployment.system, KeySource(folder=tmp_path))
     assert result.exit_code == 1
     assert result.as_text().startswith("verify small: CHANGED and NOT CHECKED: learner, shuffler (")
-
-
-def test_slots_that_are_sealed_need_the_sealing_key_too(deployment, tmp_path):
-    made = generate_keys(tmp_path, ("shuffler", "sealing"))
-    config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    lattice = deployment.system.core.encoder.lattice
-    system = declare(P2BSystem.of(config, lattice, Recipients.first(made["sealing"])))
-    assert verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"]).unchecked == ()
-    key_path(tmp_path, "sealing").unlink()
-    result = verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"])
-    assert (result.unchecked, result.exit_code) == (("shuffler",), 2)
-    assert {finding.reason for finding in result.findings} == {"not given: the key of sealing"}
 
 
 def test_a_role_that_the_deployment_does_not_have_is_refused(deployment):

@@ -91,7 +91,6 @@ def test_frozen_bytes_are_still_written_and_read(name, golden):
 @given(data=st.data())
 def test_every_slot_has_one_size(records_of, data):
     assert len(encode("SlotReport", data.draw(records_of(CATALOGUE["SlotReport"])))) == 82
-    assert len(encode("SealedSlot", data.draw(records_of(CATALOGUE["SealedSlot"])))) == 130
 
 
 @pytest.mark.parametrize("name", ["Genesis", "Decisions", "WindowJournal", "Model"])

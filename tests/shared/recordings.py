@@ -380,7 +380,7 @@ def _p2b_devices(name: str) -> Variant:
             "items": {"capacity": 3},
             "features": FEATURES,
             "expected_slots": 40,
-            "slot": {"after_interactions": 2, "period_seconds": 30.0, "sealed": True},
+            "slot": {"after_interactions": 2, "period_seconds": 30.0},
             "feedback": {"attribution_window_seconds": 4.0, "settle_seconds": 1.0, "click_rate": 0.2},
             "release": {"form": "features", "window_units": 4, "sums": "fresh"},
         }
@@ -669,7 +669,6 @@ VARIANTS = (
         encoder={"codes": 4},
         release={"window_units": 5, "sums": "counter", "horizon": 16},
         measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
-        slot={"sealed": True},
     ),
     _p2b("p2b-tuples", release={"mechanism": "tuples", "sampling": 0.5, "threshold": 1, "window_units": 6}),
     _p2b(

@@ -9,25 +9,21 @@ is right in 65 % of pairs with probability above 0.94, in 70 % above 0.9999. Eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from hushstream.engine.devices.sealing import Recipients
-from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines import learner
-from hushstream.systems.p2b.sealed import SealOpener
 from hushstream.systems.p2b.slots import Report, pack
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8
 LEAST_PAIRS = 460
 FALSE_ALARM = 1e-6
-SEALING = seeded_key(1, "sealing")
 RULES = ("key", "headers", "partition", "timestamp", "order", "client", "producer")
 
 
@@ -41,21 +37,18 @@ class Played:
     number_of: dict[bytes, int]
 
 
-def make_system(rigs: Any, sealed: bool) -> P2BSystem:
+def make_system(rigs: Any) -> P2BSystem:
     slot = {"after_interactions": 1, "settle_seconds": SPAN_SECONDS}
-    system = rigs.make_system(
+    system: P2BSystem = rigs.make_system(
         slot=slot, partitions={"shuffler": PARTITIONS}, feedback={"attribution_window_seconds": 5.0}
     )
-    if not sealed:
-        return system
-    config = replace(system.config, slot=replace(system.config.slot, sealed=True))
-    return P2BSystem.of(config, rigs.lattice(), Recipients.first(SEALING))
+    return system
 
 
-def play(rigs: Any, attacker: Any, sealed: bool) -> Played:
+def play(rigs: Any, attacker: Any) -> Played:
     """Users come one by one; a third of them click, a third see the arm and do not, of a third nothing is heard."""
     generator = np.random.default_rng(20)
-    rig = rigs.LearnerRig(make_system(rigs, sealed))
+    rig = rigs.LearnerRig(make_system(rigs))
     edges, contents, steps, number_of = [], [], [], {}
     pause = SPANS * SPAN_SECONDS / USERS
 
@@ -95,7 +88,7 @@ def seen_in_the_log(played: Played, raw: Any, relay: Any, attacker: Any, off: st
         edge = played.edges[number]
         return relay.Sender(edge.user, number, edge.due_ms)
 
-    way = relay.Relay(sender_of, PARTITIONS, off, relay.without_padding(SealOpener(SEALING)))
+    way = relay.Relay(sender_of, PARTITIONS, off)
     for now_ms, outputs in played.steps:
         known = [o for o in outputs if codec.decode(o.value)[1]["report_id"] in played.number_of]
         way.send(known, now_ms)
@@ -111,12 +104,7 @@ def seen_in_the_log(played: Played, raw: Any, relay: Any, attacker: Any, off: st
 
 @pytest.fixture(scope="module")
 def in_clear(rigs, attacker) -> Played:
-    return play(rigs, attacker, sealed=False)
-
-
-@pytest.fixture(scope="module")
-def sealed(rigs, attacker) -> Played:
-    return play(rigs, attacker, sealed=True)
+    return play(rigs, attacker)
 
 
 @pytest.fixture
@@ -161,25 +149,15 @@ def test_among_slots_of_equal_content_they_are_at_chance(in_clear, tried):
     assert at_chance(verdict), verdict
 
 
-def test_among_sealed_slots_they_are_at_chance_whatever_they_hold(sealed, tried):
-    verdict = tried(sealed, equal_content=False)
-    assert at_chance(verdict), verdict
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_without_one_rule_an_attacker_tells_slots_of_equal_content_apart(in_clear, tried, rule):
     verdict = tried(in_clear, off=rule)
     assert verdict.chance() < FALSE_ALARM, verdict
 
 
-def test_without_padding_an_attacker_tells_sealed_slots_apart_by_their_size(sealed, tried):
-    verdict = tried(sealed, off="size", equal_content=False)
-    assert verdict.chance() < FALSE_ALARM, verdict
-
-
 def test_where_each_slot_leaves_for_itself_an_attacker_tells_them_apart_by_time(rigs, attacker, tried, monkeypatch):
     monkeypatch.setattr(learner, "settled_at", lambda due_ms, settle_ms: due_ms + settle_ms)
-    verdict = tried(play(rigs, attacker, sealed=False))
+    verdict = tried(play(rigs, attacker))
     assert verdict.chance() < FALSE_ALARM, verdict
 
 

@@ -46,7 +46,7 @@ VISITS: dict[str, Any] = {
     "items": {"capacity": 3},
     "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
     "expected_slots": 2_000,
-    "slot": {"after_interactions": 1, "sealed": True},
+    "slot": {"after_interactions": 1},
     "partitions": {"shuffler": PARTITIONS},
 }
 RATINGS: dict[str, Any] = {

@@ -44,10 +44,10 @@ pytestmark = pytest.mark.slow
     ],
 )
 def left(request: Any, deployed: Any, raw: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The raw logs of one learner worker that met 360 users; slots are sealed on Kafka, in clear on the other."""
+    """The raw logs of one learner worker that met 360 users."""
     embedded = request.param == "embedded"
     with deployed.embedded() if embedded else deployed.apache(BOOTSTRAP) as broker:
-        yield deployed.worked(broker, tmp_path_factory.mktemp("deployment"), raw.records, sealed=not embedded)
+        yield deployed.worked(broker, tmp_path_factory.mktemp("deployment"), raw.records)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def came_of(left: Any, raw: Any) -> dict[str, float]:
 def test_every_user_sent_one_slot(left, reports):
     assert sorted(left.user_of[record.value[10:26]] for record in reports) == sorted(left.user_of.values())
     schemas = {codec.decode(record.value)[0] for record in reports}
-    assert schemas == {"SlotReport" if left.system.core.sealing is None else "SealedSlot"}
+    assert schemas == {"SlotReport"}
 
 
 def test_records_carry_no_key_and_no_headers_and_no_attributes(reports, raw):

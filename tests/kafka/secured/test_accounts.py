@@ -46,7 +46,7 @@ DEVICES = {
     "kind": "edge",
     "items": {"capacity": 3},
     "features": FEATURES,
-    "slot": {"after_interactions": 1, "sealed": True},
+    "slot": {"after_interactions": 1},
     "feedback": {"attribution_window_seconds": 1.0, "settle_seconds": 1.0},
 }
 PATIENCE_SECONDS = 90.0

@@ -143,21 +143,19 @@ def _folders(described: object) -> Iterator[str]:
         yield from _folders(described.to_object())
 
 
-def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool = False) -> Left:
+def worked(broker: Broker, folder: Path, read: Read) -> Left:
     """Let users come to a real learner worker, all their slots leave, and the worker stop.
 
     Args:
         broker: where.
         folder: of the deployment.
         read: reads the records of a partition's segments.
-        sealed: whether slots are.
-        killed: the worker gets SIGKILL when a third of the slots are in the log, and another one takes over.
     """
     name = f"u{uuid.uuid4().hex[:10]}"
     prefix = f"{name}."
-    generate_keys(folder / KEYS, ("edge", "shuffler", "sealing"))
+    generate_keys(folder / KEYS, ("edge", "shuffler"))
     keys = KeySource(folder / KEYS)
-    system = prepare(folder, _config(name, sealed), keys=keys)
+    system = prepare(folder, _config(name), keys=keys)
     machine = LearnerMachine(system.core, 0, keys.key("edge"))
     users = [_name(number) for number in range(USERS)]
     user_of = {machine.terms.user_key(user).digest("report-id", bytes(8)): user for user in users}
@@ -169,21 +167,21 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
 
     connection = Connection(broker.bootstrap, prefix)
     asyncio.run(apply_async(connection, system))
-    with Worker(broker.bootstrap, folder) as worker:
-        asyncio.run(_come(broker.bootstrap, prefix, sent, worker.killed_and_started_again if killed else None))
+    with Worker(broker.bootstrap, folder):
+        asyncio.run(_come(broker.bootstrap, prefix, sent))
     copy = asyncio.run(copy_async(connection, system.partitions))
     clients = None if broker.clients is None else broker.clients()
     return Left(system, keys, broker.segments(prefix), copy, user_of, clients)
 
 
-def _config(name: str, sealed: bool) -> P2BConfig:
+def _config(name: str) -> P2BConfig:
     return P2BConfig(
         deployment=name,
         arms=3,
         context=ContextConfig(3),
         expected_slots=USERS,
         encoder=EncoderConfig(codes=3),
-        slot=SlotConfig(after_interactions=1, settle_seconds=SPAN_SECONDS, sealed=sealed),
+        slot=SlotConfig(after_interactions=1, settle_seconds=SPAN_SECONDS),
         feedback=FeedbackConfig(attribution_window_seconds=0.5),
         partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
     )
@@ -197,20 +195,12 @@ class Worker:
     """The learner's process."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
-        self._command += ["--bootstrap", bootstrap, "--session-timeout", str(SESSION_SECONDS)]
+        command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
+        command += ["--bootstrap", bootstrap, "--session-timeout", str(SESSION_SECONDS)]
         self._log = folder / "worker.log"
-        self._process = self._start()
-
-    def killed_and_started_again(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-            return subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
     def __enter__(self) -> Worker:
         return self
@@ -225,7 +215,7 @@ class Worker:
             self._process.wait()
 
 
-async def _come(bootstrap: str, prefix: str, sent: Callable[[], int], disturb: Callable[[], None] | None) -> None:
+async def _come(bootstrap: str, prefix: str, sent: Callable[[], int]) -> None:
     """Users come one by one, in an order that their names do not tell; then log time goes on until all have sent."""
     generator = np.random.default_rng(6)
     log = KafkaEventLog(bootstrap, prefix)
@@ -237,9 +227,6 @@ async def _come(bootstrap: str, prefix: str, sent: Callable[[], int], disturb: C
         waiting = Patience(WAIT_SECONDS)
         while sent() < USERS:
             assert not waiting.over, "the worker has not sent all slots in time"
-            if disturb is not None and sent() > USERS // 3:
-                disturb()
-                disturb = None
             await asyncio.sleep(SPAN_SECONDS / 2)
             await log.append("contexts", 0, _context("late", f"late-{time.monotonic_ns()}", 0))
     finally:

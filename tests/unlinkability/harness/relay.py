@@ -15,14 +15,11 @@ from typing import Literal
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from hushstream.broker.batches import stamp
-from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.schemas.topics import partition_of
-from hushstream.systems.p2b.sealed import SealOpener
-from hushstream.systems.p2b.slots import SLOT_BYTES
 
-Rule = Literal["key", "headers", "partition", "size", "timestamp", "order", "client", "producer"]
+Rule = Literal["key", "headers", "partition", "timestamp", "order", "client", "producer"]
 
 CLIENT_ID = "hushstream"
 ONE_PRODUCER = 4000
@@ -46,13 +43,11 @@ class Relay:
         sender_of: by report id.
         partitions: of the slots' topic.
         off: the rule that is broken.
-        unpad: what the broken rule of size does to a record.
     """
 
     sender_of: Callable[[bytes], Sender]
     partitions: int
     off: Rule | None = None
-    unpad: Callable[[bytes], bytes] | None = None
     segments: dict[tuple[str, int], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     clients: dict[bytes, str] = field(default_factory=dict)
     _ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -85,22 +80,9 @@ class Relay:
             key = sender.user.encode() if self.off == "key" else output.key
             headers = [("user", sender.user.encode())] if self.off == "headers" else []
             created_ms = sender.due_ms if self.off == "timestamp" else sent_ms
-            value = self.unpad(output.value) if self.off == "size" and self.unpad else output.value
-            assert builder.append(offset, created_ms, key, value, headers) is not None
+            assert builder.append(offset, created_ms, key, output.value, headers) is not None
             self.clients[report_id] = f"{CLIENT_ID}-{sender.user}" if self.off == "client" else CLIENT_ID
         end = self._ends[partition]
         self.segments[TOPIC, partition].append(stamp(bytes(builder.build()), end, now_ms + 1))
         self._ends[partition] += len(rows)
         self._sequences[producer, partition] += len(rows)
-
-
-def without_padding(opener: SealOpener) -> Callable[[bytes], bytes]:
-    """Makes of a sealed record one that is as long as if its content had been sealed without its padding."""
-
-    def shorter(value: bytes) -> bytes:
-        _, fields = codec.decode(value)
-        place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
-        content = opener.open(fields["sealed"], place)
-        return value[: len(value) - (SLOT_BYTES - len(content.rstrip(b"\0")))]
-
-    return shorter

@@ -28,7 +28,7 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.learners.exploration import EpsilonMixture, Softmax
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent, EdgeTerms, TwoCandidates
 from hushstream.systems.p2b.edge.policies import FeaturePolicy
@@ -146,7 +146,6 @@ def config_of(declared: Mapping[str, Any], arms: int, levels: int = 1, slots: in
         context=ContextConfig(declared=declared),
         expected_slots=slots,
         click_rate=0.05,
-        slot=SlotConfig(sealed=True),
         release=ReleaseConfig(epsilon=1.0, levels=levels),
     )
 

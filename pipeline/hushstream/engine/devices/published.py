@@ -45,8 +45,8 @@ def signing_role(role: Role, machine: Callable[[Any, int, Signer], ChainedMachin
     return replace(role, make=make, further_key_zones=(SIGNING_ZONE,), writes=(*role.writes, STATEMENTS))
 
 
-def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
-    """Make the files with the first public sealing key and, if models are signed, signing key, unless they exist.
+def first_keys(given: Given) -> Mapping[str, bytes]:
+    """Make the files with the first public sealing key and signing key, unless they exist.
 
     Raises:
         ConfigurationError: other keys are published already.
@@ -56,9 +56,8 @@ def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
     if given.keys is not None:
         ring = given.keys(SEALING_ZONE)
         made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), read_sealing, artefacts)
-        if signs:
-            ring = given.keys(SIGNING_ZONE)
-            made |= _with_first(SIGNING, SigningKeys.first(ring.of(ring.current)), read_signing, artefacts)
+        ring = given.keys(SIGNING_ZONE)
+        made |= _with_first(SIGNING, SigningKeys.first(ring.of(ring.current)), read_signing, artefacts)
     return made
 
 

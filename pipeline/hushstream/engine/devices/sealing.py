@@ -2,13 +2,16 @@
 
 Base mode, one message: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM. The slot's place (id, period,
 configuration) is part of ``info``, so it is bound to the key of the message: a sealed content opens in its own place
-and no other. P2B's sealed slots of codes (`hushstream.systems.p2b.sealed`) have the same recipients. A
-deployment has one form of slots, so no pair of keys serves both schemes.
+and no other. The encapsulated key is random: a device stores the sealed bytes in its state before it sends them, and
+repeats the same bytes. If a content is sealed twice, the results are two messages under two keys.
 
-Unlike there, the encapsulated key is random and not derived. A device stores the sealed bytes in its state before it
-sends them, and repeats the same bytes. If a content is sealed twice, the results are two messages under two keys.
+All sealed slots of a deployment have one length. Without the shuffler's sealing key nobody can tell a report from null
+better than by chance. What sealing does not give:
 
-The protection that sealing gives, and its limits, are the same as there.
+* It does not show who wrote a slot, because anyone can seal to a public key. A malicious client voids only their own
+  bound.
+* There is no forward secrecy. Whoever records sealed slots and gets the shuffler's sealing key later can open them.
+* It does not hide when a slot came.
 
 Guarantee:
     Computational: IND-CCA2 of HPKE's base mode (Alwen et al. 2021) for the content, against everyone without the
@@ -28,7 +31,6 @@ cannot sign. So a signing key is derived from each sealing key, and signs the ne
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -87,7 +89,7 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
         ) from None
 
 
-class Opener(ABC):
+class ContentOpener:
     """Opens at the shuffler what was sealed to one key. It holds the private key, and never gives it away."""
 
     __slots__ = ("_private", "public_key")
@@ -101,24 +103,6 @@ class Opener(ABC):
         self._private = private_of(key)
         self.public_key = self._private.public_key().public_bytes_raw()
 
-    @abstractmethod
-    def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """Open a sealed slot and return its content; raises `BadSeal`."""
-
-    def __repr__(self) -> str:
-        """The public half; never the private one."""
-        return f"{type(self).__name__}(public_key={self.public_key.hex()})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse: a pickled key would leave its zone unnoticed."""
-        raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
-
-
-class ContentOpener(Opener):
-    """Opens contents of devices' slots."""
-
-    __slots__ = ()
-
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
         """Open a sealed slot and return its content.
 
@@ -130,6 +114,14 @@ class ContentOpener(Opener):
             return _SUITE.decrypt(sealed, self._private, _info(place))
         except (InvalidTag, ValueError):
             raise BadSeal("expected a slot sealed to this key for this place, got another") from None
+
+    def __repr__(self) -> str:
+        """The public half; never the private one."""
+        return f"{type(self).__name__}(public_key={self.public_key.hex()})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse: a pickled key would leave its zone unnoticed."""
+        raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
 
 
 def require_public_key(material: bytes) -> None:
@@ -279,13 +271,13 @@ class Openers:
 
     __slots__ = ("_openers",)
 
-    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener]) -> None:
+    def __init__(self, recipients: Recipients, held: Sequence[Key]) -> None:
         """Keep the openers of the published keys among ``held``, newest first.
 
         Raises:
             BadSeal: the newest published key is not among them.
         """
-        openers = {one.public_key: one for one in map(opener, held)}
+        openers = {one.public_key: one for one in map(ContentOpener, held)}
         recipients.require_newest_in(openers)
         self._openers = [openers[key.public_key] for key in reversed(recipients.keys) if key.public_key in openers]
 

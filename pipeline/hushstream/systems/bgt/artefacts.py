@@ -143,7 +143,7 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     BgtSystem.of(config, _zero_features(config))
     made = {**_features(config, given)}
     if config.devices:
-        made |= first_keys(given, signs=True)
+        made |= first_keys(given)
         artefacts = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
         made[AGREEMENT] = agreement_of(assemble(config, artefacts))
     return made

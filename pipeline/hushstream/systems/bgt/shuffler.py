@@ -43,7 +43,7 @@ from hushstream.engine.batch import Batch, Refused
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.kept import BadModel, BadSeal
-from hushstream.engine.devices.sealing import ContentOpener, Openers, place_of
+from hushstream.engine.devices.sealing import Openers, place_of
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import ChargeResult
@@ -328,7 +328,7 @@ class CollectorMachine(ReopeningRole):
         # nothing was wrong. And a round must be signed: a forged one would void the slots that answer the signed one.
         self._opens = "RatingRound" if system.signing is None else STATEMENT_RECORD
         self._kinds = frozenset({self._opens, "Seal", _SLOT if system.sealing is None else _SEALED_SLOT})
-        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, ContentOpener)
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
         """Ids of all slots in any round, so that a slot counts once."""

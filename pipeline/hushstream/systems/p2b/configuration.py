@@ -146,7 +146,8 @@ class SlotConfig(Checked):
             phase end. A longer span puts more slots into one batch, so a slot hides among more.
         period_seconds: length of a period in log time. A report names its period; the shuffler accepts the current
             period and the one before.
-        sealed: whether slots are encrypted for the shuffler, so that the operator of the broker cannot read them.
+        sealed: whether slots are encrypted for the shuffler, so that the operator of the broker cannot read them: those
+            of devices are. No key sets it.
         renew_every_seconds: how long after a slot of a user fell due their next one may begin, until they have sent
             ``lifetime_slots``; null: it may begin at once.
     """
@@ -155,7 +156,7 @@ class SlotConfig(Checked):
     lifetime_slots: Annotated[int, Is(language.UNITS_PER_PERSON, whole, 1, 1_000_000)] = 1
     settle_seconds: Annotated[float, Is(language.SETTLE_SECONDS, seconds, 0)] = 3600.0
     period_seconds: Annotated[float, Is("slot.", seconds, 0.001)] = 86_400.0
-    sealed: Annotated[bool, Is("slot.")] = False
+    sealed: bool = False
     renew_every_seconds: Annotated[float | None, Is("privacy.", seconds, 0.001)] = None
 
     def __post_init__(self) -> None:
@@ -387,6 +388,7 @@ class P2BConfig(Checked):
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "p2b")
         check_fields(self)
+        keep(self, slot=replace(self.slot, sealed=self.devices))
         if self.expected_items is not None:
             whole("items.expected", self.expected_items, 1, self.arms)
         self._check_form()
@@ -485,8 +487,6 @@ class P2BConfig(Checked):
         require(
             self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes
         )
-        expected = "true for kind edge, else false"
-        require(self.slot.sealed == (self.kind == "edge"), "slot.sealed", expected, self.slot.sealed)
         require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)
 
 
@@ -500,8 +500,8 @@ def configuration_digest(
     Args:
         config: the configuration; it determines the lengths of ``centroids`` and ``pinned``.
         centroids: the encoder's centroids as its exact integer bytes.
-        pinned: the shuffler's first public key, where slots are sealed (`Recipients.pinned`), and the aggregator's,
-            where models are signed (`SigningKeys.pinned`).
+        pinned: of devices the first public keys of the shuffler (`Recipients.pinned`) and the aggregator
+            (`SigningKeys.pinned`).
         public_dataset: whether the deployment replays a public dataset.
     """
     return config_digest(config, public_dataset, centroids + pinned)

@@ -29,7 +29,7 @@ from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import Catalogue, CatalogueRules
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.devices.sealing import ContentOpener, Opener, Recipients
+from hushstream.engine.devices.sealing import Recipients
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.noise.spending import SpendingTerms
@@ -66,10 +66,9 @@ from hushstream.systems.p2b.guarantee import (
 )
 from hushstream.systems.p2b.lift import required_lift
 from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
-from hushstream.systems.p2b.sealed import SealOpener
 from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
 from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
-from hushstream.systems.p2b.slots import SLOT_BYTES, SLOT_RECORD, BadSlot, FeatureLayout, slot_bytes, unpack
+from hushstream.systems.p2b.slots import SLOT_BYTES, BadSlot, FeatureLayout, slot_bytes, unpack
 from hushstream.systems.p2b.succession import Predecessor, priced_after, require_within_life, spent_with
 
 
@@ -78,19 +77,13 @@ class SlotForm(Protocol):
 
     Attributes:
         slot_record: the schema of a slot.
-        sealed_record: the schema of a sealed slot.
     """
 
     slot_record: str
-    sealed_record: str
 
     @property
     def start(self) -> ExportedModel | None:
         """The exported model that new users begin with; None if they begin without a model."""
-
-    @property
-    def opener(self) -> type[Opener]:
-        """The class that opens sealed slots."""
 
     @property
     def sums_record(self) -> str:
@@ -153,8 +146,6 @@ class CodesForm:
     encoder: Encoder
     start: ExportedCodes | None = None
     slot_record = "SlotReport"
-    sealed_record = "SealedSlot"
-    opener = SealOpener
     sums_record = "WindowSums"
     model_record = "Model"
     parts = 1
@@ -259,8 +250,6 @@ class FeaturesForm:
     config: P2BConfig
     start: ExportedFeatures | None = None
     slot_record = "FeatureSlot"
-    sealed_record = SLOT_RECORD
-    opener = ContentOpener
     sums_record = "ItemSums"
 
     def __post_init__(self) -> None:
@@ -460,7 +449,7 @@ class P2BSystem(Core[P2BConfig]):
 
     form: SlotForm
     sealing: Recipients | None = None
-    """The shuffler's public keys, where slots are sealed to them."""
+    """The shuffler's public keys, to which devices seal their slots."""
     signing: SigningKeys | None = None
     """The aggregator's public keys, where models are signed for devices."""
     before: Predecessor | None = None
@@ -471,7 +460,6 @@ class P2BSystem(Core[P2BConfig]):
         cls,
         config: P2BConfig,
         lattice: NDArray[np.int64],
-        sealing: Recipients | None = None,
         public_dataset: bool = False,
         start: ExportedModel | None = None,
     ) -> P2BSystem:
@@ -480,15 +468,14 @@ class P2BSystem(Core[P2BConfig]):
         Args:
             config: the configuration.
             lattice: the centroids.
-            sealing: the shuffler's public keys; given if and only if slots are sealed.
             public_dataset: whether it is a replay of a public dataset.
             start: the exported model that new users begin with.
 
         Raises:
-            ConfigurationError: the encoder, keys or start do not fit the configuration, a record would be too large,
+            ConfigurationError: the encoder or start does not fit the configuration, a record would be too large,
                 or the budget pays for nothing.
         """
-        return cls._joined(config, CodesForm.of(config, lattice, start), sealing, None, public_dataset)
+        return cls._joined(config, CodesForm.of(config, lattice, start), None, None, public_dataset)
 
     @classmethod
     def declared(
@@ -505,8 +492,8 @@ class P2BSystem(Core[P2BConfig]):
             config: the configuration.
             public_dataset: whether it is a replay of a public dataset.
             start: the exported model that new users begin with.
-            sealing: the shuffler's public keys; given if and only if slots are sealed.
-            signing: the aggregator's public keys; given if and only if devices take models.
+            sealing: the shuffler's public keys, to which devices seal their slots; None without devices.
+            signing: the aggregator's public keys, under which devices take models; None without devices.
 
         Raises:
             ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
@@ -528,20 +515,20 @@ class P2BSystem(Core[P2BConfig]):
         found = priced(config)
         expected = "hosted in a replay, whose learners are workers"
         require(not (config.devices and public_dataset), "kind", expected, config.kind)
-        _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
-        _require_keys("devices", config.devices, signing, "the aggregator")
+        _require_keys(config, sealing, "the shuffler")
+        _require_keys(config, signing, "the aggregator")
         pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
         return cls(config, digest, found, form, sealing, signing, public_dataset=public_dataset)
 
     @classmethod
-    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
+    def fitted(cls, config: P2BConfig, public_dataset: bool = False) -> P2BSystem:
         """Fit the encoder on the public grid of contexts (needs scikit-learn), then make a deployment as `of` does."""
         from hushstream.systems.p2b.codebook import fit_grid
 
         context = config.context
         encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
-        return cls.of(config, encoder.lattice, sealing, public_dataset)
+        return cls.of(config, encoder.lattice, public_dataset)
 
     @property
     def counts_lift(self) -> bool:
@@ -726,12 +713,10 @@ def reuse_after_ms(config: P2BConfig) -> int:
     return round((wait + seconds) * 1000)
 
 
-def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:
-    if wanted != (keys is not None):
-        expected, got = ("the", "none") if wanted else ("no", "one")
-        raise ConfigurationError(
-            f"{setting} {str(wanted).lower()}: expected {expected} public key of {whose}, got {got}"
-        )
+def _require_keys(config: P2BConfig, keys: object | None, whose: str) -> None:
+    if config.devices != (keys is not None):
+        expected, got = ("the", "none") if config.devices else ("no", "one")
+        raise ConfigurationError(f"kind {config.kind}: expected {expected} public key of {whose}, got {got}")
 
 
 class PublishedModel(NamedTuple):

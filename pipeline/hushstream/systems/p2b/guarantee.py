@@ -595,7 +595,7 @@ def _edge(config: P2BConfig) -> Iterator[Content]:
         yield _content("clicks", f"what a user was shown and {told}, with the user's name", Form.CLEAR)
         yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
     slot = f"one report a user, without identity: {summed_of(config).in_a_slot}"
-    yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
+    yield _content("reports", slot, Form.SEALED if config.devices else Form.CLEAR)
 
 
 def _beyond(config: P2BConfig) -> Iterator[Content]:

@@ -22,6 +22,7 @@ from hushstream.engine.declare.plan import (
     first_day,
     lives_of,
 )
+from hushstream.engine.devices.sealing import SEALING_BYTES
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -48,10 +49,9 @@ from hushstream.systems.p2b.guarantee import (
     window_tree_of,
 )
 from hushstream.systems.p2b.lift import SHOWN, controls_of, guardrail_tree, smallest_effect, users_needed
-from hushstream.systems.p2b.sealed import SEALED_BYTES
 from hushstream.systems.p2b.server.prior import vector_length
 from hushstream.systems.p2b.server.totals import remembered
-from hushstream.systems.p2b.slots import LEAST_SHAPED, SLOT_BYTES
+from hushstream.systems.p2b.slots import LEAST_SHAPED
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Assumed deviations on log-odds: of an item's own effect, of a feature, of all features together (at most), and of
@@ -593,7 +593,7 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
     users = audience.users
     week = 0.0 if config.devices else 7 * day * (context + 2 * _CLICK + _BROKER)
-    sums, report = 8 * summed_of(config).sums[0], _REPORT + (SEALED_BYTES - SLOT_BYTES) * config.slot.sealed
+    sums, report = 8 * summed_of(config).sums[0], _REPORT + SEALING_BYTES * config.devices
     ever = ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW) + (0 if config.devices else visits * _DECISION)
     sizes = {
         "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",

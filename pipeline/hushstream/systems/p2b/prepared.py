@@ -1,9 +1,9 @@
 """The prepared files of a deployment of P2B. They are made once, and must be the same for all its workers.
 
 ``encoder.json``: the fitted centroids as whole numbers; they are kept, because another machine's k-means may find
-others. ``sealing.json``, if slots are sealed: the shuffler's public keys. ``start.json``, if a model was named: the
-exported model that new users begin with. If devices take models: ``signing.json``, the aggregator's public keys, and
-``agreement.json``, which follows from all of these and which applications ship to devices.
+others. ``start.json``, if a model was named: the exported model that new users begin with. Where learners are devices:
+``sealing.json`` and ``signing.json``, the public keys of the shuffler and of the aggregator, and ``agreement.json``,
+which follows from all of these and which applications ship to devices.
 
 *Agreement.* The agreement of a deployment, as applications ship it to their users' devices.
 
@@ -116,8 +116,8 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     """Make the files: fit the encoder on the public grid of contexts, and publish the public keys; see the module.
 
     Raises:
-        ConfigurationError: slots are sealed, and neither the prepared files nor the key files hold a public key; slots
-            are sealed to another key already; or the model that was named does not fit.
+        ConfigurationError: devices need public keys, and neither the prepared files nor the key files hold them; others
+            are published already; or the model that was named does not fit.
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
@@ -126,17 +126,14 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
         made |= _predecessor_of(config, artefacts, *given.inputs[FOLLOWS.name])
     if started:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
-    if config.slot.sealed:
-        made |= first_keys(given, config.devices)
     if config.devices:
+        made |= first_keys(given)
         so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
         made[AGREEMENT] = agreement_of(
             P2BSystem.declared(config, False, read_start(so_far), *_published_keys(config, so_far))
         )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
-        so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
-        sealing = read_sealing(so_far) if config.slot.sealed else None
-        made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing).encoder)
+        made[ENCODER] = encoder_file(P2BSystem.fitted(config).encoder)
     if started:
         _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made
@@ -153,11 +150,10 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
 
 def _assembled(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     if not summed_of(config).fits_encoder:
-        start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
-        return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
-    sealing, start = read_sealing(artefacts) if config.slot.sealed else None, read_start(artefacts)
+        start, public_keys = read_start(artefacts), _published_keys(config, artefacts)
+        return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *public_keys)
     public, lattice = artefacts.public_dataset is not None, _read_lattice(config, artefacts)
-    return P2BSystem.of(config, lattice, sealing, public, start)
+    return P2BSystem.of(config, lattice, public, read_start(artefacts))
 
 
 def _read_lattice(config: P2BConfig, artefacts: Artefacts) -> NDArray[np.int64]:
@@ -285,9 +281,8 @@ def encoder_file(encoder: Encoder) -> bytes:
 
 
 def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients | None, SigningKeys | None]:
-    """The public keys of a deployment of declared features: for sealing and for signing, if it uses them."""
-    sealing = read_sealing(artefacts) if config.slot.sealed else None
-    return sealing, read_signing(artefacts) if config.devices else None
+    """The public keys for sealing and for signing; none without devices."""
+    return (read_sealing(artefacts), read_signing(artefacts)) if config.devices else (None, None)
 
 
 _BEHIND = 1

@@ -343,7 +343,7 @@ LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 """The learner where features are declared: it follows the catalogue."""
 
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
-"""The shuffler where slots are sealed: it opens them with a key of its own."""
+"""The shuffler where devices send slots: it opens them with a key of its own."""
 
 SIGNING_AGGREGATOR = signing_role(AGGREGATOR, _aggregator)
 """The aggregator where devices take models: it signs them with a key of its own."""
@@ -358,21 +358,21 @@ ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, SIGN
 """All roles that a deployment may have."""
 
 
-def roles_of(sealed: bool, declared: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
+def roles_of(declared: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
     """The roles of a deployment.
 
     Args:
-        sealed: whether slots are sealed.
         declared: whether features are declared.
         in_parts: whether models leave in parts.
-        devices: whether learners are agents on devices, for which models are signed; else they are workers.
+        devices: whether learners are agents on devices, which seal their slots and take signed models; else they are
+            workers.
     """
     learner_parts, aggregator_parts = ROLES_IN_PARTS
     whole = SIGNING_AGGREGATOR if devices else AGGREGATOR
     learner = LEARNER_OF_ITEMS if declared else LEARNER
     return (
         *(() if devices else (learner_parts if in_parts else learner,)),
-        OPENING_SHUFFLER if sealed else SHUFFLER,
+        OPENING_SHUFFLER if devices else SHUFFLER,
         aggregator_parts if in_parts else whole,
     )
 
@@ -386,7 +386,7 @@ def declare(core: P2BSystem) -> System:
     in_parts, declared = core.form.parts > 1, config.release.form == "features"
     return System(
         core=core,
-        roles=roles_of(config.slot.sealed, declared, in_parts, config.devices),
+        roles=roles_of(declared, in_parts, config.devices),
         topics=topics_of(core.counts_lift, declared, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
@@ -577,6 +577,7 @@ KIND = Kind(
     name=NAME,
     summary="local learners, one fixed-size report of a user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
+    keys={"slot.sealed": None},
     unit="slot",
     topics=TOPICS,
     roles=ROLES,

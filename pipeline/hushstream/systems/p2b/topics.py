@@ -10,7 +10,7 @@ EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 
 REPORTS = topics.unnamed(
     "reports",
-    ("SlotReport", "SealedSlot", "FeatureSlot", "SealedFeatureSlot", "ItemRows", "Seal", "Tick"),
+    ("SlotReport", "FeatureSlot", "SealedFeatureSlot", "ItemRows", "Seal", "Tick"),
     SHUFFLER_ZONE,
     PartitionRule.ANY,
     "shuffler",

@@ -391,8 +391,6 @@ def test_sums_are_made_for_the_items_that_are_expected() -> None:
         ({"release": {"form": "features", "mechanism": "tuples", "sampling": 0.5}}, "release.mechanism: expected slot"),
         ({"release": {"form": "features", "mechanism": "paper", "sampling": 0.5}}, "release.mechanism: expected slot"),
         ({"encoder": {"codes": 8}}, "encoder.codes: expected auto"),
-        ({"slot": {"sealed": True}}, "slot.sealed: expected true for kind edge, else false"),
-        ({"kind": "edge"}, "slot.sealed: expected true for kind edge, else false"),
         ({"learner": {"alpha": 2.0}}, "learner: expected none for form features"),
         ({"items": {"capacity": 65_536}}, "with these features"),
     ],

@@ -133,7 +133,6 @@ def test_a_generation_by_which_a_person_could_pay_more_than_was_promised_is_refu
         "kind": "edge",
         "items": {"capacity": 2},
         "features": {"member": {"kind": "boolean"}},
-        "slot": {"sealed": True},
     }
     devices = parse_config({"system": "p2b", "deployment": "small", "expected_slots": 1000, **edge})
     with pytest.raises(ConfigurationError, match="devices keep themselves what they were charged"):

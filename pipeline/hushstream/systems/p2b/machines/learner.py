@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from hushstream.engine.batch import CHARGES_IF_ANY
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
@@ -66,16 +65,14 @@ from hushstream.systems.p2b.lift import (
     required_lift,
 )
 from hushstream.systems.p2b.machines.guardrail import Guardrail
-from hushstream.systems.p2b.sealed import seal
 from hushstream.systems.p2b.shuffler import ItemRows
 
 
 class TakenSlot(NamedTuple):
-    """A slot whose content is fixed, the report period in which that happened, and the key of its user."""
+    """A slot whose content is fixed, and the report period in which that happened."""
 
     slot: Slot
     period: int
-    user_key: Key
 
 
 def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot]) -> Iterator[Output]:
@@ -92,13 +89,10 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot]) -> Iterator[Outp
 
 
 def _slot_record(system: P2BSystem, taken: TakenSlot) -> bytes:
-    """The record of a slot, sealed to the shuffler if the deployment seals slots."""
-    slot = taken.slot
-    place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
-    if system.sealing is None:
-        return codec.encode(system.form.slot_record, {**place._asdict(), "content": slot.content})
-    sealed = seal(slot.content, place, system.sealing.at(taken.period), taken.user_key)
-    return codec.encode("SealedSlot", {**place._asdict(), "sealed": sealed})
+    """The record of a slot."""
+    slot, period = taken.slot, taken.period.to_bytes(8, "little")
+    fields = {"report_id": slot.report_id, "period": period, "config_digest": system.digest, "content": slot.content}
+    return codec.encode(system.form.slot_record, fields)
 
 
 def item_rows_outputs(system: P2BSystem, catalogue: Catalogue) -> Iterator[Output]:
@@ -707,7 +701,7 @@ class LearnerMachine(DecisionRole):
         for user in users:
             agent = self.agents.get(user)
             slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
-            taken.append(TakenSlot(slot, period, self.terms.user_key(user)))
+            taken.append(TakenSlot(slot, period))
         batch.outputs.extend(slot_outputs(self.system, taken))
         batch.sent += len(taken)
         batch.counts[Outcome.SLOT_SENT] += len(taken)

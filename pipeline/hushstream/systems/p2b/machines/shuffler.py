@@ -77,7 +77,7 @@ from hushstream.systems.p2b.shuffler import (
     tuple_sums,
     tuples,
 )
-from hushstream.systems.p2b.slots import BadSlot, unpack_all, unpack_reports
+from hushstream.systems.p2b.slots import SLOT_RECORD, BadSlot, unpack_all, unpack_reports
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 FIRST_EPOCH = 0
@@ -390,7 +390,7 @@ class ShufflerMachine(ReleasingRole):
             system: the deployment.
             partition: the home partition.
             key: the shuffler's key that the journal begins with.
-            sealing: the keys that open sealed slots, where slots are sealed.
+            sealing: the keys that open devices' slots, which are sealed.
             ring: the shuffler's key file; it says from where the next key is in force.
 
         Raises:
@@ -399,10 +399,9 @@ class ShufflerMachine(ReleasingRole):
         identity = Identity.of(system, "shuffler", "journal-shuffler", partition)
         source = ("reports", partition)
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, FIRST_EPOCH)
-        form = system.form
-        # Where slots are sealed, a slot in clear is refused: it shows what its user did.
-        self._slot = form.slot_record if system.sealing is None else form.sealed_record
-        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, form.opener)
+        # Of devices a slot in clear is refused: it shows what its user did.
+        self._slot = system.form.slot_record if system.sealing is None else SLOT_RECORD
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.windows = Windows(system.window_rules())
         # Devices follow no catalogue: their items are those that the configuration names.
         followed = self.windows.item_rows is not None and not system.config.devices

@@ -927,7 +927,7 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
             f"audit: expected release.mechanism slot-sums, whose noise can be attacked at any size, got "
             f"{release.mode}; hushstream audit --only {release.mode} attacks that mode in a small deployment"
         )
-    system = P2BSystem.declared(config) if release.form == "features" else _of_codes(config)
+    system = P2BSystem.declared(config) if release.form == "features" else stand_in(config)
     tree, cells = system.window_tree, math.prod(system.form.shape)
     most = min(_SUMS // cells, steps_for(runs, cells, 1)) if tree is not None else 1
     settings: dict[str, Any] = {
@@ -953,17 +953,10 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
 
 
 _REDUCED: Mapping[str, tuple[str, ...]] = {
-    "codes": (
-        "how the encoder was fitted, as a slot names one code wherever centroids lie",
-        "the sealing of slots, as the shuffler opens them before it sums",
-    ),
+    "codes": ("how the encoder was fitted, as a slot names one code wherever centroids lie",),
     "features": (),
 }
 """The parts of a configuration that are left out, by the form of its slots."""
-
-
-def _of_codes(config: P2BConfig) -> P2BSystem:
-    return stand_in(replace(config, slot=replace(config.slot, sealed=False)))
 
 
 def _noise_of(system: P2BSystem) -> SizeTest:
