@@ -144,8 +144,8 @@ def test_an_impossible_value_at_the_top_names_its_field(name):
 
 def test_every_field_has_its_impossible_values_tested():
     named = {f"{section}.{field.name}" for section, kind in SECTIONS.items() for field in fields(kind)}
-    # Declarations have messages of their own (tests/features).
-    assert named == {*BAD, "context.declared"}
+    # Declarations have messages of their own (tests/features); whether slots are sealed follows from the kind.
+    assert named == {*BAD, "context.declared", "slot.sealed"}
     assert {field.name for field in fields(P2BConfig)} == {*TOP, *SECTIONS}
 
 
@@ -217,7 +217,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
     # edge/test_renewal), and tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
     asked = {"items_from_requests", "users.events", "half_life", "model_valid_seconds", "slot.renew_every_seconds"}
-    asked |= {"kind", "measurement.guardrail"}
+    asked |= {"kind", "measurement.guardrail", "slot.sealed"}
     assert leaves - {"system", "mode", "privacy.person", "privacy.tainted"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
