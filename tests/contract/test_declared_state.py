@@ -48,6 +48,8 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ),
     ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
     ("engine.learner.model_parts.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
+    ("engine.journal.chain.Chain", "_read"): "the journal record that was read last; another one is read anew",
+    ("engine.records.JournalEntry", EVERY): "what that record says",
     ("engine.machine.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
     ("feedback.join.Decisions", EVERY): "those that are needed no more are left out",
     ("learners.exploration.Highest", EVERY): "arrays that a computation writes before it reads them",
