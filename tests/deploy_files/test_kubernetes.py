@@ -101,12 +101,15 @@ def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shu
     assert "deployment/sealing.json" in kustomization["configMapGenerator"][0]["files"]
     for worker in of_kind(documents(sealed / "workers.yaml"), "StatefulSet"):
         role, pod = worker["metadata"]["labels"]["hushstream.io/role"], worker["spec"]["template"]["spec"]
-        wanted = {"shuffler": ["shuffler.key", "sealing.key"], "aggregator": ["signing.key"]}[role]
+        wanted = {
+            "shuffler": ["shuffler.key", "sealing.key", "storage-shuffler.key"],
+            "aggregator": ["signing.key", "storage-server.key"],
+        }[role]
         items = [item for one in pod["volumes"] if one["name"] == "key-secret" for item in one["secret"]["items"]]
-        assert [item["key"] for item in items] == [*wanted, *(f"storage-{first}" for first in wanted[:1])]
+        assert [item["key"] for item in items] == wanted
         copied = [one["command"][-1] for one in pod.get("initContainers", ())]
         # All that is mounted: a secret of an earlier release has no storage key.
-        assert [one.endswith(" /run/key-secret/*.key") for one in copied] == [True] * bool(wanted)
+        assert [one.endswith(" /run/key-secret/*.key") for one in copied] == [True]
 
 
 @pytest.mark.slow
