@@ -183,8 +183,9 @@ def test_below_the_least_effective_rows_there_is_no_value(judged):
 
 
 def test_an_internal_log_is_not_put_on_somebodys_kafka():
-    mapping = {"data": "internal", "features": {"device": {"kind": "boolean"}}, "arm": "offer"}
-    mapping |= {"arms": ["bag", "hat", "pen"], "reward": "bought", "user": "customer_id"}
+    mapping = {"data": "internal", "arm": "offer", "reward": "bought", "user": "customer_id"}
+    mapping |= {"arms": ["bag", "hat", "pen"]}
+    mapping |= {"features": {"device": {"kind": "category", "vocabulary": ["desk", "phone"]}}}
     with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
         evaluate(polars.DataFrame(_table()), mapping=mapping, runner="stream", bootstrap="127.0.0.1:1")
 
