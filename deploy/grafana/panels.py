@@ -447,12 +447,6 @@ PERFORMANCE = Board(
             limit=5,
             alert="JournalReloads",
         ),
-        Panel(
-            "What share do auditors check?",
-            "percentunit",
-            "Share of the published records that auditors check (`--sample`).",
-            (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
-        ),
     ),
 )
 

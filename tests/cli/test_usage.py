@@ -428,12 +428,12 @@ def test_what_follows_a_role_keeps_its_place_apart_from_the_roles_workers(cli, m
     told = []
     monkeypatch.setattr(
         "hushstream.ops.check.follow.run_following",
-        lambda settings, system, role, keys, share, once: told.append((settings, role, share, once)) or 1,
+        lambda settings, system, role, keys, once: told.append((settings, role, once)) or 1,
     )
-    found = cli("verify", "--follow", "-d", prepared, "--role", "learner", "--sample", "0.1", "--once")
+    found = cli("verify", "--follow", "-d", prepared, "--role", "learner", "--once")
     assert found.code == 1
-    ((settings, role, share, once),) = told
-    assert (settings.role, role, share, once) == ("auditor-learner", "learner", 0.1, True)
+    ((settings, role, once),) = told
+    assert (settings.role, role, once) == ("auditor-learner", "learner", True)
     assert settings.datadir == prepared / "state" / "auditor-learner"
 
 

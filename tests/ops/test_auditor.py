@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.check import follow as audit
-from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
-from hushstream.ops.check.follow import Auditor, Sampling, detection, power
+from hushstream.ops.check.follow import Auditor
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.logs import trim
 from hushstream.replay.runners.stream import free_port
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -70,12 +68,12 @@ class Live:
         await self.create()
         await self.put((source, part.records) for source, part in copy.parts.items())
 
-    def auditor(self, role: str, stretches: Sampling | None = None) -> Auditor:
+    def auditor(self, role: str) -> Auditor:
         settings = WorkerSettings(
             bootstrap=self.connection.bootstrap, role=f"auditor-{role}", group="none", topic_prefix="audited.",
             deployment=self.system.config.deployment, datadir=self.folder, snapshot_interval_seconds=0.01,
         )  # fmt: skip
-        return Auditor(settings, self.system, role, self.keys, stretches)
+        return Auditor(settings, self.system, role, self.keys)
 
     async def once(self, role: str) -> Auditor:
         auditor = self.auditor(role)
@@ -190,11 +188,13 @@ async def test_a_trimmed_journal_is_followed_from_a_published_state(p2b, broker,
     await live.put_copy(p2b.logs)
     whole = await live.once(role)
     assert whole.differences == 0
-    auditor = live.auditor(role, Sampling(0.5, seconds=1e9, draw=lambda: 0.0))
-    await auditor.run(asyncio.Event(), once=True)
-    expected = verify(p2b.logs, p2b.system, p2b.keys, [role], From.LAST_CHECKPOINT)
-    assert auditor.differences == 0
-    assert expected.exit_code == 0
+    planned = await trim.plan(live.connection, p2b.system, p2b.keys, [role])
+    assert planned.rows
+    await planned.act()
+    live.folder = tmp_path / "anew"
+    trimmed = await live.once(role)
+    assert trimmed.differences == 0
+    assert 0 < trimmed.counts[Status.EQUAL] < whole.counts[Status.EQUAL]
 
 
 async def test_a_record_of_nobody_on_the_journal_is_found_and_ends_nothing(editor, deployment, live):
@@ -261,21 +261,3 @@ async def test_without_the_zones_key_it_does_not_begin(deployment, live, tmp_pat
     live.keys = type(live.keys)(folder=tmp_path / "none")
     with pytest.raises(HushstreamError, match="expected the key of edge"):
         live.auditor("learner")
-
-
-def test_a_sampled_stretch_is_checked_by_a_coin_of_its_own():
-    """40,000 stretches at a share of .2: a false alarm once in 5e8, and a share of .18 fails but once in 10,000."""
-    source = random.Random(5)
-    stretches = Sampling(0.2, seconds=10, draw=source.random)
-    checked = [stretches.checks(10.0 * number) for number in range(40_000)]
-    assert abs(sum(checked) - 8_000) < 6 * (40_000 * 0.2 * 0.8) ** 0.5
-    both = sum(one and other for one, other in itertools.pairwise(checked))
-    # Pairs overlap: their number varies by p^2 (1 - p^2) + 2 (p^3 - p^4) each.
-    assert abs(both - 1_600) < 6 * (40_000 * 0.0512) ** 0.5, "a stretch tells nothing of the next"
-    assert [stretches.checks(399_990.0 + second) for second in range(10)] == [checked[-1]] * 10
-
-
-def test_the_power_of_a_share_is_said():
-    assert power(1) == "every altered record is found"
-    assert detection(0.1, 29) >= 0.95 > detection(0.1, 28)
-    assert power(0.1).endswith("one or more of 29 in different stretches with 95%")

@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 
 from hushstream.agents.defaults import RESIDENT_USERS
 from hushstream.agents.recovery.snapshots import Snapshot, read_stream, unpack
@@ -233,22 +232,17 @@ def beginner(
     return Beginner(home, of.make, PublishedCopy(states, of.states(home)), found, users, resident)
 
 
-def begun(
-    beginner: Beginner, journal: PartitionCopy, start: From, published_before_ms: float = inf
-) -> tuple[Restored | None, list[str]]:
+def begun(beginner: Beginner, journal: PartitionCopy, start: From) -> tuple[Restored | None, list[str]]:
     """Begin with the first usable published state; None if there is none. Also says why others were passed over.
 
     Args:
         beginner: begins machines of the partition.
         journal: the journal, or those of its records with which published states end.
         start: whether to try the oldest state first or the newest one.
-        published_before_ms: states that were published later are skipped.
     """
     states = beginner.states
     passed_over = list(states.ignored)
     for found in states.found if start is From.CHECKPOINT else reversed(states.found):
-        if found.time_ms > published_before_ms:
-            continue
         try:
             return beginner.begin(found, _ends_with(journal, found)), passed_over
         except NoUse as error:

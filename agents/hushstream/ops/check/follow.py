@@ -19,13 +19,6 @@ begins without any saved state.
 `verify` checks three more things: marks and ledger against a checkpoint, the proofs that some roles give over a whole
 journal, and journals of partitions that the deployment does not have.
 
-With a sample, time is cut into stretches. For each stretch a coin from the system's random source, which nobody can
-predict, decides whether it is checked: with the requested share as probability, independently of all other stretches.
-In a checked stretch everything that is published is recomputed; in the others nothing is.
-
-So one altered record is found with a probability of the share. At least one of n altered records in different stretches
-is found with a probability of 1 - (1 - share)^n. All alterations in one stretch are found together, or none is.
-
 The length of a learner's journal tells something about clicks, so positions and lags are served only on the zone's own
 endpoint.
 """
@@ -36,14 +29,12 @@ import asyncio
 import contextlib
 import json
 import logging
-import random
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from math import ceil, inf, log
+from math import inf
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -70,57 +61,6 @@ from hushstream.ops.check.verify import outputs_end
 from hushstream.ops.log_copy import RoleLogs, lacking_zones
 from hushstream.schemas.errors import HushstreamError
 
-STRETCH_SECONDS = 600.0
-"""The length of a stretch. It is long, because each start from a published state takes as long as checking some seconds
-of output."""
-
-_CERTAIN = 0.95
-
-
-@dataclass(slots=True)
-class Sampling:
-    """Draws the stretches that are checked.
-
-    Attributes:
-        share: the probability with which each stretch is checked; 1 checks all.
-        seconds: the length of a stretch.
-        draw: gives a number from 0 to below 1 that nobody can predict.
-    """
-
-    share: float
-    seconds: float = STRETCH_SECONDS
-    draw: Callable[[], float] = field(default_factory=lambda: random.SystemRandom().random)
-    _number: int = -1
-    _checked: bool = False
-
-    def checks(self, now: float) -> bool:
-        """Whether the stretch that contains a time (in seconds) is checked; call this with increasing times."""
-        number = int(now // self.seconds)
-        if number != self._number:
-            self._number, self._checked = number, self.draw() < self.share
-        return self._checked
-
-    def begin(self, now: float) -> float:
-        """When the stretch that contains a time began."""
-        return now // self.seconds * self.seconds
-
-
-def detection(share: float, altered: int) -> float:
-    """The probability of finding at least one of ``altered`` altered records that lie in different stretches."""
-    return float(1 - (1 - share) ** altered)
-
-
-def power(share: float) -> str:
-    """Say in words with which probability a share finds an altered record."""
-    if share >= 1:
-        return "every altered record is found"
-    needed = ceil(log(1 - _CERTAIN) / log(1 - share))
-    return (
-        f"an altered record is found with a chance of {share:.0%}, and one or more of {needed} in different stretches "
-        f"with {detection(share, needed):.0%}"
-    )
-
-
 AUDIT_METRICS: tuple[MetricSpec, ...] = (
     *specs("slot-public", "gauge", ("role",), {
         "hushstream_audit_differences":
@@ -128,7 +68,6 @@ AUDIT_METRICS: tuple[MetricSpec, ...] = (
         "hushstream_audit_uncheckable":
             "Records that an auditor could not check: their inputs were deleted, or they follow something changed.",
         "hushstream_audit_age_seconds": "Time since an auditor last had checked all present records, in steps of 5 s.",
-        "hushstream_audit_sample": "The share of what is published that an auditor checks.",
     }),
     *specs("zone-private", "gauge", ("role", "topic", "partition"), {
         "hushstream_audit_position": "Offset up to which an auditor has checked a journal or an output.",
@@ -156,10 +95,6 @@ class AuditMetrics(ServedMetrics):
         """Show what was found so far."""
         self._of("differences").set(differences)
         self._of("uncheckable").set(uncheckable)
-
-    def sampled(self, share: float) -> None:
-        """Show the share that is checked."""
-        self._of("sample").set(share)
 
     def caught_up(self) -> None:
         """Note that everything that is to be checked by now is checked."""
@@ -206,9 +141,7 @@ class Auditor:
         counts: records by status, since the first start.
     """
 
-    def __init__(
-        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, sampling: Sampling | None = None
-    ) -> None:
+    def __init__(self, settings: WorkerSettings, system: System, role: str, keys: KeySource) -> None:
         """Prepare.
 
         Args:
@@ -216,7 +149,6 @@ class Auditor:
             system: the deployment.
             role: the role whose output is checked.
             keys: the keys of that role's zone.
-            sampling: draws the stretches of time that are checked; None checks all.
 
         Raises:
             HushstreamError: the deployment has no such role, or a key is missing or cannot be used.
@@ -230,13 +162,11 @@ class Auditor:
         self._places = SnapshotStore(settings.model_copy(update={"role": f"{settings.role}-places"}), maker)
         self._snapshots = snapshots
         self._beginning = Beginning(of, snapshots, settings.resident_users)
-        self._sampling = sampling or Sampling(1.0)
         self._homes = range(system.homes(self._role))
         machines = {home: maker(home) for home in self._homes}
         self._inputs = {home: machine.inputs for home, machine in machines.items()}
         self._read = {home: (*machine.inputs, *machine.broadcasts) for home, machine in machines.items()}
         self.metrics = AuditMetrics(role)
-        self.metrics.sampled(self._sampling.share)
         self._dropped_counts: Counter[Status] = Counter()
         """The counts of tallies of earlier followers, which were dropped."""
         self._reported: dict[int, int] = {}
@@ -334,8 +264,7 @@ class Auditor:
             )  # fmt: skip
         except OSError as error:
             raise WorkerError(f"metrics cannot be served: {error.strerror}") from error
-        said = power(self._sampling.share)
-        logger.info("auditor of %s: %s; %s", self._role.name, said, ports_named(ports))
+        logger.info("auditor of %s: %s", self._role.name, ports_named(ports))
 
     async def _check(self, reader: LogReader, stop: asyncio.Event, once: bool) -> None:
         bounds, named = await self._bounds(reader), self._settings.physical
@@ -345,10 +274,6 @@ class Auditor:
         until = await self._bounds(reader) if once else None
         kept = time.monotonic()
         while not stop.is_set():
-            if not self._sampling.checks(time.time()):
-                self._skip()
-                await _pause(stop, PAUSE_SECONDS)
-                continue
             bounds = await self._bounds(reader)
             await self._begin(reader, bounds)
             new = await self._round(reader, bounds)
@@ -447,16 +372,14 @@ class Auditor:
 
     async def _fresh(self, home: int, bounds: Bounds, after: int) -> Follower | None:
         """Make a follower that begins after a journal offset; None if there is no state to begin with yet."""
-        share = self._sampling.share
-        start = From.CHECKPOINT if share >= 1 and after < 0 else From.LAST_CHECKPOINT
-        until_ms = inf if share >= 1 else self._sampling.begin(time.time()) * 1000
+        start = From.CHECKPOINT if after < 0 else From.LAST_CHECKPOINT
         async with LogReader(self._settings) as reader:
             journal, states = (self._role.journal, home), (self._role.state.name, home)
             reader.open({one: bounds.lows[one] for one in (journal, states)})
             try:
-                fresh = await self._beginning.fresh(home, reader, bounds, start, until_ms)
+                fresh = await self._beginning.fresh(home, reader, bounds, start)
             except CannotBegin as error:
-                if share >= 1 and after < 0:
+                if after < 0:
                     raise
                 logger.info("no state to begin with yet: %s", error)
                 return None
@@ -483,12 +406,6 @@ class Auditor:
             places.update(follower.machine.positions())
             places[follower.machine.journal] = follower.position
         reader.open({source: max(place, bounds.lows[source]) for source, place in places.items()})
-
-    def _skip(self) -> None:
-        """Drop all followers until the next checked stretch, which begins with a published state."""
-        if self._followers:
-            self._begin_anew()
-        self.metrics.caught_up()
 
     def _begin_anew(self) -> None:
         self._dropped_counts = Counter(self.counts)
@@ -543,8 +460,6 @@ class Auditor:
         content = json.loads(kept.state)
         self._dropped_counts = Counter({Status(status): count for status, count in content["counts"].items()})
         self._followed_to = {int(home): end for home, end in content["passed"].items()}
-        if self._sampling.share < 1:
-            return
         for home, at in content["homes"].items():
             place = Place(at["sequence"], bytes.fromhex(at["head"]), at["offset"])
             follower = self._beginning.kept(int(home), place, bytes.fromhex(at["record"]))
@@ -568,9 +483,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(stop.wait(), seconds)
 
 
-def run_following(
-    settings: WorkerSettings, system: System, role: str, keys: KeySource, share: float = 1.0, once: bool = False
-) -> int:
+def run_following(settings: WorkerSettings, system: System, role: str, keys: KeySource, once: bool = False) -> int:
     """Check a role in this process until SIGTERM or SIGINT; the arguments are those of `Auditor`.
 
     Returns:
@@ -579,7 +492,7 @@ def run_following(
     quiet_libraries()
     use_uvloop()
     try:
-        return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Sampling(share)), once))
+        return asyncio.run(_until_signal(Auditor(settings, system, role, keys), once))
     except HushstreamError as error:
         print(f"hushstream verify --follow: {error}", file=sys.stderr)
         return 1

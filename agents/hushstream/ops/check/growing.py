@@ -174,9 +174,7 @@ class Beginning:
     snapshots: SnapshotStore
     resident: int
 
-    async def fresh(
-        self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
-    ) -> Follower | None:
+    async def fresh(self, home: int, reader: LogReader, bounds: Bounds, start: From) -> Follower | None:
         """Make a follower from the journal's first record or a published state; None if the journal is empty.
 
         Args:
@@ -184,7 +182,6 @@ class Beginning:
             reader: a reader, which forgets the partitions that it had open.
             bounds: the beginnings and ends of the role's logs.
             start: whether to begin at the first record (if it is there) or at a published state, and at which.
-            published_before_ms: states that were published later are skipped.
 
         Raises:
             CannotBegin: there is neither.
@@ -200,7 +197,7 @@ class Beginning:
             if machine.spills_users:
                 machine.keep_users(self._users(home), self.resident)
             return Follower(machine, Walker(self.of, machine, LogCopy({})), genesis)
-        state = await self._begun(home, reader, bounds, start, published_before_ms)
+        state = await self._begun(home, reader, bounds, start)
         return Follower(state.machine, Walker(self.of, state.machine, LogCopy({}), state), state.genesis)
 
     def kept(self, home: int, place: Place, record: bytes) -> Follower | None:
@@ -219,9 +216,7 @@ class Beginning:
         machine.restore(snapshot.state)
         return Follower(machine, Walker(self.of, machine, LogCopy({}), place=place), snapshot.genesis, record)
 
-    async def _begun(
-        self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
-    ) -> Restored:
+    async def _begun(self, home: int, reader: LogReader, bounds: Bounds, start: From) -> Restored:
         """Begin with the first usable published state; its spilled users go into this auditor's own store."""
         journal, topic = (self.of.role.journal, home), (self.of.role.state.name, home)
         low, high = bounds.lows[topic], bounds.highs[topic]
@@ -229,7 +224,7 @@ class Beginning:
         wanted = {found.head.record for found in PublishedCopy(states, self.of.states(home)).found}
         ends, notes = await self._scan(home, reader, bounds, wanted)
         begins = beginner(self.of, home, states, bounds.lows, notes, partial(self._users, home), self.resident)
-        found, why = begun(begins, ends, start, published_before_ms)
+        found, why = begun(begins, ends, start)
         if found is not None:
             return found
         raise CannotBegin(

@@ -94,9 +94,6 @@ def verify_command(
         Path | None,
         typer.Option(help="Folder in which --follow keeps its place (default: DEPLOYMENT/state/auditor-ROLE)."),
     ] = None,
-    sample: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Share of ten-minute stretches that --follow checks.")
-    ] = 1.0,
     once: Annotated[
         bool, typer.Option("--once", help="--follow ends when it has checked all present records.")
     ] = False,
@@ -116,9 +113,9 @@ def verify_command(
     if follow:
         if roles is None or log or start is not From.GENESIS:
             raise HushstreamError("--follow: expected one --role, without --log and --from")
-        raise typer.Exit(_follow(place, role, state, sample, once, metrics))
-    if state is not None or sample < 1 or once:
-        raise HushstreamError("--state, --sample, --once: expected them only with --follow")
+        raise typer.Exit(_follow(place, role, state, once, metrics))
+    if state is not None or once:
+        raise HushstreamError("--state, --once: expected them only with --follow")
     with steps_on_a_bar(json) as progress:
         if log:
             found = verify_export(log, place.system, place.keys, roles, start, progress)
@@ -127,7 +124,7 @@ def verify_command(
     print_and_exit(place, found, json)
 
 
-def _follow(place: Place, role: str, state: Path | None, sample: float, once: bool, metrics: Served) -> int:
+def _follow(place: Place, role: str, state: Path | None, once: bool, metrics: Served) -> int:
     """Check a role until SIGTERM; gives the exit code."""
     # One thread: with several, the order of float sums would vary, and a replay would not give the same bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -142,7 +139,7 @@ def _follow(place: Place, role: str, state: Path | None, sample: float, once: bo
         "datadir": place.folder / STATE / name if state is None else state,
     }  # fmt: skip
     settings = place.connection.settings().model_copy(update=values)
-    return run_following(settings, place.system, role, place.keys, sample, once)
+    return run_following(settings, place.system, role, place.keys, once)
 
 
 @as_operator
