@@ -238,10 +238,14 @@ def test_the_version_is_that_of_the_package(cli):
 
 def test_audit_alone_lists_what_can_be_attacked(cli):
     found = cli("audit", "--json").json
-    assert {"discrete-laplace", "buffered-toeplitz"} <= set(found["rows"])
+    rows = {row["name"]: row for row in found["rows"]}
+    assert {"discrete-laplace", "buffered-toeplitz"} <= set(rows)
+    assert (rows["lift"]["system"], rows["discrete-laplace"]["claim"][:3]) == ("p2b", "1, ")
+    assert rows["pdap-paper"]["claim"] == "1, 0 (its paper's; must break)"
     text = cli("audit")
     assert text.code == 0
-    assert "discrete-laplace" in text.out.splitlines()
+    line = next(line for line in text.out.splitlines() if " pdap-paper " in line)
+    assert "(its paper's; must break)" in line
 
 
 SHOP = Path(__file__).parents[2] / "deploy" / "examples" / "shop.yaml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from published_forms import write_criteo, write_mediamill
+from rich.console import Console
 
 from hushstream.engine.declare.plan import Range
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
@@ -30,6 +32,7 @@ from hushstream.replay.experiments.findings import (
     Foretold,
     Scale,
     document,
+    table,
 )
 from hushstream.replay.experiments.rows import beside_alone
 from hushstream.replay.experiments.systems import DRAWN, foretold_worlds
@@ -268,6 +271,32 @@ def test_a_row_without_a_place_on_the_axis_is_a_level_of_its_panel_and_one_of_no
     figures.draw(curve, rows, sheet)
     drawn = [[float(line.get_ydata()[0]) for line in axes.get_lines()] for axes in sheet.figure.axes]
     assert drawn == [[2.0, 3.0, 1.0], [3.0, 1.0]]
+
+
+@pytest.mark.parametrize("least", [1e-60, 1e-13, 1e-3, 0.2])
+def test_a_logarithmic_axis_has_numbered_ticks_however_many_decades_it_has(least):
+    rows = [{"p": 0.1, "delta": least}, {"p": 0.9, "delta": 1.0}]
+    sheet = Sheet(800)
+    figures.draw(Curve(title="Delta", values=("delta",), across="p", log="y"), rows, sheet)
+    (axes,) = sheet.figure.axes
+    sheet.figure.draw_without_rendering()
+    low, high = axes.get_ylim()
+    numbers = [tick.label1.get_text() for tick in axes.yaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert 2 <= len(numbers) <= 12
+    assert all(numbers)
+
+
+def test_of_many_rows_a_terminal_shows_few_after_the_targets(findings_of):
+    found = findings_of("p2b-fig3")
+    rows = [{**found.rows[0], "p": place / 100} for place in range(1, 100)]
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table(find_experiment("p2b-fig3"), replace(found, rows=rows)))
+    targets, _, shown = captured.get().partition("smallest threshold ┃")
+    assert "Targets (ours, unless they name the paper)" in targets
+    places = [line.split("│")[1].strip() for line in shown.splitlines() if "│" in line]
+    assert places == ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"]
+    assert "all 99 are in p2b-fig3.csv" in shown
 
 
 def test_a_line_says_that_its_rows_are_not_private_and_what_epsilon_they_truly_have():

@@ -21,6 +21,7 @@ from hushstream.privacy.audits import (
     audit_sizes,
     audit_structure,
     balanced_rates,
+    delta_lower_bound,
     epsilon_lower_bound,
     gamma_sizes,
     gaussian_curve,
@@ -370,6 +371,16 @@ def test_the_stated_false_alarm_rate_holds():
     )
 
 
+@pytest.mark.parametrize("hits", [(58, 5), (60, 0), (55, 2)])
+def test_the_least_delta_at_an_epsilon_is_that_whose_least_epsilon_this_is(hits):
+    """Both follow from the same two confidence bounds, so both are wrong together."""
+    for epsilon in (0.0, 0.5, 1.0):
+        delta = delta_lower_bound(*hits, 60, epsilon, 0.1)
+        assert 0 < delta < 1
+        assert epsilon_lower_bound(*hits, 60, Fraction(delta), 0.1) == pytest.approx(epsilon, abs=1e-9)
+    assert delta_lower_bound(*hits, 60, 9.0, 0.1) == 0
+
+
 @pytest.mark.parametrize("hits", [0, 1, 7, 500, 881, 999, 1000])
 @pytest.mark.parametrize("error", [5e-7, 0.025])
 def test_confidence_bounds_are_those_of_clopper_and_pearson(hits, error):
@@ -380,5 +391,5 @@ def test_confidence_bounds_are_those_of_clopper_and_pearson(hits, error):
 
 
 def test_an_attacker_who_sees_nothing_proves_nothing():
-    assert epsilon_lower_bound(500, 500, 1000, 0, 1e-6) == 0
+    assert epsilon_lower_bound(500, 500, 1000, 0, 1e-6) == delta_lower_bound(500, 500, 1000, 0.0, 1e-6) == 0
     assert epsilon_lower_bound(0, 1000, 1000, 0, 1e-6) == 0

@@ -410,6 +410,18 @@ def epsilon_lower_bound(true_hits: int, false_hits: int, runs: int, delta: Fract
     return max(bounds)
 
 
+def delta_lower_bound(true_hits: int, false_hits: int, runs: int, epsilon: float, false_alarm: float) -> float:
+    """The lower bound on delta at an epsilon that these hits prove; the rest is as in `epsilon_lower_bound`.
+
+    Returns:
+        At least 0: the larger of t - e^eps f and 1 - f - e^eps (1 - t) at the confidence bounds.
+    """
+    true_rate = lower_confidence(true_hits, runs, false_alarm / 2)
+    false_rate = upper_confidence(false_hits, runs, false_alarm / 2)
+    factor = math.exp(epsilon)
+    return max(0.0, true_rate - factor * false_rate, 1 - false_rate - factor * (1 - true_rate))
+
+
 def lower_confidence(hits: int, runs: int, error: float) -> Fraction:
     """Clopper and Pearson's lower bound: the largest rate that gives ``hits`` or more at most ``error``."""
     if hits == 0:

@@ -123,11 +123,13 @@ def expected_over_own(draw: np.random.Generator) -> float:
         likes_harm = guard.credit[0] > 3 * CHANCE_UNIT if turns else draw.random() < harm
         alone, joined = (0, 1) if likes_harm else draw.integers(0, 2, 2).tolist()
         waiting.append((chance, alone, joined))
+        # Also where its label has not come yet, or never does.
+        extra += float(chance[0]) / CHANCE_UNIT * (joined - alone)
+        assert extra < CREDIT
         while waiting and len(waiting) > delay:
             chance, alone, joined = waiting.pop(int(draw.integers(len(waiting))))
             if draw.random() < lost:
                 continue
-            extra += float(chance[0]) / CHANCE_UNIT * (joined - alone)
             guard.close(ONE, chance, np.array([alone - joined]))
             assert guard.credit[0] > guard.reserved[0] >= 0
     return extra

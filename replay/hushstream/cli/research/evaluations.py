@@ -192,12 +192,19 @@ def audit(
 
 
 def _list_audits(json: bool) -> NoReturn:
-    """List the rows of the table of all."""
-    from hushstream.replay.audits.catalogue import audit_names
+    """List the rows of the table of all, with what each claims."""
+    from rich import box
+    from rich.table import Table
 
-    rows = list(audit_names())
-    text = ("rows (hushstream audit --only NAME):", *rows)
-    show({"rows": rows}, json, *text, "--all attacks every row, --config a deployment's own releases.")
+    from hushstream.replay.audits.catalogue import audits_by_system
+
+    every = [(system, audit) for system, audits in audits_by_system().items() for audit in audits]
+    rows = [{"system": system, "name": one.name, "claim": one.claim, "attack": one.about} for system, one in every]
+    listed = Table("system", "name", "claim (epsilon, delta)", "attack", box=box.SIMPLE_HEAD, show_edge=False)
+    for row in rows:
+        listed.add_row(*row.values())
+    hint = "hushstream audit --only NAME attacks one, --all every one, --config a deployment's own releases."
+    show({"rows": rows}, json, listed, hint)
     raise typer.Exit(0)
 
 

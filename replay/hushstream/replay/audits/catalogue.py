@@ -358,6 +358,11 @@ def audit_names() -> tuple[str, ...]:
 
 
 @cache
+def audits_by_system() -> Mapping[str, tuple[Audit, ...]]:
+    """The rows of each system, after those of the mechanisms that all share, in the order of the table."""
+    return {"all": rows_of_mechanisms(), **{name: study.audits() for name, study in studies().items()}}
+
+
+@cache
 def _known() -> Mapping[str, Audit]:
-    of_studies = (study.audits() for study in studies().values())
-    return {audit.name: audit for audit in chain(rows_of_mechanisms(), *of_studies)}
+    return {audit.name: audit for audit in chain.from_iterable(audits_by_system().values())}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.table import Table
 
 from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text
-from hushstream.privacy.audits import AuditResult, epsilon_lower_bound
+from hushstream.privacy.audits import AuditResult, delta_lower_bound, epsilon_lower_bound
 from hushstream.privacy.promises.promise import NOT_PRIVATE, amounts
 from hushstream.replay.audits.tests import Test
 
@@ -61,6 +61,12 @@ class Audit:
         """The test of this row, made once."""
         return self.make()
 
+    @property
+    def claim(self) -> str:
+        """What is attacked: epsilon and delta that the release claims, or its paper."""
+        said = claim_text(self.test.claimed if self.paper_claim is None else self.paper_claim)
+        return said if self.paper_claim is None else f"{said} (its paper's; must break)"
+
     def result(self, effort: Effort, false_alarm: float) -> AuditResult:
         """Run the test."""
         factor = {"quick": 1, "full": self.factor, "thorough": 10 * self.factor}[effort]
@@ -70,6 +76,11 @@ class Audit:
         """Run the test, and compute its power."""
         result = self.result(effort, false_alarm)
         return Row(self.name, self.kind, self.about, self.paper_claim, result, self.test.power(result))
+
+
+def claim_text(cost: Cost) -> str:
+    """Epsilon and delta."""
+    return f"{epsilon_text(cost.epsilon_micro)}, {delta_text(cost.delta_units, 2)}"
 
 
 def noise_row(name: str, places: str, make: Callable[[], Test], runs: int = PLACES_RUNS) -> Audit:
@@ -103,6 +114,14 @@ class Row:
         return epsilon_lower_bound(*result.hits, result.runs, delta_value(claim.delta_units), result.false_alarm)
 
     @property
+    def paper_delta_bound(self) -> float:
+        """Lower bound on delta at the epsilon of the paper's claim; 0 where there is no such claim."""
+        claim, result = self.paper_claim, self.result
+        if claim is None:
+            return 0.0
+        return delta_lower_bound(*result.hits, result.runs, epsilon_float(claim.epsilon_micro), result.false_alarm)
+
+    @property
     def claim_broken(self) -> bool | None:
         """Whether the attack broke the paper's claim; None where there is no such claim."""
         claim = self.paper_claim
@@ -132,7 +151,7 @@ class Row:
         bound = result.epsilon_lower_bound if self.paper_claim is None else self.paper_bound
         return (
             self.name,
-            f"{epsilon_text(claim.epsilon_micro)}, {delta_text(claim.delta_units, 2)}",
+            claim_text(claim),
             f"{bound:.3f}",
             "-" if calibrated is None else f"{calibrated:.3f}",
             f"1 - {result.false_alarm:g}",
@@ -169,7 +188,13 @@ def row_json(row: Row) -> dict[str, Any]:
         "kind": row.kind,
         "attack": row.about,
         "claimed": amounts(result.claimed),
-        "paper_claims": None if claim is None else {**amounts(claim), "epsilon_lower_bound": row.paper_bound},
+        "paper_claims": None
+        if claim is None
+        else {
+            **amounts(claim),
+            "epsilon_lower_bound": row.paper_bound,
+            "delta_lower_bound": row.paper_delta_bound,
+        },
         "claim_broken": row.claim_broken,
         "epsilon_lower_bound": result.epsilon_lower_bound,
         "calibrated_lower_bound": result.calibrated_lower_bound,
@@ -186,9 +211,7 @@ def row_json(row: Row) -> dict[str, Any]:
 def _caption(rows: Sequence[Row]) -> str:
     failed = [row.name for row in rows if not row.passed]
     caption = (
-        f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}."
-        if failed
-        else f"All {len(rows)} pass: no leak of the size in Finds is found."
+        f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} behave as expected."
     )
     broken = [row.name for row in rows if row.claim_broken]
     if broken:
@@ -196,5 +219,5 @@ def _caption(rows: Sequence[Row]) -> str:
     return (
         f"{caption} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
         " the exact trade-off curve at every calibration. Runs: on each of two neighbours. Finds: the smallest fault"
-        " that a row finds with a probability of 0.9."
+        " that a row finds with a probability of 0.9; where a claim holds, none of this size was found."
     )

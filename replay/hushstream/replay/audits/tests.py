@@ -49,6 +49,10 @@ from hushstream.replay.audits.recordings import AS_IT_WAS, BRANCHES, Branch, fre
 class Test(Protocol):
     """A test of a release that takes a number of runs, and a false-alarm rate."""
 
+    @property
+    def claimed(self) -> Cost:
+        """The cost that the release claims."""
+
     def __call__(self, runs: int, false_alarm: float, /) -> AuditResult:
         """Run the test with this many releases on each of two neighbours."""
 
@@ -329,9 +333,14 @@ class ForkTest:
         return self._of_places.least_shared(runs, false_alarm, chance)
 
     @property
+    def claimed(self) -> Cost:
+        """The cost of a branch and a fork of it."""
+        return self.price + self.price
+
+    @property
     def _of_places(self) -> PlacesTest:
         axes = {"branch": [branch.name for branch in BRANCHES], "place": range(self.places)}
-        return PlacesTest(self._branches, axes, None, self.price + self.price)
+        return PlacesTest(self._branches, axes, None, self.claimed)
 
     def _branches(self) -> NDArray[np.float64]:
         """The noise of each of `BRANCHES`, (runs, branches, places); each but the first requests an epoch."""

@@ -11,6 +11,7 @@ from hushstream.replay.experiments.figures import SETTING, WARNING, drawing, ren
 from hushstream.replay.experiments.findings import (
     EXPERIMENTS,
     MEASURED,
+    MOST_ROWS,
     NO_TARGET,
     Experiment,
     Findings,
@@ -95,9 +96,6 @@ def view(experiment: Experiment, found: Findings) -> View:
     )
 
 
-MOST_ROWS = 40
-"""A page shows no table that is longer; its CSV holds all rows."""
-
 _REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("not evaluated", "")}
 
 
@@ -122,8 +120,8 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
                     "Pictures",
                     (Pictures(tuple(drawing(one, experiment, found) for one in experiment.curves)),),
                 ),
-                *shown_rows,
                 *([_targets(found.targets)] if found.targets else []),
+                *shown_rows,
                 *([_settings(found.settings)] if found.settings else []),
             ),
             # Settings and warnings are in parts of their own.
@@ -151,7 +149,8 @@ def _targets(targets: Sequence[BenchRow]) -> Section:
         if row.value is not None
     )
     columns = ("Figure", "Found", "Target")
-    return Section("targets", "Targets", (Table("The figures compared with their targets.", columns, rows),))
+    title = "Targets are ours, unless they name the paper."
+    return Section("targets", "Targets", (Table(title, columns, rows),))
 
 
 def _with_unit(text: str, row: BenchRow) -> str:

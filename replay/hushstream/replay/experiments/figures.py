@@ -172,7 +172,9 @@ def _scales(axes: Axes, curve: Curve, rows: Sequence[Row]) -> None:
         axes.set_xscale("log")
     if "y" in curve.log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = axes.get_ylim()
+        # Over many decades a locator with several ticks a decade draws none.
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e3 * low else (1,)))
         # Powers of ten are written in full, as mathematical text is off.
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())

@@ -204,6 +204,9 @@ MEASURED = "measured on public datasets and simulations; no noise was added to t
 """The label of the figures of every experiment."""
 
 
+MOST_ROWS, FEW_ROWS = 40, 10
+"""No table is longer than the first; of more rows a terminal shows about the second, and the CSV holds all."""
+
 NO_TARGET = "No target is evaluated at this size."
 
 
@@ -224,7 +227,7 @@ def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
 
 
 def table(experiment: Experiment, found: Findings) -> Group:
-    """Rows, targets and facts for a terminal; of a line over time only the last row."""
+    """Targets, rows and facts for a terminal; of a line over time only the last row, of many rows every few."""
     facts = [
         *found.marks,
         f"Source: {experiment.source}.",
@@ -233,7 +236,7 @@ def table(experiment: Experiment, found: Findings) -> Group:
         *found.settings,
     ]
     targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
-    return Group(_rows_table(experiment, found.rows), targets, Text("\n".join(facts)))
+    return Group(targets, _rows_table(experiment, found.rows), Text("\n".join(facts)))
 
 
 _HIDDEN = frozenset(
@@ -266,10 +269,13 @@ def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
     made = Table(
         *(Column(name.replace("_", " "), overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})"
     )
-    for row in cells:
+    every = -(-len(cells) // FEW_ROWS) if len(cells) > MOST_ROWS else 1
+    for row in cells[every - 1 :: every]:
         made.add_row(*row)
     if len(cells) < len(rows):
         made.caption = f"at the end; {len(rows):,} rows over time are in {experiment.name}.csv"
+    elif every > 1:
+        made.caption = f"one row in {every}; all {len(rows):,} are in {experiment.name}.csv"
     return made
 
 
@@ -296,7 +302,7 @@ _SAID = {True: "yes", False: "no", None: ""}
 
 def targets_table(targets: Sequence[BenchRow]) -> Table:
     """The table of targets for a terminal."""
-    made = Table("name", "value", "unit", "target", "reached", title="Targets")
+    made = Table("name", "value", "unit", "target", "reached", title="Targets (ours, unless they name the paper)")
     for row in targets:
         made.add_row(row.name, f"{row.value:.4g}", row.unit, row.target, _SAID[row.reached])
     return made

@@ -16,9 +16,10 @@ comes, W += p (1[B was wrong] - 1[A was wrong]).
 * W > 0 for ever: W - O > 0 holds at first, a new p takes at most .3 of it away, and a label takes p from O and at most
   p from W. A label that never comes leaves its p in O.
 * So for labels that do not follow the coin of their own prediction: a prediction's expected mistakes are 1[B wrong] - p
-  (1[B wrong] - 1[A wrong]). Their sum over all labelled predictions is the mistakes of B minus (W_T - 5), which is less
-  than the mistakes of B plus 5: **at every node, for every number of records, every sequence and every delay of
-  labels.** All that p depends on is known before the coin is thrown, and no learner learns from what was shown.
+  (1[B wrong] - 1[A wrong]). Their sum over all labelled predictions is the mistakes of B minus (W_T - 5). Predictions
+  whose label has not come add at most O_T to those of B. The sum is less than the mistakes of B plus 5, as O_T < W_T:
+  **at every node, for every number of records, every sequence and every delay of labels.** All that p depends on is
+  known before the coin is thrown, and no learner learns from what was shown.
 * p is kept in whole units of 1/255, rounded down, so the sums are exact.
 """
 
