@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "schemas": (("schemas",), Part(1_069, 1_000, 9, 0)),
-    "privacy": (("pipeline/hushstream/privacy",), Part(2_899, 2_600, 21, 0)),
+    "privacy": (("pipeline/hushstream/privacy",), Part(2_904, 2_600, 21, 0)),
     "counting": (("pipeline/hushstream/counting",), Part(1_438, 1_250, 10, 0)),
     "learners, features, feedback": (
         tuple(f"pipeline/hushstream/{name}" for name in ("learners", "features", "feedback")),
@@ -68,14 +68,14 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "gateway": (("agents/hushstream/gateway",), Part(3_596, 2_800, 28, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_179, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_936, 2_600, 23, 0)),
-    "rest of replay": (("replay/hushstream/replay",), Part(10_550, 7_000, 73, 0)),
-    "studies": ((STUDIES,), Part(10_099, 6_000, 38, 32)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_942, 2_600, 23, 0)),
+    "rest of replay": (("replay/hushstream/replay",), Part(10_582, 7_000, 73, 0)),
+    "studies": ((STUDIES,), Part(10_100, 6_000, 38, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_338, 56_000, 451, 430)
-TESTS = Part(71_011, 48_000, 364, 330)
+PRODUCT_SUM = Part(75_382, 56_000, 451, 430)
+TESTS = Part(71_049, 48_000, 364, 330)
 DEPLOY = Part(3_760, 3_000, 24, 0)
 
 
