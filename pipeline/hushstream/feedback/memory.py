@@ -10,7 +10,7 @@ that its arm was shown is dropped.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
@@ -96,6 +96,11 @@ class UserEarlyFeedback:
     def __len__(self) -> int:
         """How many pieces of feedback wait."""
         return self._size
+
+    @property
+    def events(self) -> Set[str]:
+        """The events for which feedback waits."""
+        return self._by_event.keys()
 
     def of(self, user: str) -> int:
         """Number of one user's waiting pieces of feedback."""

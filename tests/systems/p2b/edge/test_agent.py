@@ -253,7 +253,7 @@ def test_no_arm_outside_the_eligible_ones_is_chosen_and_ties_give_their_propensi
     choice = agent.decide("e1", rigs.point(0), 0, eligible)
     assert eligible[choice.arm]
     assert choice.billionths == 500_000_000
-    many = [agent, agent], ["e3", "e4"], np.stack([rigs.point(0)] * 2)
+    many = agent.table, [agent.row] * 2, ["e3", "e4"], np.stack([rigs.point(0)] * 2)
     arms, propensities, _ = choose(*many, [eligible, None])
     assert eligible[arms[0]]
     assert propensities == [500_000_000, 200_000_000]

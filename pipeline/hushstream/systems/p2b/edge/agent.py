@@ -52,6 +52,7 @@ shown. So a request whose items are all at their caps is answered as if there we
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,9 +153,12 @@ class SlotChoice(Protocol):
 
     Attributes:
         nothing: the value of ``waits`` for a new user.
+        draws_first: whether `decided` has to be told of each slot that begins. It is also told of a decision at or
+            after the ``ends_ms`` of ``waits``.
     """
 
     nothing: Any
+    draws_first: bool
 
     def decided(self, waits: Any, agent: EdgeAgent, log_time_ms: int, began: Began | None) -> Any:
         """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``.
@@ -376,6 +380,7 @@ class TwoCandidates:
     """
 
     nothing = _NOTHING_WAITS
+    draws_first = False
 
     def __init__(self, chance: float | None) -> None:
         """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
@@ -444,33 +449,231 @@ def _word(key: Key, purpose: str, number: int) -> int:
 _UNSPENT = Allowance()
 
 
-class EdgeAgent:
-    """The agent of one user.
+class _Column(Generic[T]):
+    """What a column of a table holds of one user, as an attribute of that name."""
 
-    It is not thread-safe. The outcome of a call depends only on the calls before it, the shared models and the user's
-    key.
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, agent: EdgeAgent, owner: type) -> T:
+        found: T = getattr(agent.table, self._name)[agent.row]
+        return found
+
+    def __set__(self, agent: EdgeAgent, value: T) -> None:
+        getattr(agent.table, self._name)[agent.row] = value
+
+
+_OF_A_USER: Mapping[str, int] = {**_UNSPENT._asdict(), "base_version": 0, "seen_ms": 0, "last": NO_DECISION}
+"""The columns of numbers, and what they hold of a new user."""
+
+_GROWTH = 64
+"""So many rows are added at once: one by one, each column would be extended for every new user."""
+
+
+class Table:
+    """All that is kept of the users of a partition, as columns. A user is a row, and `EdgeAgent` shows it as an object.
+
+    A row that is free is as empty as that of a new user.
+
+    Attributes:
+        terms: of all users.
+        decisions: those of all users.
+        user, key: of each row the user's name and key; the key is made when it is needed, as making it takes longer
+            than the choice of an arm. A user whose key was given has no name.
+        track, state, shows, _waits, and numbers: see `EdgeAgent`.
     """
 
     __slots__ = (
-        "_key",
+        *_OF_A_USER,
+        "_empty",
+        "_free",
         "_waits",
-        "base_version",
-        "decided",
         "decisions",
-        "due",
-        "first",
-        "last",
-        "period",
-        "renews_ms",
-        "seen_ms",
-        "sent",
+        "key",
         "shows",
         "state",
         "terms",
         "track",
-        "used",
         "user",
     )
+
+    decided: array[int]
+    due: array[int]
+    sent: array[int]
+    period: array[int]
+    used: array[int]
+    first: array[int]
+    renews_ms: array[int]
+    base_version: array[int]
+    seen_ms: array[int]
+    last: array[int]
+
+    def __init__(self, terms: EdgeTerms, decisions: Decisions | None = None) -> None:
+        """Begin without users; without ``decisions`` of a partition it has its own."""
+        self.terms, self.decisions = terms, Decisions() if decisions is None else decisions
+        self.user, self.track = list[str](), list[str]()
+        self.key, self.state = list[Key | None](), list[Any]()
+        self.shows, self._waits = list[Shows](), list[Any]()
+        self._empty: Mapping[str, Any] = {
+            **_OF_A_USER,
+            "user": "",
+            "track": "",
+            "key": None,
+            "state": None,
+            "shows": NOTHING_SHOWN,
+            "_waits": terms.choice.nothing,
+        }
+        for name in _OF_A_USER:
+            setattr(self, name, array("q"))
+        self._free: list[int] = []
+
+    def begin(self, key: Key | str, track: str, spent: Allowance | None = None) -> int:
+        """The row of a new user, or of one whose state was deleted; see `EdgeAgent`."""
+        if not self._free:
+            size = len(self.user)
+            for name, value in self._empty.items():
+                getattr(self, name).extend([value] * _GROWTH)
+            self._free = list(range(size + _GROWTH - 1, size - 1, -1))
+        row = self._free.pop()
+        self.track[row] = track
+        if isinstance(key, str):
+            self.user[row] = key
+        else:
+            self.key[row] = key
+        if spent is not None:
+            self._continue(row, spent)
+        return row
+
+    def _continue(self, row: int, spent: Allowance) -> None:
+        """Go on from what a user has spent. The slot in progress is begun again."""
+        for name, value in spent._asdict().items():
+            getattr(self, name)[row] = value
+        terms, agent = self.terms, self.agent(row)
+        done = spent.decided % terms.after_interactions
+        in_slot = done > 0 if terms.renew_ms is None else self._in_slot(row)
+        if in_slot and spent.due < terms.lifetime_slots:
+            # Its coins come from the key alone, so they are the same as before.
+            first = spent.decided - done if terms.renew_ms is None else spent.first
+            began = Began(spent.due, first, terms.after_interactions)
+            self._waits[row] = terms.choice.decided(self._waits[row], agent, 0, began)
+
+    def free(self, row: int) -> None:
+        """Keep nothing of a user any longer."""
+        for name, value in self._empty.items():
+            getattr(self, name)[row] = value
+        self._free.append(row)
+
+    def agent(self, row: int) -> EdgeAgent:
+        """A user as an object."""
+        agent = EdgeAgent.__new__(EdgeAgent)
+        agent.table, agent.row = self, row
+        return agent
+
+    def count(self, rows: Sequence[int], times_ms: Sequence[int], held: int) -> tuple[list[int], list[int], list[int]]:
+        """Count decisions of some rows, which `decisions` will hold under numbers from ``held`` on.
+
+        The first one of a slot begins it. A later context of a user may have been seen already, so `seen_ms` stays.
+        Returns of each its number among its user's decisions and the one before it in `decisions`, and the places of
+        those with which a slot falls due.
+        """
+        terms, choice, waits = self.terms, self.terms.choice, self._waits
+        decided, due, last, first = self.decided, self.due, self.last, self.first
+        length, most, renew_ms = terms.after_interactions, terms.lifetime_slots, terms.renew_ms
+        numbers, befores, falls_due = list[int](), list[int](), list[int]()
+        for place, row in enumerate(rows):
+            number, began = decided[row], None
+            begins = number % length == 0 if renew_ms is None else self._renews(row, times_ms[place])
+            # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
+            if begins and due[row] < most:
+                if choice.draws_first:
+                    began = Began(due[row], number, length)
+                if renew_ms is not None:
+                    first[row] = number
+            if began is not None or waits[row].ends_ms <= times_ms[place]:
+                waits[row] = choice.decided(waits[row], self.agent(row), times_ms[place], began)
+            numbers.append(number)
+            befores.append(last[row])
+            decided[row], last[row] = number + 1, held + place
+            if renew_ms is None:
+                falls = due[row] < most and number + 1 == (due[row] + 1) * length
+            else:
+                falls = first[row] >= 0 and number + 1 == first[row] + length
+            if falls:
+                due[row] += 1
+                falls_due.append(place)
+                if renew_ms is not None:
+                    self.renews_ms[row] = times_ms[place] + renew_ms
+        return numbers, befores, falls_due
+
+    def _renews(self, row: int, log_time_ms: int) -> bool:
+        """Where slots are renewed: whether the next decision is the first of a slot, if the user has slots left."""
+        return not self._in_slot(row) and log_time_ms >= self.renews_ms[row]
+
+    def _in_slot(self, row: int) -> bool:
+        """Where slots are renewed: whether the newest slot has begun and is not due yet."""
+        return self.first[row] >= 0 and self.decided[row] < self.first[row] + self.terms.after_interactions
+
+    def slot_of(self, row: int, index: int) -> int:
+        """The number of the slot that covers a decision; where slots are renewed, -1 if it is not the newest slot."""
+        length = self.terms.after_interactions
+        if self.terms.renew_ms is None:
+            return index // length
+        if not 0 <= self.first[row] <= index < self.first[row] + length:
+            return -1
+        return self.due[row] if self._in_slot(row) else self.due[row] - 1
+
+    def within_quota(self, row: int, log_time_ms: int) -> bool:
+        """See `EdgeAgent.within_quota`, of the user of a row."""
+        terms, self.seen_ms[row] = self.terms, log_time_ms
+        if terms.contexts_per_period is None:
+            return True
+        period = log_time_ms // terms.quota_period_ms
+        if period != self.period[row]:
+            self.period[row], self.used[row] = period, 0
+        self.used[row] = min(self.used[row] + 1, terms.contexts_per_period + 1)
+        return self.used[row] <= terms.contexts_per_period
+
+    def resolved(self, row: int, decision: OpenDecision, arm: int, reward: float) -> Lesson:
+        """Take in an interaction whose reward is known; what it teaches is still to be learned."""
+        terms, state, number = self.terms, self.state[row], decision.number
+        if state is None:
+            self.base_version[row], state = terms.policy.begin(self.track[row])
+            self.state[row] = state
+        slot = self.slot_of(row, number)
+        if self.sent[row] <= slot < terms.lifetime_slots:
+            one = Resolved(slot, number, decision.deadline_ms, decision.context, arm, reward)
+            self._waits[row] = terms.choice.resolved(self._waits[row], one)
+        return Lesson(state, decision.context, arm, reward)
+
+
+class EdgeAgent:
+    """The agent of one user: a row of a table, of its own unless others share it.
+
+    It is not thread-safe. The outcome of a call depends only on the calls before it, the shared models and the user's
+    key.
+
+    Attributes:
+        track: the track of the shared model that the user started from.
+        state: what they learned alone; None before the first reward.
+        base_version: the version of the model that they started from.
+        decided, due, sent, period, used, first, renews_ms: see `Allowance`.
+        seen_ms: log time of the last context.
+        last: the number of their newest decision.
+        shows: what they were shown of capped items.
+        _waits: what waits for slots that were not taken yet, as `SlotChoice` holds it.
+    """
+
+    __slots__ = ("row", "table")
+
+    table: Table
+    row: int
+    track, state, shows, _waits = _Column[str](), _Column[Any](), _Column["Shows"](), _Column[Any]()
+    decided, due, sent, period = _Column[int](), _Column[int](), _Column[int](), _Column[int]()
+    used, first, renews_ms = _Column[int](), _Column[int](), _Column[int]()
+    base_version, seen_ms, last = _Column[int](), _Column[int](), _Column[int]()
+    user = _Column[str]()
 
     def __init__(
         self,
@@ -489,38 +692,26 @@ class EdgeAgent:
             spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
             decisions: those of all users of a partition; None for a user alone.
         """
-        self.terms = terms
-        self._key = key
-        self.user = key if isinstance(key, str) else ""
-        self.decisions = Decisions() if decisions is None else decisions
-        self.last = NO_DECISION
-        """The number of the user's newest decision."""
-        self.track = track
-        self.state: LearnerState | None = None
-        self.base_version = 0
-        self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms = spent or _UNSPENT
-        self.seen_ms = 0
-        """Log time of the last context."""
-        self.shows = NOTHING_SHOWN
-        self._waits = terms.choice.nothing
-        """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
-        if spent is None:
-            return
-        # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
-        done = self.decided % terms.after_interactions
-        in_slot = done > 0 if terms.renew_ms is None else self._in_slot()
-        if in_slot and self.due < terms.lifetime_slots:
-            first = self.decided - done if terms.renew_ms is None else self.first
-            began = Began(self.due, first, terms.after_interactions)
-            self._waits = terms.choice.decided(self._waits, self, self.seen_ms, began)
+        self.table = Table(terms, decisions)
+        self.row = self.table.begin(key, track, spent)
+
+    @property
+    def terms(self) -> EdgeTerms:
+        """The terms of the deployment."""
+        return self.table.terms
+
+    @property
+    def decisions(self) -> Decisions:
+        """Those of all users of the table."""
+        return self.table.decisions
 
     @property
     def key(self) -> Key:
         """The user's key; coins and report ids come from it."""
-        # Made when it is needed: making it takes longer than the choice of an arm.
-        if isinstance(self._key, str):
-            self._key = self.terms.user_key(self._key)
-        return self._key
+        key = self.table.key[self.row]
+        if key is None:
+            key = self.table.key[self.row] = self.terms.user_key(self.user)
+        return key
 
     @property
     def open(self) -> dict[str, OpenDecision]:
@@ -543,14 +734,7 @@ class EdgeAgent:
 
     def within_quota(self, log_time_ms: int) -> bool:
         """Count one context of the user, and return whether the quota allows to learn from it."""
-        terms, self.seen_ms = self.terms, log_time_ms
-        if terms.contexts_per_period is None:
-            return True
-        period = log_time_ms // terms.quota_period_ms
-        if period != self.period:
-            self.period, self.used = period, 0
-        self.used = min(self.used + 1, terms.contexts_per_period + 1)
-        return self.used <= terms.contexts_per_period
+        return self.table.within_quota(self.row, log_time_ms)
 
     def may_choose(self, allowed: NDArray[np.bool_] | None, now_ms: int) -> NDArray[np.bool_] | None:
         """The allowed arms that caps and pins leave, bool (K,); None for all. See *Rules*."""
@@ -605,13 +789,13 @@ class EdgeAgent:
         eligible: NDArray[np.bool_] | None = None,
     ) -> Choice:
         """See `decide`; the event must not be `known`, and the caller must have checked the context."""
-        (answer,) = zip(*choose([self], [event_id], context[None], [eligible]), strict=True)
-        number, before, slot_due = self.count_decision(log_time_ms, self.decisions.end)
+        answers = choose(self.table, [self.row], [event_id], context[None], [eligible])
+        numbers, befores, falls_due = self.table.count([self.row], [log_time_ms], self.decisions.end)
         self.seen_ms = log_time_ms
         deadline_ms, kept = log_time_ms + self.terms.attribution_window_ms, self.terms.policy.kept(context[None])
-        columns = *([one] for one in answer), [number], [deadline_ms], [before]
-        self.decisions.extend([event_id], [self.user], kept, *columns)
-        return Choice(*answer, slot_due, False)
+        self.decisions.extend([event_id], [self.user], kept, *answers, numbers, [deadline_ms], befores)
+        (answer,) = zip(*answers, strict=True)
+        return Choice(*answer, bool(falls_due), False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Record the arm that was on screen for a waiting event.
@@ -656,7 +840,7 @@ class EdgeAgent:
             self._note_show(decision, arm)
         self.decisions.reward(decision.held)
         outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
-        return outcome, self._resolved(decision, on_screen, reward)
+        return outcome, self.table.resolved(self.row, decision, on_screen, reward)
 
     def expire(self, event_id: str) -> JoinOutcome:
         """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
@@ -673,12 +857,13 @@ class EdgeAgent:
 
     def expired(self, decision: OpenDecision) -> Lesson:
         """What a decision teaches that was shown and whose wait has ended without a reward."""
-        return self._resolved(decision, decision.shown_arm, 0.0)
+        return self.table.resolved(self.row, decision, decision.shown_arm, 0.0)
 
     def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
-        if self.state is not None:
-            return self.state
+        own: LearnerState | None = self.state
+        if own is not None:
+            return own
         shared: LearnerState = self.terms.policy.shared(self.track).state
         return shared
 
@@ -771,18 +956,23 @@ class EdgeAgent:
                 without what the user had learned.
         """
         agent = cls(terms, key, dumped["line"], None, decisions)
-        agent.last, agent.base_version = dumped["last"], dumped["base_version"]
-        if dumped["learned"]:
-            agent.state = terms.policy.load_own(agent.track, agent.base_version, dumped["state"])
-        agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
-        agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
-        agent.first, agent.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
-        agent._waits, agent.shows = terms.choice.load(dumped), load_shows(dumped.get("shows", ()))
+        agent.restore(dumped)
         if spent is not None and not agent.allowance().covers(spent):
             raise OlderState(
                 f"state: expected no less spent than is known ({spent}), got an older copy ({agent.allowance()})"
             )
         return agent
+
+    def restore(self, dumped: Mapping[str, Any]) -> None:
+        """Take over what `dump` gave, all but the track."""
+        terms = self.terms
+        self.last, self.base_version = dumped["last"], dumped["base_version"]
+        if dumped["learned"]:
+            self.state = terms.policy.load_own(self.track, self.base_version, dumped["state"])
+        self.decided, self.due, self.sent = dumped["decided"], dumped["due"], dumped["sent"]
+        self.period, self.used, self.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
+        self.first, self.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
+        self._waits, self.shows = terms.choice.load(dumped), load_shows(dumped.get("shows", ()))
 
     def _note_show(self, decision: OpenDecision, arm: int) -> None:
         catalogue = self.terms.policy.catalogue
@@ -795,60 +985,6 @@ class EdgeAgent:
         if interaction is None:
             return policy.null()
         return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
-
-    def _resolved(self, decision: OpenDecision, arm: int, reward: float) -> Lesson:
-        """Take in an interaction whose reward is known; what it teaches is still to be learned."""
-        if self.state is None:
-            self.base_version, self.state = self.terms.policy.begin(self.track)
-        slot = self._slot_of(decision.number)
-        if self.sent <= slot < self.terms.lifetime_slots:
-            one = Resolved(slot, decision.number, decision.deadline_ms, decision.context, arm, reward)
-            self._waits = self.terms.choice.resolved(self._waits, one)
-        return Lesson(self.state, decision.context, arm, reward)
-
-    def count_decision(self, log_time_ms: int, held: int) -> tuple[int, int, bool]:
-        """Count a decision, which `decisions` will hold under a number, and begin a slot if it is the first of one.
-
-        A later context of the user may have been seen already, so `seen_ms` stays. Returns its number among the user's
-        decisions, the one before it in `decisions`, and whether a slot falls due.
-        """
-        terms, number, slot_length = self.terms, self.decided, self.terms.after_interactions
-        renews, before, began = terms.renew_ms is not None, self.last, None
-        begins = self._renews(log_time_ms) if renews else number % slot_length == 0
-        # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
-        if begins and self.due < terms.lifetime_slots:
-            began = Began(self.due, number, slot_length)
-            if renews:
-                self.first = number
-        if began is not None or self._waits is not terms.choice.nothing:
-            self._waits = terms.choice.decided(self._waits, self, log_time_ms, began)
-        self.decided, self.last = number + 1, held
-        if renews:
-            falls_due = self.first >= 0 and self.decided == self.first + slot_length
-        else:
-            falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
-        if falls_due:
-            self.due += 1
-            if terms.renew_ms is not None:
-                self.renews_ms = log_time_ms + terms.renew_ms
-        return number, before, falls_due
-
-    def _renews(self, log_time_ms: int) -> bool:
-        """Where slots are renewed: whether the next decision is the first of a slot, if the user has slots left."""
-        return not self._in_slot() and log_time_ms >= self.renews_ms
-
-    def _in_slot(self) -> bool:
-        """Where slots are renewed: whether the newest slot has begun and is not due yet."""
-        return self.first >= 0 and self.decided < self.first + self.terms.after_interactions
-
-    def _slot_of(self, index: int) -> int:
-        """The number of the slot that covers a decision; where slots are renewed, -1 if it is not the newest slot."""
-        length = self.terms.after_interactions
-        if self.terms.renew_ms is None:
-            return index // length
-        if not 0 <= self.first <= index < self.first + length:
-            return -1
-        return self.due if self._in_slot() else self.due - 1
 
     def drawn(self, exploration: Exploration, event_id: str, scores: Scores, eligible: Mask) -> Drawn:
         """Draw an arm and its propensity from the scores, with the event's number."""
@@ -876,34 +1012,39 @@ class EdgeAgent:
 
 
 def choose(
-    agents: Sequence[EdgeAgent], events: Sequence[str], contexts: NDArray[Any], masks: Sequence[Mask]
+    table: Table, rows: Sequence[int], events: Sequence[str], contexts: NDArray[Any], masks: Sequence[Mask]
 ) -> tuple[list[int], list[int], list[int]]:
-    """The arms for n contexts (n, d), their propensities in billionths, and the versions of the models.
+    """The arms for n contexts (n, d) of some rows of a table, their propensities in billionths, and model versions.
 
     The decisions of one user are in their order. What is chosen for one does not depend on the others.
 
     Raises:
         NoEligibleArm: a mask allows none.
     """
-    terms = agents[0].terms
-    policy, exploration = terms.policy, terms.exploration
-    shared = {track: policy.shared(track) for track in {agent.track for agent in agents if agent.state is None}}
-    versions = [shared[agent.track].version if agent.state is None else agent.base_version for agent in agents]
-    states = [shared[agent.track].state if agent.state is None else agent.state for agent in agents]
+    policy, exploration = table.terms.policy, table.terms.exploration
+    states, versions = [*map(table.state.__getitem__, rows)], [*map(table.base_version.__getitem__, rows)]
+    if None in states:
+        tracks = [*map(table.track.__getitem__, rows)]
+        shared = {track: policy.shared(track) for track in set(tracks)}
+        for place, state in enumerate(states):
+            if state is None:
+                model = shared[tracks[place]]
+                versions[place], states[place] = model.version, model.state
     scores = policy.scores_of(states, contexts)
     if exploration is not None:
-        drawn = [*map(EdgeAgent.drawn, agents, [exploration] * len(agents), events, scores, masks)]
+        agents = map(table.agent, rows)
+        drawn = [*map(EdgeAgent.drawn, agents, [exploration] * len(rows), events, scores, masks)]
         return [one.arm for one in drawn], [one.propensity for one in drawn], versions
-    if len(agents) == 1:
+    if len(rows) == 1:
         # What many share costs more than this row.
-        arm, count = policy.highest.choose(scores[0], agents[0].pick, masks[0])
+        arm, count = policy.highest.choose(scores[0], table.agent(rows[0]).pick, masks[0])
         return [arm], [CERTAIN // count], versions
-    for row, mask in enumerate(masks):
+    for place, mask in enumerate(masks):
         if mask is not None:
             if not mask.any():
                 raise NoEligibleArm(policy.arms)
-            scores[row, ~mask] = -np.inf
-    arms, ties = best_of(scores, lambda row, count: agents[row].pick(count, agents[:row].count(agents[row])))
+            scores[place, ~mask] = -np.inf
+    arms, ties = best_of(scores, lambda at, count: table.agent(rows[at]).pick(count, rows[:at].count(rows[at])))
     return arms, [CERTAIN // count for count in ties], versions
 
 
@@ -929,6 +1070,7 @@ class DrawnTargets(NamedTuple):
 
     targets: dict[int, int]
     kept: dict[int, Interaction]
+    ends_ms: int = _NEVER_MS
 
 
 # Most users have neither most of the time, so they share these: an empty dictionary for each takes 64 bytes or more.
@@ -941,6 +1083,7 @@ class DrawnBefore:
     """Draws, from the user's key, one of the decisions that a slot covers before any of them is made."""
 
     nothing = _NOTHING_DRAWN
+    draws_first = True
 
     def decided(self, waits: DrawnTargets, agent: EdgeAgent, log_time_ms: int, began: Began | None) -> DrawnTargets:
         if began is None:

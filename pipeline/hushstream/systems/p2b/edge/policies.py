@@ -192,19 +192,14 @@ class UserState(OwnSteps):
     """The steps that one user learned alone since they started from a shared model.
 
     Attributes:
-        shared: the shared model.
+        model: the shared model's.
         catalogue: the version of the catalogue up to which steps are dropped if their items have left their rows.
     """
 
-    __slots__ = ("catalogue", "shared")
+    __slots__ = ("catalogue", "model")
 
-    shared: FeatureState
+    model: SparseModel
     catalogue: int
-
-    @property
-    def model(self) -> SparseModel:
-        """See `FeatureState`."""
-        return self.shared.model
 
 
 LearnerState: TypeAlias = LinUCBState | FeatureState | UserState
@@ -417,7 +412,7 @@ class FeaturePolicy:
     def begin(self, track: str) -> tuple[int, UserState]:
         model = self._models.retain(track)
         own = UserState(self._layout.cells)
-        own.shared, own.catalogue = model.state, self.catalogue.version
+        own.model, own.catalogue = model.state.model, self.catalogue.version
         return model.version, own
 
     def end(self, track: str, version: int) -> None:
@@ -434,11 +429,11 @@ class FeaturePolicy:
         """See `SharedPolicy.scores_of`; a user's steps on items that have left their rows are dropped first."""
         if len(states) == 1:
             return self.scores(states[0], contexts[0])[None].copy()
-        owns, some = [*map(self._own, states)], self._read(contexts.tobytes())
+        owns, some, models = [*map(self._own, states)], self._read(contexts.tobytes()), [one.model for one in states]
+        if models.count(models[0]) == len(models):
+            return self._kernel.scores_of(models[0], owns, some)
         scores = np.empty((len(states), self.arms), np.float32)
-        for model, rows in _by_model(states, range(len(states))):
-            if len(rows) == len(states):
-                return self._kernel.scores_of(model, owns, some)
+        for model, rows in _by_model(models, range(len(models))):
             scores[rows] = self._kernel.scores_of(model, [owns[row] for row in rows], some.at(np.array(rows)))
         return scores
 
@@ -451,7 +446,7 @@ class FeaturePolicy:
         contexts = np.frombuffer(b"".join(kept), np.uint8).reshape(-1, width)
         decided_under = contexts[:, width - _CATALOGUE.size :].copy().view("<i4")[:, 0]
         current = np.flatnonzero(self.catalogue.entries[arms] <= decided_under).tolist()
-        for model, rows in _by_model(states, current):
+        for model, rows in _by_model([state.model for state in states], current):
             mine = [own for own in map(owns.__getitem__, rows) if own is not None]
             content = contexts[rows, : self.context_dimension].tobytes()
             self._kernel.learn(model, mine, self._read(content), arms[rows], rewards[rows])
@@ -494,7 +489,7 @@ class FeaturePolicy:
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
         own = UserState.restored(arms, vectors, gains, packed - count)
-        own.shared, own.catalogue = self._models.retained(track, version), catalogue
+        own.model, own.catalogue = self._models.retained(track, version).model, catalogue
         return own
 
     def dump_models(self) -> list[dict[str, Any]]:
@@ -571,14 +566,12 @@ class FeaturePolicy:
         return SparseContext(*self._rows.read(content))
 
 
-def _by_model(
-    states: Sequence[FeatureState | UserState], rows: Iterable[int]
-) -> Iterable[tuple[SparseModel, list[int]]]:
-    """The rows of some states, by the model that they start from."""
+def _by_model(models: Sequence[SparseModel], rows: Iterable[int]) -> Iterable[tuple[SparseModel, list[int]]]:
+    """Some rows, by their models."""
     groups: dict[int, list[int]] = {}
     for row in rows:
-        groups.setdefault(id(states[row].model), []).append(row)
-    return [(states[some[0]].model, some) for some in groups.values()]
+        groups.setdefault(id(models[row]), []).append(row)
+    return [(models[some[0]], some) for some in groups.values()]
 
 
 def _dump_model(state: FeatureState) -> bytes:

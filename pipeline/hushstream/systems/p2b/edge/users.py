@@ -22,7 +22,7 @@ from hushstream.engine.state.declared import array, record
 from hushstream.engine.state.packed import Form
 from hushstream.feedback.join import Decisions
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
+from hushstream.systems.p2b.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot, Table
 from hushstream.systems.p2b.edge.policies import COLD
 
 STATE, ALLOWANCE, FEATURE_STATE, CAPPED_STATE = b"\x01", b"\x02", b"\x03", b"\x04"
@@ -130,46 +130,47 @@ class UsersCut:
         kept: names and packed states that the store had no room for; they go into the snapshot itself.
     """
 
-    def __init__(self, users: Users, warm: Mapping[str, EdgeAgent]) -> None:
-        """Begin with the ``warm`` users, a copy, before any of them changes; see `Users.cut`."""
+    def __init__(self, users: Users, warm: Mapping[str, int]) -> None:
+        """Begin with the rows of the ``warm`` users, a copy, before any of them changes; see `Users.cut`."""
         self._users = users
         self._remaining = iter(warm.items())
-        self._met: dict[EdgeAgent, _AsCut] = {}
-        self._unwritten: list[tuple[str, EdgeAgent]] = []
+        self._met: dict[int, _AsCut] = {}
+        """By row. Who left a row was met before; whoever took it since is no user of the cut."""
+        self._unwritten: list[tuple[str, int]] = []
         self._store_has_room = users.store.durable
         """Whether users who are met go to the store at once; after it had no room, only `write` asks it again."""
         self.kept: list[tuple[str, bytes]] = []
 
-    def meet(self, agent: EdgeAgent, user: str | None = None) -> None:
-        """Keep an agent as it is now, unless that was done since the cut.
+    def meet(self, row: int, user: str | None = None) -> None:
+        """Keep the user of a row as they are now, unless that was done since the cut.
 
-        If ``user`` says whose agent it is, its packed state goes to the store soon, and takes no memory any longer.
+        If ``user`` says who it is, the packed state goes to the store soon, and takes no memory any longer.
         """
-        if agent in self._met:
+        if row in self._met:
             return
-        found = self._met[agent] = self._as_is(agent)
+        found = self._met[row] = self._as_is(row)
         if user is not None and found.value is not None and self._store_has_room:
-            self._unwritten.append((user, agent))
+            self._unwritten.append((user, row))
             if len(self._unwritten) >= _MET_AT_ONCE:
                 self._write_met()
 
     def _write_met(self) -> None:
         met, self._unwritten = self._unwritten, []
-        self._store_has_room = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
+        self._store_has_room = self._users.store.complete([self._stored(user, self._met[row]) for user, row in met])
         if self._store_has_room:
-            for _, agent in met:
-                self._met[agent] = self._met[agent]._replace(value=None)
+            for _, row in met:
+                self._met[row] = self._met[row]._replace(value=None)
 
     def write(self) -> Iterator[None]:
         """Give the store all states that it does not have, some users at each step."""
         while portion := list(islice(self._remaining, _PORTION_USERS)):
             unmet = []
             given = []
-            for user, agent in portion:
-                found = self._met.get(agent)
+            for user, row in portion:
+                found = self._met.get(row)
                 if found is None:
-                    found = self._as_is(agent)
-                    unmet.append(agent)
+                    found = self._as_is(row)
+                    unmet.append(row)
                 if found.value is not None:
                     given.append((user, self._stored(user, found)))
             if not given or self._users.store.complete([stored for _, stored in given]):
@@ -182,13 +183,14 @@ class UsersCut:
         assert found.value is not None
         return StoredUser(self._users.name(user), found.seen_ms, found.value)
 
-    def _as_is(self, agent: EdgeAgent) -> _AsCut:
-        value = pack_agent(agent.dump()) if self._users.is_new(agent) else None
+    def _as_is(self, row: int) -> _AsCut:
+        agent = self._users.table.agent(row)
+        value = pack_agent(agent.dump()) if self._users.is_new(row) else None
         return _AsCut(agent.seen_ms, value)
 
 
 class Users:
-    """All users of a partition.
+    """All users of a partition. Those in memory are rows of a table.
 
     Warm users are in two generations. A user with an event joins the young generation. When that has grown to half of
     the limit, the old generation is spilled: after each fold, as many of its users as the young one grew by. So a user
@@ -207,25 +209,24 @@ class Users:
         """Begin with nobody in memory.
 
         Args:
-            terms: of every agent.
+            terms: of every user.
             key: the edge key; the store's keys come from it.
             decisions: those of all users.
             store: holds the spilled users.
             limit: about how many users are in memory; None keeps all there.
         """
-        self._terms = terms
-        self._decisions = decisions
+        self.table = Table(terms, decisions)
         self._key = key
         self.store: UserStore = MemoryUserStore() if store is None else store
         self._half = None if limit is None else max(1, limit // 2)
-        self._young: dict[str, EdgeAgent] = {}
-        self._old: dict[str, EdgeAgent] = {}
-        self._leaving: dict[str, EdgeAgent] = {}
+        self._young: dict[str, int] = {}
+        self._old: dict[str, int] = {}
+        self._leaving: dict[str, int] = {}
         self._grown = 0
         """The size of the young generation after the last fold."""
         self._tracks = limit is not None or self.store.durable
-        self._changed: set[EdgeAgent] = set()
-        """The agents that differ from their bytes in the store; only kept if anything is ever spilled."""
+        self._changed: set[int] = set()
+        """The rows that differ from their bytes in the store; only kept if anything is ever spilled."""
         self._owed: dict[bytes, StoredUser] = {}
         """The allowances of users for which the store had no room."""
         self._cut: UsersCut | None = None
@@ -238,50 +239,73 @@ class Users:
         """How many users are in memory."""
         return len(self._young) + len(self._old) + len(self._leaving)
 
-    def get(self, user: str) -> EdgeAgent | None:
-        """A user's agent, brought into memory; None for a user without one. The caller may change it."""
-        agent = self._young.get(user)
-        if agent is None:
-            agent = self._old.pop(user, None) or self._leaving.pop(user, None) or self._load(user)
-            if agent is None:
-                return None
-            self._young[user] = agent
+    def recent(self, users: Sequence[str]) -> list[int | None]:
+        """The rows of users who had an event of late, as `row` gives them; None for all others."""
+        found = [*map(self._young.get, users)]
         if self._tracks or self._cut is not None:
-            self.touch(agent, user)
-        return agent
+            for user, row in zip(users, found, strict=True):
+                if row is not None:
+                    self.touch(row, user)
+        return found
+
+    def row(self, user: str) -> int | None:
+        """A user's row, brought into memory; None for a user without a state. The caller may change it."""
+        row = self._young.get(user)
+        if row is None:
+            row = self._old.pop(user, None)
+            row = self._leaving.pop(user, None) if row is None else row
+            if row is None:
+                value = self._spilled(user)
+                fields = None if value is None else unpack_agent(value)
+                if fields is None:
+                    return None
+                row = self.load(user, fields)
+            self._young[user] = row
+        if self._tracks or self._cut is not None:
+            self.touch(row, user)
+        return row
+
+    def get(self, user: str) -> EdgeAgent | None:
+        """The agent of a user's `row`."""
+        row = self.row(user)
+        return None if row is None else self.table.agent(row)
 
     def peek(self, user: str) -> EdgeAgent | None:
         """A user's agent if it is in memory, not to be changed by the caller; the user does not become more recent."""
-        return self._young.get(user) or self._old.get(user) or self._leaving.get(user)
+        rows = (warm[user] for warm in (self._young, self._old, self._leaving) if user in warm)
+        return next(map(self.table.agent, rows), None)
 
-    def touch(self, agent: EdgeAgent, user: str | None = None) -> None:
-        """Call this before an agent changes, unless `get` has just returned it; ``user`` is whose it is, if known."""
+    def touch(self, row: int, user: str | None = None) -> None:
+        """Call this before a row changes, unless `row` has just returned it; ``user`` is whose it is, if known."""
         if self._cut is not None:
-            self._cut.meet(agent, user)
+            self._cut.meet(row, user)
         if self._tracks:
-            self._changed.add(agent)
+            self._changed.add(row)
 
-    def begin(self, user: str, track: str) -> EdgeAgent:
-        """A new agent of a user, which continues from the allowance that an earlier agent of them has spent."""
+    def begin(self, user: str, track: str) -> int:
+        """The row of a new user, who continues from the allowance that was spent before their state was deleted."""
         value = self._spilled(user)
-        spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, user, track, spent, self._decisions)
-        # The agent holds the allowance from now on. One that waits for the store would hide a state put there later.
+        row = self.table.begin(user, track, None if value is None else unpack_allowance(value))
+        # The row holds the allowance from now on. One that waits for the store would hide a state put there later.
         if self._owed:
             self._owed.pop(self.name(user), None)
-        self.adopt(user, agent)
-        return agent
+        self.adopt(user, row)
+        return row
 
-    def delete_state(self, user: str) -> EdgeAgent | None:
-        """Delete a user's state and keep their allowance; None if the user has no state."""
-        agent = self.get(user)
-        if agent is None:
-            return None
+    def delete_state(self, user: str) -> None:
+        """Delete the state of a user, if they have one, and keep their allowance."""
+        row = self.row(user)
+        if row is None:
+            return
+        agent = self.table.agent(row)
         agent.delete_state()
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
-        del self._young[user]
-        self._changed.discard(agent)
-        return agent
+        self._leave(self._young.pop(user))
+
+    def _leave(self, row: int) -> None:
+        """Free the row of a user who is in memory no longer."""
+        self._changed.discard(row)
+        self.table.free(row)
 
     def take_owed(self, user: str) -> Slot:
         """The oldest slot that a user owes whose state was deleted; its content is null.
@@ -291,7 +315,7 @@ class Users:
         """
         value = self._spilled(user)
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, user, COLD, spent, self._decisions)
+        agent = EdgeAgent(self.table.terms, user, COLD, spent, self.table.decisions)
         slot = agent.take_slot()
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         return slot
@@ -302,19 +326,18 @@ class Users:
             self._named = user, self._key.digest("user-at-rest", user.encode())
         return self._named[1]
 
-    def is_new(self, agent: EdgeAgent) -> bool:
+    def is_new(self, row: int) -> bool:
         """Whether no durable store has the present state of a warm user."""
-        return not self.store.durable or agent in self._changed
+        return not self.store.durable or row in self._changed
 
-    def wrote(self, agents: Iterable[EdgeAgent]) -> None:
-        """Note that the store has the present states of these agents."""
-        self._changed.difference_update(agents)
+    def wrote(self, rows: Iterable[int]) -> None:
+        """Note that the store has the present states of these users."""
+        self._changed.difference_update(rows)
 
     def warm(self) -> Iterator[tuple[str, EdgeAgent]]:
         """The users in memory, by generation: those without events for the longest time come first."""
-        yield from self._leaving.items()
-        yield from self._old.items()
-        yield from self._young.items()
+        for warm in (self._leaving, self._old, self._young):
+            yield from zip(warm, map(self.table.agent, warm.values()), strict=True)
 
     def spill_surplus(self) -> None:
         """Spill users if more are in memory than the limit allows; this changes no decision."""
@@ -330,7 +353,7 @@ class Users:
         if users and not self._write(users):
             return False
         for user in users:
-            del self._leaving[user]
+            self._leave(self._leaving.pop(user))
         return True
 
     def cut(self) -> UsersCut:
@@ -345,14 +368,15 @@ class Users:
         if self._cut is cut:
             self._cut = None
 
-    def adopt(self, user: str, agent: EdgeAgent) -> None:
+    def adopt(self, user: str, row: int) -> None:
         """Take a user into memory."""
-        self._young[user] = agent
-        self.touch(agent, user)
+        self._young[user] = row
+        self.touch(row, user)
 
     def expire(self, before_ms: int) -> int:
         """Delete the states of all users last seen before a log time; returns their number."""
-        gone = [user for user, agent in self.warm() if agent.seen_ms < before_ms]
+        seen_ms, generations = self.table.seen_ms, (self._leaving, self._old, self._young)
+        gone = [user for warm in generations for user, row in warm.items() if seen_ms[row] < before_ms]
         for user in gone:
             self.delete_state(user)
         # The store may have an older state of a warm user, which must not be expired.
@@ -398,30 +422,27 @@ class Users:
     def _expired(self, stored: StoredUser) -> StoredUser:
         fields = unpack_agent(stored.value)
         assert fields is not None, "what stays of a user never expires"
-        self._decisions.drop(fields["last"])
+        self.table.decisions.drop(fields["last"])
         if fields["learned"]:
-            self._terms.policy.end(fields["line"], fields["base_version"])
+            self.table.terms.policy.end(fields["line"], fields["base_version"])
         left = Allowance(*(fields[name] for name in Allowance._fields))
         return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
 
-    def _write(self, users: dict[str, EdgeAgent]) -> bool:
+    def _write(self, users: dict[str, int]) -> bool:
         self._looked_for = _NOTHING_READ
         if self._cut is not None:
-            for user, agent in users.items():
-                self._cut.meet(agent, user)
-        changed = {user: agent for user, agent in users.items() if agent in self._changed}
+            for user, row in users.items():
+                self._cut.meet(row, user)
+        changed = {user: self.table.agent(row) for user, row in users.items() if row in self._changed}
         done = self.store.put(
             StoredUser(self.name(user), agent.seen_ms, pack_agent(agent.dump())) for user, agent in changed.items()
         )
         if done:
-            self.wrote(changed.values())
+            self.wrote(agent.row for agent in changed.values())
         return done
 
-    def _load(self, user: str) -> EdgeAgent | None:
-        value = self._spilled(user)
-        fields = None if value is None else unpack_agent(value)
-        return None if fields is None else self.load(user, fields)
-
-    def load(self, user: str, fields: Mapping[str, Any]) -> EdgeAgent:
-        """A user's agent from its packed values."""
-        return EdgeAgent.load(self._terms, user, fields, None, self._decisions)
+    def load(self, user: str, fields: Mapping[str, Any]) -> int:
+        """The row of a user from their packed values."""
+        row = self.table.begin(user, fields["line"])
+        self.table.agent(row).restore(fields)
+        return row

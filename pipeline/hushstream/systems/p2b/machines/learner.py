@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -438,7 +438,7 @@ class LearnerMachine(DecisionRole):
         agent = self._agent(click.user)
         if click.kind == REWARD:
             outcome, lesson = agent.rewarded_checked(decision, click.arm, click.reward)
-            self._run.add(agent, lesson)
+            self._run.add(agent.row, lesson)
             if self.lift is not None:
                 rewarded = outcome is JoinOutcome.REWARDED
                 self._count_lift(self.lift, agent, click.event_id, decision, rewarded, click.reward)
@@ -456,29 +456,31 @@ class LearnerMachine(DecisionRole):
 
     def decide(self, rows: Contexts, batch: DecisionBatch) -> None:
         """Answer rows, together with others of the batch (`Run`)."""
-        decoded, columns, past_of = rows.decoded, rows.decoded.columns, self.past.get
-        decided = self.past.numbers
-        times_ms, event_ids, refused, run = columns.timestamps_ms, columns.event_ids, decoded.refused, self._run
+        decoded, columns, run = rows.decoded, rows.decoded.columns, self._run
         if decoded is not run.decoded:
             self._answer_run()
             run.decoded, run.batch = decoded, batch
         self._end_unseen(columns, rows.rows, batch)
-        calm_ms = self._calm_ms()
-        for row in rows.rows:
-            if calm_ms > times_ms[row] > self.now_ms:
-                self.now_ms = times_ms[row]
-            elif times_ms[row] > self.now_ms:
-                self.advance(times_ms[row], batch)
+        calm_ms, times_ms, first, last = self._calm_ms(), columns.timestamps_ms, rows.rows.start, rows.rows.stop
+        at, unusual = self._users_of(decoded, rows.rows, batch)
+        while first < last:
+            if calm_ms > times_ms[first] > self.now_ms:
+                self.now_ms = times_ms[first]
+            elif times_ms[first] > self.now_ms:
+                self.advance(times_ms[first], batch)
                 calm_ms = self._calm_ms()
-            event_id = event_ids[row]
-            if event_id in run.events:
-                self._answer_run()
-            past = past_of(event_id, len(run.rows)) if event_id in decided else None
-            if past is not None or row in refused:
-                self._answer_run()
-                batch.turn_away(decoded, row, past, refused.get(row))
-                continue
-            self._take_row(decoded, row, batch)
+            stop = first + 1
+            if first == unusual[-1]:
+                unusual.pop()
+                self._take_row(decoded, first, batch)
+            else:
+                stop = min(first + AT_ONCE - len(run.rows), unusual[-1])
+                if max(times_ms[first:stop]) >= calm_ms:
+                    stop = next((row for row in range(first + 1, stop) if times_ms[row] >= calm_ms), stop)
+                self._take_rows(
+                    columns, range(first, stop), at[first - last : stop - last or None], times_ms[first:stop]
+                )
+            first = stop
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
 
@@ -492,19 +494,76 @@ class LearnerMachine(DecisionRole):
         if not narrows and self.past.numbers.keys().isdisjoint(columns.event_ids[rows.start : rows.stop]):
             batch.counts.update({JoinOutcome.NEVER_SHOWN: never} if (never := self.past.end_unseen(last_ms)) else {})
 
+    def _users_of(
+        self, decoded: DecodedContexts, rows: range, batch: DecisionBatch
+    ) -> tuple[Sequence[int | None], list[int]]:
+        """Of some rows the users, and the rows that are taken one by one, the first one last, behind the end of all.
+
+        One by one come rows before which something else may have to be answered, learned or refused.
+        """
+        columns, some, known = decoded.columns, slice(rows.start, rows.stop), self.past.numbers.keys()
+        catalogue, early, met = self.terms.policy.catalogue, self.early.events, set(self._run.events)
+        if (
+            len(rows) < _FEW
+            or decoded.refused
+            or self.lift is not None
+            or self.expire_ms is not None
+            or self.terms.contexts_per_period is not None
+            or (catalogue is not None and catalogue.narrows)
+            or (self.items is not None and not self.items.catalogue.offered.any())
+            or any(columns.eligible[some])
+            or max(columns.after_clicks[some]) >= batch.clicks.read_to
+        ):
+            return (), [*range(rows.stop, rows.start - 1, -1)]
+        events, at = columns.event_ids[some], self.agents.recent(columns.users[some])
+        distinct = len(set(events)) == len(events)
+        if distinct and None not in at and all(one.isdisjoint(events) for one in (known, early, met)):
+            return at, [rows.stop]
+        unusual = []
+        for row, event_id, user in zip(rows, events, at, strict=True):
+            if user is None or event_id in known or event_id in early or event_id in met:
+                unusual.append(row)
+            met.add(event_id)
+        return at, [rows.stop, *reversed(unusual)]
+
+    def _take_rows(self, columns: ContextColumns, rows: range, at: Sequence[Any], times_ms: Sequence[int]) -> None:
+        """Take rows of users who are known into the run. Nothing ends, settles or is released before the last one."""
+        run, seen_ms = self._run, self.agents.table.seen_ms
+        moments_ms = [*accumulate(times_ms, max, initial=self.now_ms)][1:]
+        for row, now_ms in zip(at, moments_ms, strict=True):
+            seen_ms[row] = now_ms
+        self.now_ms = moments_ms[-1]
+        full = self.items is None or self.items.catalogue.full
+        run.rows.extend(rows)
+        run.at.extend(at)
+        run.masks.extend([None if full else self.offered_among(None)] * len(rows))
+        run.times_ms.extend(moments_ms)
+        run.own_choices.extend([False] * len(rows))
+        run.events.update(columns.event_ids[rows.start : rows.stop])
+        run.users.update(columns.users[rows.start : rows.stop])
+        if len(run.rows) == AT_ONCE:
+            self._answer_run()
+
     def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
-        """Take a row into the run, or refuse it, or answer it publicly."""
-        columns, now_ms, run, catalogue = decoded.columns, self.now_ms, self._run, self.terms.policy.catalogue
+        """Take a row into the run, or refuse it, or repeat an answer to it, or answer it publicly."""
+        columns, now_ms, run, agents = decoded.columns, self.now_ms, self._run, self.agents
+        event_id, user, catalogue = columns.event_ids[row], columns.users[row], self.terms.policy.catalogue
+        if event_id in run.events:
+            self._answer_run()
+        past = self.past.get(event_id, len(run.rows)) if event_id in self.past.numbers else None
+        if past is not None or row in decoded.refused:
+            self._answer_run()
+            batch.turn_away(decoded, row, past, decoded.refused.get(row))
+            return
         mask: Mask = None
-        user = columns.users[row]
-        agent = self.agents.get(user)
-        if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
-            self.agents.delete_state(user)
+        at = agents.row(user)
+        if at is not None and self.expire_ms is not None and agents.table.seen_ms[at] + self.expire_ms <= now_ms:
+            agents.delete_state(user)
             batch.counts[Outcome.EXPIRED] += 1
-            agent = None
+            at = None
         masked = columns.eligible[row]
-        if agent is None or masked or columns.after_clicks[row] >= batch.clicks.read_to:
-            reason = self._objection(decoded, row, agent, batch)
+        if at is None or masked or columns.after_clicks[row] >= batch.clicks.read_to:
+            reason = self._objection(decoded, row, at is None, batch)
             if reason is not None:
                 batch.refuse_at(reason, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
@@ -515,24 +574,24 @@ class LearnerMachine(DecisionRole):
             if not mask.any():
                 batch.refuse_at(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
-        if agent is None:
-            agent = self._begin(user, columns.tracks[row])
+        if at is None:
+            at = self._begin(user, columns.tracks[row])
         own_choice = columns.baselines[row] >= 0 and (mask is None or bool(mask[columns.baselines[row]]))
         if catalogue is not None and catalogue.narrows:
             if user in run.users:
                 self._answer_run()
-            mask = agent.may_choose(mask, now_ms)
-        if not agent.within_quota(now_ms):
+            mask = agents.table.agent(at).may_choose(mask, now_ms)
+        if not agents.table.within_quota(at, now_ms):
             self._answer_run()
-            self._decide_publicly(agent, columns.event_ids[row], columns.contexts[row], mask, batch)
+            self._decide_publicly(agents.table.agent(at), event_id, columns.contexts[row], mask, batch)
             return
-        early = self.early.claim(columns.event_ids[row]) if len(self.early) else ()
+        early = self.early.claim(event_id) if len(self.early) else ()
         run.rows.append(row)
-        run.agents.append(agent)
+        run.at.append(at)
         run.masks.append(mask)
         run.times_ms.append(now_ms)
         run.own_choices.append(own_choice)
-        run.events.add(columns.event_ids[row])
+        run.events.add(event_id)
         run.users.add(user)
         if early or len(run.rows) == AT_ONCE:
             self._answer_run()
@@ -541,22 +600,20 @@ class LearnerMachine(DecisionRole):
 
     def _answer_run(self) -> None:
         """Answer the rows of the run."""
-        run = self._run
+        run, table = self._run, self.agents.table
         if not run.rows:
             return
-        if not run.taught.isdisjoint(run.agents):
+        if not run.taught.isdisjoint(run.at):
             self._learn_lessons()
-        decoded, batch, agents, times_ms = run.decoded, run.batch, run.agents, run.times_ms
+        decoded, batch, at, times_ms = run.decoded, run.batch, run.at, run.times_ms
         assert decoded is not None, "rows have contexts"
         columns, contexts = decoded.columns, decoded.columns.contexts[run.rows]
         # A user's name is held once: with every decision it came anew.
-        events, users = [columns.event_ids[row] for row in run.rows], [agent.user for agent in agents]
-        arms, propensities, versions = choose(agents, events, contexts, run.masks)
-        held = range(self.past.end, self.past.end + len(agents))
-        counted = [*map(EdgeAgent.count_decision, agents, times_ms, held)]
-        numbers, befores, falls_due = zip(*counted, strict=True)
-        self.due.extend(compress(zip(times_ms, users, strict=True), falls_due))
-        policies = bytearray(len(agents))
+        events, users = [columns.event_ids[row] for row in run.rows], [*map(table.user.__getitem__, at)]
+        arms, propensities, versions = choose(table, at, events, contexts, run.masks)
+        numbers, befores, falls_due = table.count(at, times_ms, self.past.end)
+        self.due.extend((times_ms[place], users[place]) for place in falls_due)
+        policies = bytearray(len(at))
         if self.lift is not None:
             for place in self._measured(self.lift, events, numbers):
                 arms[place], propensities[place] = columns.baselines[run.rows[place]], CERTAIN
@@ -565,13 +622,13 @@ class LearnerMachine(DecisionRole):
             for place in batch.unlike_journaled(arms, propensities):
                 decided = PastDecision(users[place], arms[place], propensities[place], versions[place])
                 scored = events[place], contexts[place], run.masks[place], decided.arm
-                gap = _never if policies[place] == PUBLIC else partial(agents[place].score_gap, *scored)
+                gap = _never if policies[place] == PUBLIC else partial(table.agent(at[place]).score_gap, *scored)
                 _, arms[place], propensities[place], *_ = batch.as_journaled(decided, gap, place)
         deadlines_ms = [now_ms + self.terms.attribution_window_ms for now_ms in times_ms]
         kept = self.terms.policy.kept(contexts)
         self.past.extend(events, users, kept, arms, propensities, versions, numbers, deadlines_ms, befores)
         batch.answer_all(events, arms, propensities, versions, policies)
-        batch.counts[Outcome.DECIDED] += len(agents)
+        batch.counts[Outcome.DECIDED] += len(at)
         run.clear()
 
     def _learn_lessons(self) -> None:
@@ -581,14 +638,15 @@ class LearnerMachine(DecisionRole):
             learn(self.terms.policy, run.lessons[first : first + AT_ONCE])
         run.lessons, run.taught = [], set()
 
-    def _begin(self, user: str, track: str) -> EdgeAgent:
-        """A new user, or one whose state was deleted; one who is to learn alone begins cold."""
-        agent = self.agents.begin(user, track)
+    def _begin(self, user: str, track: str) -> int:
+        """The row of a new user, or of one whose state was deleted; one who is to learn alone begins cold."""
+        row = self.agents.begin(user, track)
         if self.lift is not None:
+            agent = self.agents.table.agent(row)
             self.lift.begun(lift_user(agent.key), self.terms.policy.shared(PRIVATE).version)
             if self.group_of(agent) is Group.OWN:
                 agent.track = COLD
-        return agent
+        return row
 
     def _measured(self, lift: LiftCounter, events: Sequence[str], numbers: Sequence[int]) -> Iterator[int]:
         """Have decisions of the run counted that can be compared; yields those that the application's choice answers.
@@ -596,7 +654,8 @@ class LearnerMachine(DecisionRole):
         See `hushstream.systems.p2b.lift`.
         """
         run, baseline = self._run, self.system.config.measurement.baseline
-        for place, (agent, own_choice) in enumerate(zip(run.agents, run.own_choices, strict=True)):
+        agents = map(self.agents.table.agent, run.at)
+        for place, (agent, own_choice) in enumerate(zip(agents, run.own_choices, strict=True)):
             group = self.group_of(agent)
             track = COLD if group is Group.OWN else PRIVATE
             if agent.track == track and (own_choice or not baseline):
@@ -606,17 +665,15 @@ class LearnerMachine(DecisionRole):
             if own_choice and group is Group.BASELINE:
                 yield place
 
-    def _objection(
-        self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: DecisionBatch
-    ) -> Refusal | None:
+    def _objection(self, decoded: DecodedContexts, row: int, is_new: bool, batch: DecisionBatch) -> Refusal | None:
         """The reason to refuse a decodable context; None if there is none."""
         columns = decoded.columns
         late = batch.late_click(columns.after_clicks[row])
         if late is not None:
             return late
-        if agent is None and not self.is_home_of(columns.users[row]):
+        if is_new and not self.is_home_of(columns.users[row]):
             return Refusal.FOREIGN_USER
-        if agent is None and columns.tracks[row] not in TRACKS:
+        if is_new and columns.tracks[row] not in TRACKS:
             return Refusal.UNKNOWN_LINE
         return batch.bad_baseline(decoded, row) if columns.eligible[row] else None
 
@@ -687,7 +744,7 @@ class LearnerMachine(DecisionRole):
         agent = self._agent(user)
         if seen:
             batch.counts[JoinOutcome.EXPIRED_AS_ZERO] += 1
-            run.add(agent, agent.expired(decision))
+            run.add(agent.row, agent.expired(decision))
         if self.lift is not None:
             agreed = decision.shown_arm == decision.arm if seen else None
             self._count_lift(self.lift, agent, event_id, decision, agreed, 0.0)
@@ -792,6 +849,10 @@ AT_ONCE = 256
 step of its user, and more of them would not fit a core's cache."""
 
 
+_FEW = 8
+"""Fewer rows than this are taken one by one: what is done for all of them together would take longer."""
+
+
 class Run:
     """Rows that are answered together, and lessons that wait: only the order within one user matters.
 
@@ -802,13 +863,13 @@ class Run:
     Attributes:
         decoded, batch: where the rows belong.
         rows: their numbers.
-        agents, masks, times_ms, own_choices: of each its agent, the arms that may be chosen, its log time, and whether
+        at, masks, times_ms, own_choices: of each its user's row, the arms that may be chosen, its log time, and whether
             the application's own choice may answer it.
         events, users: their events and users.
-        lessons, taught: the lessons that wait, and whose they are.
+        lessons, taught: the lessons that wait, and the rows of their users.
     """
 
-    __slots__ = ("agents", "batch", "decoded", "events", "lessons", "masks", "own_choices", "rows", "taught",
+    __slots__ = ("at", "batch", "decoded", "events", "lessons", "masks", "own_choices", "rows", "taught",
                  "times_ms", "users")  # fmt: skip
 
     batch: DecisionBatch
@@ -817,20 +878,20 @@ class Run:
         """Begin without rows and lessons."""
         self.decoded: DecodedContexts | None = None
         self.lessons: list[Lesson] = []
-        self.taught: set[EdgeAgent] = set()
+        self.taught: set[int] = set()
         self.clear()
 
     def clear(self) -> None:
         """Begin without rows."""
         self.rows: list[int] = []
-        self.agents: list[EdgeAgent] = []
+        self.at: list[int] = []
         self.masks: list[Mask] = []
         self.times_ms: list[int] = []
         self.own_choices: list[bool] = []
         self.events: set[str] = set()
         self.users: set[str] = set()
 
-    def add(self, agent: EdgeAgent, lesson: Lesson) -> None:
-        """Have a lesson of an agent learned before its next decision."""
+    def add(self, at: int, lesson: Lesson) -> None:
+        """Have a lesson of the user of a row learned before their next decision."""
         self.lessons.append(lesson)
-        self.taught.add(agent)
+        self.taught.add(at)
