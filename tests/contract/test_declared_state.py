@@ -29,6 +29,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of, kinds
 from hushstream.systems.colin.rows import Rows
+from hushstream.systems.p2b.edge.users import Users
 from machine_drive import PLAIN, ROTATED_AND_SUSPECTED, SPILLED, Rig, Scenario, Written, require_undisturbed
 from recordings import VARIANTS, Variant, every_home, form_of, marks_of, recorded, require_all, unplayed
 
@@ -57,7 +58,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
     ("learners.sparse.OwnSteps", "_held"): "room for further steps: those taken are compared",
     ("learners.sparse.SparseUCB", EVERY): "arrays that a computation writes before it reads them",
-    ("systems.p2b.edge.agent.EdgeAgent", "_key"): "made of the zone's key and the user when it is first asked for",
+    ("systems.p2b.edge.agent.Table", EVERY): "in which row a user lies; keys are made when they are first asked for",
     ("privacy.keys.Key", "_digest_key", "_key_id", "_set_up"): "made of the key when they are first asked for",
     ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
     ("systems.colin.counter.CounterMachine", "pending"): "the same rows in one piece",
@@ -65,6 +66,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.colin.server.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
     ("engine.devices.sealing.ContentOpener", "_private"): "the key's other form, which has no equality",
     ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
+    ("systems.p2b.edge.users.Users", "_changed", "_leaving", "_old", "_young"): "the rows that users lie in",
     ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
     ("systems.p2b.edge.users.Users", "_looked_for"): "what the store has of one user",
     ("systems.p2b.edge.codes.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
@@ -99,6 +101,7 @@ CONTENTS: Contents = {
     "hushstream.engine.devices.signing.Signer": lambda signer: {
         public: private.private_bytes_raw() for public, private in signer._held.items()
     },
+    "hushstream.systems.p2b.edge.users.Users": lambda users: users_of(users),
     "hushstream.systems.p2b.edge.policies.SharedModels": lambda models: (
         sorted(models._retained),
         sorted(models._users.items()),
@@ -120,6 +123,19 @@ def in_one_piece(rows: list[Any]) -> list[bytes]:
         if joined is None
         else [getattr(joined, name).tobytes() for name in ("nodes", "features", "rewards", "events")]
     )
+
+
+def users_of(users: Users) -> list[Any]:
+    """Who is in which generation and who has changed, with every column of a table but the key."""
+    generations = [[(user, _columns(users, row)) for user, row in one.items()]
+                   for one in (users._leaving, users._old, users._young)]  # fmt: skip
+    return [*generations, sorted(users.table.user[row] for row in users._changed)]
+
+
+def _columns(users: Users, row: int) -> dict[str, Any]:
+    """What a row holds: numbers and shows as they are, what waits and what was learned as they are dumped."""
+    packed, agent = {"key", "state", "_waits"}, users.table.agent(row)
+    return {name: getattr(agent, name) for name in users.table._empty if name not in packed} | agent.dump()
 
 
 CONSTANT = frozenset({"deployment", "config_digest", "partition"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 
 import numpy as np
@@ -14,6 +15,7 @@ from hushstream.engine.state import packed
 from hushstream.feedback.join import Decisions
 from hushstream.schemas import codec
 from hushstream.systems.p2b.edge import users as learner_users
+from hushstream.systems.p2b.machines import learner
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.slots import unpack
 from storage import SEAL
@@ -652,6 +654,60 @@ def test_a_long_fold_scores_and_learns_no_more_at_once_than_a_short_one(rigs, mo
         rig.reward(f"e{number}", 0, 1.0, f"user-{number}")
     rig.fold()
     assert sizes == {"scores_of": [256, 256, 88], "learn_all": [256, 256, 88]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, seed):
+    """Known users, new ones, events asked again, clicks before their context, and waits that end between the rows."""
+
+    def played(few):
+        monkeypatch.setattr(learner, "_FEW", few)
+        draw, feedback = np.random.default_rng(seed), {"attribution_window_seconds": 20.0, "remembered_events": 8}
+        rig = rigs.LearnerRig(rigs.make_system(partitions={"learner": 1}, feedback=feedback))
+        taken = Counter()
+        together = learner.LearnerMachine._take_rows
+        monkeypatch.setattr(
+            learner.LearnerMachine,
+            "_take_rows",
+            lambda self, *rows: taken.update([len(rows[1])]) or together(self, *rows),
+        )
+        for number in range(400):
+            user = f"user-{int(30 * draw.random() ** 2)}"
+            rig.context(f"e{number}", user, rigs.point(int(draw.integers(4))))
+            if draw.random() < 0.04:
+                rig.context(f"e{number - int(draw.integers(40))}", user)
+            if draw.random() < 0.1:
+                rig.shown(f"e{number}", int(draw.integers(rigs.ARMS)), user)
+            if draw.random() < 0.1:
+                rig.reward(f"e{number + 2}", int(draw.integers(rigs.ARMS)), 1.0, user)
+            rig.wait(float(draw.choice([0.0, 0.0, 0.2, 3.0])))
+            if draw.random() < 0.03:
+                rig.fold()
+        rig.fold()
+        monkeypatch.undo()
+        return rig, taken
+
+    together, taken = played(2)
+    one_by_one, alone = played(1 << 30)
+    assert sum(taken.values()) > 20
+    assert max(taken) > 3
+    assert not alone
+    assert same_bytes(together, one_by_one)
+    assert together.machine.snapshot() == one_by_one.machine.snapshot()
+
+
+def test_a_row_that_is_taken_again_has_nothing_of_who_left_it(rigs):
+    rig, other = rigs.LearnerRig(), rigs.LearnerRig()
+    rig.interact("ann", 5)
+    rows = [rig.machine.agents.row("ann")]
+    rig.machine.agents.delete_state("ann")
+    rows.append(rig.machine.agents.begin("bob", "private"))
+    assert rows[0] == rows[1], "the row is taken again"
+
+    def held(machine, row):
+        return {name: getattr(machine.agents.table, name)[row] for name in machine.agents.table._empty}
+
+    assert held(rig.machine, rows[1]) == held(other.machine, other.machine.agents.begin("bob", "private"))
 
 
 def test_rows_answered_together_are_judged_one_by_one_in_a_replay(rigs):
