@@ -20,6 +20,7 @@ from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
 from hushstream.systems.p2b.edge.codes import UserLinUCB
+from hushstream.systems.p2b.machines import learner
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.totals import WindowTotals
@@ -308,6 +309,7 @@ def test_a_partition_answers_the_same_whether_rows_wait_for_each_other_or_not(
     waited = _lived(rigs, users=6)
     assert max(sizes) > 6, "some user has two rows that are answered together"
     monkeypatch.setattr(LearnerMachine, "_take_row", alone)
+    monkeypatch.setattr(learner, "_FEW", 1 << 30)
     sizes.clear()
     assert _lived(rigs, users=6) == waited
     assert max(sizes) == 1
