@@ -27,11 +27,10 @@ import json
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,23 +163,26 @@ class DecisionTable:
         return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
 
 
-def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTable:
-    """The decisions of a deployment, or of a party of it, in the order of their answers by partition.
+def decision_table(logs: LogCopy, system: System) -> DecisionTable:
+    """The decisions of a deployment, in the order of their answers by partition.
 
     Args:
         logs: a copy with contexts, clicks and decisions from their beginning.
         system: the deployment.
-        party: the party whose users are meant, if each party has users of its own.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
     """
-    conversation = conversation_of(system, party)
+    if system.parties:
+        raise HushstreamError(f"deployment {system.config.deployment}: expected one without parties, got several")
+    conversation = conversation_of(system)
     answers, rules = conversation.answers, system.requests
-    if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
+    if conversation != DECISIONS or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
     (feedback_topic,) = conversation.feedback
-    items = _items_of(rules, logs)
+    items = None
+    if rules.catalogue is not None:
+        items = _Items(rules.catalogue, logs.part((rules.catalogue.topic, 0)), rules.item_numbers)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
@@ -207,60 +209,6 @@ def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTa
     if items is None:
         return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
     return DecisionTable(rows, left_out, len(items.ids), columns, system.config.deployment, items.ids)
-
-
-def _items_of(rules: ContextRules, logs: LogCopy) -> _Items | _ItemsOfParties | None:
-    """Read the items of the catalogues; None if items have no names."""
-    if rules.catalogues:
-        return _ItemsOfParties(rules.catalogues.values(), logs)
-    if rules.catalogue is None:
-        return None
-    return _Items(rules.catalogue, logs.part((rules.catalogue.topic, 0)), rules.item_numbers)
-
-
-class _ItemsOfParties:
-    """All items that any party ever had; each item keeps its arm for ever.
-
-    Attributes:
-        ids: the ids, in the order of arms.
-    """
-
-    def __init__(self, catalogues: Iterable[CatalogueRules], logs: LogCopy) -> None:
-        """Read the changes of all parties, from their beginning."""
-        found: dict[int, str] = {}
-        changes: list[tuple[int, int, bool]] = []
-        for rules in catalogues:
-            reader, part = ItemReader(rules), logs.part((rules.topic, 0))
-            for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
-                with suppress(ItemRefused):
-                    for item in reader.catalogue.take_all(read.changes, read.log_time_ms) if read.changes else ():
-                        arm = rules.arms[item.row]
-                        found[arm] = rules.named(item.item)
-                        changes.append((read.log_time_ms, arm, item.offered))
-        self.ids = tuple(found[arm] for arm in sorted(found))
-        self._numbers = {arm: number for number, arm in enumerate(sorted(found))}
-        self._changes = sorted(changes, key=itemgetter(0))
-        self._times_ms = [at_ms for at_ms, _, _ in self._changes]
-        self._on_offer: dict[int, frozenset[int]] = {}
-        """The arms on offer, by the number of changes before; computed on demand."""
-
-    def named(self, row: Row, position: int) -> Row:
-        """Replace arms by the numbers of items; only items on offer at that time are eligible."""
-        mask = row.context.eligible
-        asked = None if not mask else eligible_mask(mask, 8 * len(mask))
-        # The answered arm is eligible in any case: the model that decided may be older than the last change of the
-        # catalogue.
-        among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
-        eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
-        answer = row.answer._replace(arm=self._numbers[row.answer.arm])
-        context = row.context._replace(eligible=mask_of(eligible))
-        return Row(context, answer, self._numbers[row.shown], row.reward)
-
-    def _after(self, changes: int) -> frozenset[int]:
-        if changes not in self._on_offer:
-            last = {arm: is_offered for _, arm, is_offered in self._changes[:changes]}
-            self._on_offer[changes] = frozenset(arm for arm, is_offered in last.items() if is_offered)
-        return self._on_offer[changes]
 
 
 class _Items:

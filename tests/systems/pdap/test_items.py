@@ -21,7 +21,6 @@ from hushstream.gateway.conversation.translation import Translation
 from hushstream.gateway.problems import Problem
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
-from hushstream.ops.decision_table import decision_table
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -226,33 +225,6 @@ def test_a_gateway_of_a_vendor_lists_and_takes_the_items_of_all(tmp_path):
             words.eligible([0], AT)
 
     played(loop, play)
-
-
-def test_a_table_of_decisions_names_items_and_what_was_on_offer(tmp_path):
-    loop = loop_of(tmp_path)
-
-    async def play(north: Client, south: Client) -> None:
-        await stocked(north, south)
-        for number in range(12):
-            if number == 6:
-                await south.items.retire("tea")
-                await north.items.add("cap")
-            decision = await north.decide(f"e{number}", "ann", AT, timeout=None)
-            assert decision.item is not None
-            await north.shown(f"e{number}", "ann", decision.item)
-        for number in range(80):
-            await north.decide(f"later{number}", "ann", AT, timeout=None)
-
-    played(loop, play)
-    logs = LogCopy({source: whole(records) for source, records in loop.log.partitions()})
-    table = decision_table(logs, loop.system, "north")
-    assert table.items == ("north/boots", "north/hat", "north/cap", "south/tea", "south/hat")
-    table.write(tmp_path / "table")
-    lines = (tmp_path / "table" / "decisions.csv").read_text(encoding="utf-8").splitlines()[1:]
-    early, late = lines[0].rpartition(",")[2], lines[-1].rpartition(",")[2]
-    assert early == "north/boots|north/hat|south/tea|south/hat"
-    assert late == "north/boots|north/hat|north/cap|south/hat"
-    assert all(line.split(",")[4] in line.rpartition(",")[2].split("|") for line in lines)
 
 
 def test_only_a_vendor_changes_its_catalogue_and_all_clients_read_it(tmp_path):

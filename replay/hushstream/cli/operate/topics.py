@@ -233,7 +233,6 @@ def topics_table(
     log: Annotated[Path, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")],
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold exact content of users.")],
     deployment: DeploymentFolder,
-    party: Annotated[str, typer.Option(help="Party of the users, if each has its own (pdap: a vendor).")] = "",
     json: AsJson = False,
 ) -> None:
     """Write a deployment's own decisions as a table with its mapping, for `hushstream evaluate`.
@@ -246,7 +245,7 @@ def topics_table(
     from hushstream.ops.export import open_export
 
     with working(f"reading {log}", json):
-        table = decision_table(open_export(log), load(deployment), party)
+        table = decision_table(open_export(log), load(deployment))
         table.write(directory)
     notice, files = NOTICE.format(deployment=table.deployment), (directory / TABLE, directory / MAPPING)
     found = {"rows": len(table.rows), "left_out": dict(table.left_out), "notice": notice}
