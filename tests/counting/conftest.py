@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 
 from hushstream.counting import (
     BinaryTree,
     BufferedToeplitz,
     Concentrated,
+    Counter,
     NegativeDigitTree,
     Plan,
     PureEpsilon,
@@ -56,3 +58,12 @@ def address() -> NoiseAddress:
         config_digest=b"configuration-16",
         epoch=0,
     )
+
+
+def released(counter: Counter, leaves: np.ndarray, origin: bytes = b"") -> np.ndarray:
+    """Take leaves one at a time; what is released after each."""
+    releases = np.empty_like(leaves)
+    for row, leaf in enumerate(leaves):
+        counter.add(leaf[None], origin)
+        releases[row] = counter.release().values
+    return releases

@@ -81,7 +81,7 @@ def test_each_block_is_a_counter_of_its_own_noise(plan, key, address):
     for blocks, leaves in batches(plan, 150):
         counters.add(blocks, leaves)
         for block in set(blocks.tolist()):
-            alone[block].add_batch(leaves[blocks == block])
+            alone[block].add(leaves[blocks == block].sum(axis=0)[None])
         expected = [counter.release().values if counter.leaves else np.zeros(plan.plan.dimension) for counter in alone]
         assert np.array_equal(counters.release(), np.array(expected))
     assert counters.leaves.tolist() == [counter.leaves for counter in alone]
@@ -138,17 +138,6 @@ def test_some_blocks_can_be_released_alone(plan, key, address):
         assert np.array_equal(some.release_of(asked), whole.release()[asked])
     assert np.array_equal(some.release(), whole.release())
     assert some.release_of(np.array([], dtype=np.int64)).shape == (0, plan.plan.dimension)
-
-
-def test_a_release_after_each_leaf_is_that_of_leaves_one_at_a_time(plan, key, address):
-    together, single = plan.open(key, address), plan.open(key, address)
-    for blocks, leaves in batches(plan, 25):
-        released = together.release_each(blocks, leaves)
-        for row in range(len(blocks)):
-            single.add(blocks[row : row + 1], leaves[row : row + 1])
-            assert np.array_equal(released[row], single.release()[blocks[row]])
-    assert np.array_equal(together.release(), single.release())
-    assert together.leaves.tolist() == single.leaves.tolist()
 
 
 def test_restored_blocks_go_on_as_if_they_had_never_stopped(plan, key, address):
@@ -222,8 +211,6 @@ def test_a_block_beyond_its_horizon_is_refused_and_nothing_taken(key, address):
         counters.add(np.array([1]), one)
     with pytest.raises(HorizonReached, match="at most 3 leaves"):
         counters.add(np.array([0, 1]), np.ones((2, 1), dtype=np.int64))
-    with pytest.raises(HorizonReached, match="got 4 with these"):
-        counters.release_each(np.array([0, 0, 0, 0]), np.ones((4, 1), dtype=np.int64))
     assert counters.leaves.tolist() == [0, 3]
     counters.add(np.array([0]), one)
     assert counters.leaves.tolist() == [1, 3]
@@ -329,9 +316,8 @@ def test_an_erased_block_is_a_zero_without_noise_for_good_and_the_others_are_as_
         assert not held.release_of(np.array([0])).any()
         assert np.array_equal(held.release_of(others), before)
         assert held.leaves[0] == 0
-        for take in (held.add, held.release_each):
-            with pytest.raises(BadLeaves, match="got some of an erased one"):
-                take(np.array([1, 0]), np.ones((2, plan.plan.dimension), dtype=np.int64))
+        with pytest.raises(BadLeaves, match="got some of an erased one"):
+            held.add(np.array([1, 0]), np.ones((2, plan.plan.dimension), dtype=np.int64))
         assert np.array_equal(held.release_of(others), before), "nothing was taken"
     assert not np.frombuffer(group.dump(), "<i8", offset=9 + 8 * BLOCKS)[: plan.plan.dimension].any()
 

@@ -26,8 +26,6 @@ from hushstream.privacy.amounts import delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.errors import BadNoise, PrivacyError
 from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace, laplace_scale
-from hushstream.replay.bench import counters
-from hushstream.replay.experiments.rows import BenchRow
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", 1, 8])
@@ -189,28 +187,3 @@ def test_the_negative_digit_tree_is_below_two_fifths_of_the_binary_one():
 def test_impossible_configurations_are_refused(epsilon, windows, horizon, sensitivity):
     with pytest.raises((BadPlan, BadNoise), match="expected"):
         choose_release(epsilon, windows, horizon, sensitivity)
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[BenchRow]:
-    seen: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counters, "BATCHES", 100)
-        measured = counters.counter_rows(seen.append, rounds=1)
-    assert all(text.startswith("counters: ") for text in seen)
-    return measured
-
-
-def test_every_figure_is_a_number_with_a_unit(rows):
-    assert all(math.isfinite(row.value) and row.value > 0 and row.unit for row in rows)
-    assert len({row.name for row in rows}) == len(rows)
-
-
-def test_the_targets_are_those_of_the_project(rows):
-    targets = {row.target for row in rows if row.target}
-    assert targets == {
-        "at least 400000",
-        "at least 2e+07",
-        "at least 20",
-        "at least 10",
-    }

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.counting.conftest import released
 
 from hushstream.counting import (
     BadLeaves,
@@ -38,24 +39,21 @@ class TestRelease:
     ):
         monkeypatch.setattr(KeyedNodes, "histories", lambda self, before, leaves, origin: [bytes(16)] * len(leaves))
         leaves = some_leaves(plan, 60)
-        noised = plan.open(key, address).release_each(leaves)
-        noise = plan.open(key, address).release_each(np.zeros_like(leaves))
+        noised = released(plan.open(key, address), leaves)
+        noise = released(plan.open(key, address), np.zeros_like(leaves))
         assert (noised - noise == np.cumsum(leaves, axis=0)).all()
         assert np.count_nonzero(noise) > 0.5 * noise.size
 
     def test_is_the_same_however_the_leaves_are_split(self, plan, key, address):
         leaves = some_leaves(plan, 90)
-        each = plan.open(key, address).release_each(leaves)
-        one, parts, mixed = plan.open(key, address), plan.open(key, address), plan.open(key, address)
-        for row, leaf in enumerate(leaves):
-            one.add(leaf[None])
-            assert (one.release().values == each[row]).all()
+        each = released(plan.open(key, address), leaves)
+        parts, mixed = plan.open(key, address), plan.open(key, address)
         for low, high in ((0, 1), (1, 7), (7, 7), (7, 64), (64, 65), (65, 90)):
             parts.add(leaves[low:high])
             if parts.leaves in (7, 65):
                 assert (parts.release().values == each[parts.leaves - 1]).all()
         mixed.add(leaves[:17])
-        assert (mixed.release_each(leaves[17:50]) == each[17:50]).all()
+        assert (released(mixed, leaves[17:50]) == each[17:50]).all()
         mixed.add(leaves[50:])
         assert parts.release().values.tolist() == mixed.release().values.tolist() == each[-1].tolist()
 
@@ -74,25 +72,18 @@ class TestRelease:
         counter.release().values[:] = 0
         assert counter.release().values.tolist() == first.tolist()
 
-    def test_a_closed_batch_is_one_leaf(self, plan, key, address):
-        events = some_leaves(plan, 48)
-        closed, summed = plan.open(key, address), plan.open(key, address)
-        for low, high in ((0, 16), (16, 21), (21, 21), (21, 48)):
-            closed.add_batch(events[low:high])
-            summed.add(events[low:high].sum(axis=0)[None])
-            assert closed.release().values.tolist() == summed.release().values.tolist()
-        assert closed.leaves == 4
-
     def test_before_the_first_leaf_there_is_none(self, plan, key, address):
         with pytest.raises(BadLeaves, match="at least one leaf"):
             plan.open(key, address).release()
-        assert plan.open(key, address).release_each(some_leaves(plan, 0)).shape == (0, plan.dimension)
+        counter = plan.open(key, address)
+        counter.add(some_leaves(plan, 0))
+        assert counter.leaves == 0
 
     def test_another_key_address_or_plan_has_unrelated_noise(self, plan, key, address):
         wide = replace(plan, dimension=40)
         leaves = np.zeros((50, 40), dtype=np.int64)
         noises = [
-            opened.release_each(leaves)
+            released(opened, leaves)
             for opened in (
                 wide.open(key, address),
                 wide.open(seeded_key(8, "counter"), address),
@@ -112,14 +103,14 @@ class TestRelease:
 class TestState:
     def test_a_restored_counter_goes_on_as_if_it_had_never_stopped(self, plan, key, address):
         leaves = some_leaves(plan, 100)
-        undisturbed = plan.open(key, address).release_each(leaves)
+        undisturbed = released(plan.open(key, address), leaves)
         for stop in (0, 1, 2, 31, 64, 99):
             counter = plan.open(key, address)
             counter.add(leaves[:stop])
             state = plan.save(key, address, counter)
             restored = plan.restore(key, address, state)
             assert plan.save(key, address, restored) == state
-            assert (restored.release_each(leaves[stop:]) == undisturbed[stop:]).all()
+            assert (released(restored, leaves[stop:]) == undisturbed[stop:]).all()
 
     def test_a_damaged_state_is_refused(self, plan, key, address):
         counter = plan.open(key, address)
@@ -171,12 +162,11 @@ class TestRefusals:
     def test_leaves_beyond_the_horizon(self, plan, key, address):
         counter = plan.open(key, address)
         counter.add(some_leaves(plan, 99))
-        for take in (counter.add, counter.release_each):
-            with pytest.raises(HorizonReached, match="at most 100 leaves, got 99 and 2 more"):
-                take(some_leaves(plan, 2))
-        counter.add_batch(some_leaves(plan, 2))
+        with pytest.raises(HorizonReached, match="at most 100 leaves, got 99 and 2 more"):
+            counter.add(some_leaves(plan, 2))
+        counter.add(some_leaves(plan, 1))
         with pytest.raises(HorizonReached):
-            counter.add_batch(some_leaves(plan, 1))
+            counter.add(some_leaves(plan, 1))
         assert counter.release().leaves == 100
 
     def test_sums_that_could_leave_64_bits(self, plan, key, address):
@@ -185,10 +175,9 @@ class TestRefusals:
         counter.add(half)
         before = counter.release().values.tolist()
         for leaves in (3 * half, np.full_like(half, -(1 << 63)), np.concatenate([half, half, half])):
-            for take in (counter.add, counter.add_batch, counter.release_each):
-                with pytest.raises(BadLeaves, match=r"within 2\^62") as caught:
-                    take(leaves)
-                assert str(1 << 60)[:6] not in str(caught.value)
+            with pytest.raises(BadLeaves, match=r"within 2\^62") as caught:
+                counter.add(leaves)
+            assert str(1 << 60)[:6] not in str(caught.value)
         assert counter.release().values.tolist() == before
         for sign in (-1, 1, -1, 1):
             counter.add(sign * half)
@@ -205,9 +194,8 @@ class TestRefusals:
             "list": good.tolist(),
         }[wrong]
         counter = plan.open(key, address)
-        for take in (counter.add, counter.add_batch, counter.release_each):
-            with pytest.raises(BadLeaves, match="leaves: expected"):
-                take(bad)
+        with pytest.raises(BadLeaves, match="leaves: expected"):
+            counter.add(bad)
         assert counter.leaves == 0
 
     @pytest.mark.parametrize(
@@ -244,7 +232,7 @@ class TestError:
         wide, leaves = replace(plan, dimension=250 if together else 12_000), 60
         nothing = np.zeros((leaves, wide.dimension), dtype=np.int64)
         cells = range(48) if together else [None]
-        noise = np.array([wide.open(key, replace(address, cell=cell)).release_each(nothing) for cell in cells])
+        noise = np.array([released(wide.open(key, replace(address, cell=cell)), nothing) for cell in cells])
         squares = np.mean(noise.astype(float) ** 2, axis=(1, 2) if together else (0, 1))
         assert np.std(squares) / np.sqrt(len(squares)) / np.mean(squares) / 2 < 0.006
         assert np.sqrt(np.mean(squares)) == pytest.approx(wide.rmse(leaves), rel=0.03)
@@ -334,7 +322,7 @@ GOLDEN = {
 
 
 def test_noise_is_the_same_on_every_platform(request, plan, key, address):
-    releases = plan.open(key, address).release_each(np.zeros((100, plan.dimension), dtype=np.int64))
+    releases = released(plan.open(key, address), np.zeros((100, plan.dimension), dtype=np.int64))
     digest = hashlib.sha256(releases.astype("<i8").tobytes()).hexdigest()[:32]
     assert GOLDEN[request.node.callspec.params["plan"]] == (releases[:3, 0].tolist(), digest)
 

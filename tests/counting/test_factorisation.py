@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.counting.conftest import released
 
 from hushstream.counting import (
     BinaryTree,
@@ -106,7 +107,7 @@ def test_the_running_code_computes_left(plan):
         size, unit = 1 << 40, 2.0 ** (40 - plan.fine_bits)
     wide = replace(plan, dimension=4096)
     source = UnitNodes(wide.dimension, size)
-    releases = wide.open_on(source).release_each(np.zeros((LEAVES, wide.dimension), dtype=np.int64))
+    releases = released(wide.open_on(source), np.zeros((LEAVES, wide.dimension), dtype=np.int64))
     computed = releases / unit
     expected = plan.factorisation(LEAVES).left
     assert np.allclose(by_column(computed), by_column(expected), atol=1e-6)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.counting.conftest import released
 
 from hushstream.counting import (
     BadLeaves,
@@ -102,7 +103,7 @@ def test_branches_share_what_was_complete_and_nothing_after(plan, key, address, 
         drawn.clear()
         counter = plan.open(key, address)
         for part in [taken] if at_once else np.split(taken, LEAVES):
-            counter.release_each(part)
+            counter.add(part)
         branches.append(dict(drawn))
     assert branches[0].keys() == branches[1].keys()
     for place, history in branches[0].items():
@@ -118,9 +119,9 @@ def test_noise_after_a_fork_has_nothing_in_common(plan, key, address):
     state = plan.save(key, address, kept)
     lost = plan.restore(key, address, state)
     after = leaves[FORK:].copy()
-    one = lost.release_each(after)
+    one = released(lost, after)
     after[0, 0] += 1
-    two = kept.release_each(after)
+    two = released(kept, after)
     exact = np.cumsum(leaves[FORK:] - after, axis=0)
     # A Toeplitz step adds to noise that both have; what is shared by a tree is what was complete at the fork.
     assert np.mean((one - two)[0] == exact[0]) < 0.5
@@ -130,11 +131,11 @@ def test_noise_after_a_fork_has_nothing_in_common(plan, key, address):
 def test_equal_leaves_of_other_events_have_other_noise(plan, key, address):
     leaves = leaves_of(plan, 1, 3)
     named, again, others = plan.open(key, address), plan.open(key, address), plan.open(key, address)
-    released = [
-        counter.release_each(leaves, origin) for counter, origin in ((named, b"e1"), (again, b"e1"), (others, b"e2"))
+    releases = [
+        released(counter, leaves, origin) for counter, origin in ((named, b"e1"), (again, b"e1"), (others, b"e2"))
     ]
-    assert np.array_equal(released[0], released[1])
-    assert np.mean(released[0] == released[2]) < 0.4
+    assert np.array_equal(releases[0], releases[1])
+    assert np.mean(releases[0] == releases[2]) < 0.4
 
 
 def test_many_counters_in_one_draw_are_as_if_each_took_its_leaf_alone(plan, key, address):

@@ -74,23 +74,3 @@ class BinaryCounter(DrawingCounter):
         """Keep the nodes that the release after ``end`` leaves uses, new ones and kept ones."""
         used = [level for level in range(end.bit_length()) if end >> level & 1]
         self._held = {level: fresh[level] if level in fresh else self._held[level] for level in used}
-
-    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        first, end = self.leaves + 1, self.leaves + len(leaves)
-        # Only nodes of even index: a prefix whose bit l is set uses the node before it, of index (t >> l) - 1.
-        places = [
-            (level, index)
-            for level in range(end.bit_length())
-            for index in range(self.leaves >> level, end >> level)
-            if not index & 1
-        ]
-        drawn = self.nodes.draw_over(*self._over(places, self._next_histories(leaves, origin)))
-        noise = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
-        for level, held in self._held.items():
-            noise[: ((self.leaves >> level) + 1 << level) - first] += held
-        for (level, index), node in zip(places, drawn, strict=True):
-            begin = ((index + 1) << level) - first
-            noise[begin : begin + (1 << level)] += node
-        by_place = dict(zip(places, drawn, strict=True))
-        self._hold(end, {place[0]: by_place[place] for place in self._fresh(end)})
-        return noise

@@ -216,29 +216,6 @@ class BlockCounters:
             self._refresh(np.unique(moved) if moved.size > 1 else moved)
         return np.asarray(self._sums[blocks] + self._noise[blocks])
 
-    def release_each(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Take every row as one leaf, in order, and release its block after it: int64 (n, dimension).
-
-        As n times `add` of one row and `release_of` its block.
-
-        Raises:
-            BadLeaves, HorizonReached: as `add`, for the whole batch. Nothing is taken then.
-        """
-        require_leaves(leaves, self.plan.plan.dimension)
-        self._require_blocks(blocks, len(leaves))
-        self._require_kept(blocks)
-        most = int((self._counts + np.bincount(blocks, minlength=self.plan.blocks)).max())
-        if most > self.plan.plan.horizon:
-            raise HorizonReached(
-                f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got {most} with these"
-            )
-        bound_after(self._bound, self._sums, leaves)
-        released = np.empty_like(leaves)
-        for rows in _rounds(blocks):
-            self.add(blocks[rows], leaves[rows])
-            released[rows] = self.release_of(blocks[rows])
-        return released
-
     def erase(self, block: int) -> None:
         """Delete the content of a block for ever: it is a public zero from here on and takes no further leaf.
 
@@ -337,14 +314,3 @@ def _summed_by_block(
         blocks, leaves = blocks[order], leaves[order]
     starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
     return blocks[starts], np.add.reduceat(leaves, starts, axis=0)
-
-
-def _rounds(blocks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Rows with the first leaf of each block, then those with the second, and so on."""
-    order = np.argsort(blocks, kind="stable")
-    ordered = blocks[order]
-    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(order)]
-    starts = np.flatnonzero(begins)
-    turn = np.arange(len(order)) - starts[np.cumsum(begins) - 1] if len(order) else order
-    by_turn = order[np.argsort(turn, kind="stable")]
-    return np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if len(order) else []

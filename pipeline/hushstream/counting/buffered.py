@@ -392,14 +392,6 @@ class BltCounter(DrawingCounter):
     def _noise(self) -> NDArray[np.int64]:
         return self._rounded(self._total)
 
-    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        totals = np.empty_like(leaves)
-        drawn = self.nodes.draw_over(*self._wanted(leaves, self._next_histories(leaves, origin)))
-        for row, fresh in enumerate(drawn):
-            self.push(fresh - self.feedback())
-            totals[row] = self._total
-        return self._rounded(totals)
-
     def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._fine:
             return fine.copy()

@@ -318,25 +318,11 @@ class Counter(ABC):
             BadLeaves: another type or shape, or a sum that could leave 64 bits. Nothing is taken then.
             HorizonReached: more leaves than the plan allows. Nothing is taken then.
         """
-        self._admit(leaves, len(leaves))
+        self._admit(leaves)
         if len(leaves):
             self._advance(leaves, origin)
             self._sum += column_sums(leaves)
             self.leaves += len(leaves)
-
-    def add_batch(self, events: NDArray[np.int64], origin: bytes = b"") -> None:
-        """Take a whole batch of events as *one* leaf: one step of the horizon, and the fastest way.
-
-        Each event is in one leaf still, so the sensitivity is that of an event.
-
-        Raises:
-            BadLeaves, HorizonReached: as `add`.
-        """
-        self._admit(events, 1)
-        leaf = column_sums(events)
-        self._advance(leaf[None], origin)
-        self._sum += leaf
-        self.leaves += 1
 
     @property
     def exact(self) -> NDArray[np.int64]:
@@ -356,23 +342,6 @@ class Counter(ABC):
             raise BadLeaves("release: expected at least one leaf, got none")
         # Both terms are below 2^62 in size (`_admit`, and the plan's `_check`), so their sum fits.
         return Release(self.leaves, self._sum + self._noise())
-
-    def release_each(self, leaves: NDArray[np.int64], origin: bytes = b"") -> NDArray[np.int64]:
-        """Take leaves and release after each one: int64 (n, dimension), as n times `add` and `release`.
-
-        Raises:
-            BadLeaves, HorizonReached: as `add`.
-        """
-        self._admit(leaves, len(leaves))
-        if not len(leaves):
-            return np.zeros((0, self.plan.dimension), dtype=np.int64)
-        sums = np.cumsum(leaves, axis=0)
-        sums += self._sum
-        last = sums[-1].copy()
-        sums += self._noise_run(leaves, origin)
-        self._sum = last
-        self.leaves += len(leaves)
-        return sums
 
     def dump(self) -> bytes:
         """The state as bytes, without the digest that `Plan.save` adds."""
@@ -400,9 +369,9 @@ class Counter(ABC):
             raise BadState("counter state: expected sums within 2^62, got larger ones")
         self._load_extra(body[fixed:])
 
-    def _admit(self, leaves: NDArray[np.int64], steps: int) -> None:
+    def _admit(self, leaves: NDArray[np.int64]) -> None:
         require_leaves(leaves, self.plan.dimension)
-        self._admit_size(largest_size(leaves) * len(leaves) if len(leaves) else 0, steps)
+        self._admit_size(largest_size(leaves) * len(leaves) if len(leaves) else 0, len(leaves))
 
     def _admit_size(self, more: int, steps: int) -> None:
         """`_admit` of leaves of valid type and shape that move no sum by more than ``more``."""
@@ -415,10 +384,6 @@ class Counter(ABC):
     @abstractmethod
     def _noise(self) -> NDArray[np.int64]:
         """Noise of the release after the leaves so far, int64 (dimension,)."""
-
-    @abstractmethod
-    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        """Advance by leaves; returns the noise of the release after each one, int64 (n, dimension)."""
 
     @abstractmethod
     def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:

@@ -284,9 +284,6 @@ class TreeCounter(Counter):
         noise: NDArray[np.int64] = self._run[place]
         return noise
 
-    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        return self._noise_from(self.leaves + 1, len(leaves))
-
     def _noise_from(self, leaves: int, steps: int) -> NDArray[np.int64]:
         """Noise of the releases after ``leaves`` and after the next leaves, int64 (steps, dimension)."""
         first = leaves + self._shift

@@ -27,7 +27,6 @@ from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.gateway import gateway_rows
 from hushstream.replay.bench.peers import peer_rows, peer_tables
 from hushstream.replay.bench.scale import scale_rows, scale_tables
@@ -226,7 +225,6 @@ def run_bench(
     rows: list[BenchRow] = []
     tables: dict[str, str] = {}
     if "compute" in subjects:
-        rows += counter_rows(progress, rounds)
         for study in studies().values():
             rows += [] if study.bench is None else study.bench(progress, rounds)
     if "stream" in subjects:

@@ -390,7 +390,11 @@ def _unit_noise(sums: Sums, leaves: int, dimension: int, cell: int, seed: int) -
     counter = "negative-digit" if sums == "raw" else "binary"
     key = seeded_key(seed, "counter")
     address = replace(_address(f"{counter} laplace", {}), cell=None if cell < 0 else cell)
-    drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
+    running, nothing = plan.open(key, address), np.zeros((1, dimension), dtype=np.int64)
+    drawn = np.empty((leaves, dimension))
+    for row in drawn:
+        running.add(nothing)
+        row[:] = running.release().values / _UNIT
     drawn.setflags(write=False)
     return drawn
 
