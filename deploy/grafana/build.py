@@ -102,7 +102,7 @@ def _places(board: Board) -> list[GridPos]:
 def _panel(panel: Panel, metric_class: str) -> stat.Panel | timeseries.Panel:
     kind: stat.Panel | timeseries.Panel = stat.Panel() if panel.kind == "stat" else timeseries.Panel()
     made = (
-        kind.title(f"{panel.title} ({metric_class})")
+        kind.title(panel.title)
         .description(f"{panel.about}{_fires(panel)} Class: {metric_class}.")
         .datasource(_source())
         .unit(panel.unit)
@@ -129,7 +129,9 @@ def _panel(panel: Panel, metric_class: str) -> stat.Panel | timeseries.Panel:
 
 
 def _fires(panel: Panel) -> str:
-    return f" {panel.alert} fires {'above' if panel.above else 'below'} {panel.limit:g}." if panel.alert else ""
+    if not panel.alert:
+        return ""
+    return f" {panel.alert} fires {'above' if panel.above else 'below'} {panel.limit:g}: the runbook says what to do."
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:

@@ -30,7 +30,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel; ``unit`` is Grafana's name of the unit, ``about`` one sentence for its readers.
+    """One panel; ``unit`` is Grafana's name of the unit, ``about`` what it shows, what is well, and what to do.
 
     Attributes:
         limit: an alert's threshold in the panel's unit; it is drawn.
@@ -80,7 +80,7 @@ def _published(prefix: str) -> Panel:
         "How old is the newest published state?",
         "s",
         "Age of the oldest partition's newest published state: so much is replayed if a disk is lost; "
-        "learners' on the zone's dashboard.",
+        "learners' on the zone's dashboard. If it grows, read the role's log.",
         (Query(f"max by (role) ({prefix}published_state_age_seconds{{{HERE}}})", "{{role}}"),),
         "stat",
     )
@@ -102,14 +102,14 @@ def _free_disk(prefix: str) -> Panel:
 _DECISIONS = Panel(
     "How many decisions are made?",
     "reqps",
-    "Contexts answered a second; clicks do not matter.",
+    "Contexts answered a second; clicks do not matter. Well if it follows your visits; else see what input waits.",
     (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
 )
 _SLOTS = Panel(
     "How many reports come?",
     "reqps",
     "Fixed-size reports (slots) a second: sent by learners, accepted by shufflers, counted by nodes. Both lines should "
-    "agree after the wait of `feedback.settle_seconds`.",
+    "agree after the wait of `feedback.settle_seconds`; else look for a stopped shuffler.",
     (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
 )
 _LAG = Panel(
@@ -123,13 +123,16 @@ _LAG = Panel(
 _WINDOWS = Panel(
     "How many windows were released?",
     "short",
-    "Windows that were closed and released, by all running shufflers.",
+    "Windows that were closed and released, by all running shufflers. It rises while reports come; else see whether "
+    "windows fill, and whether a budget is used up.",
     (Query(f'sum by (deployment) (hushstream_windows_sealed_total{{role="shuffler", {HERE}}})', "windows"),),
 )
 _VERSIONS = Panel(
     "Do workers use the newest model?",
     "short",
-    "Newest version published, and the oldest that a learner, node or rater uses: well if both lines are one.",
+    "Newest version published, and the oldest that a learner, node or rater uses: well if both lines are one; else "
+    "read the log of "
+    "the worker that lags.",
     (
         Query(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
@@ -173,7 +176,7 @@ OVERVIEW = Board(
         Panel(
             "How many workers answer?",
             "short",
-            "Processes that answer Prometheus, by role: workers, gateways, auditors.",
+            "Processes that answer Prometheus, by role: well if as many as you started. Start the others again.",
             (Query(f'sum by (role) (up{{job="hushstream", {HERE}}})', "{{role}}"),),
             "stat",
         ),
@@ -190,7 +193,7 @@ OVERVIEW = Board(
         Panel(
             "Is an alert firing?",
             "short",
-            "Alerts of this Prometheus that fire now; the runbook explains each.",
+            "Alerts of this Prometheus that fire now: 0 is well; the runbook has an entry for each.",
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
             "stat",
             limit=1.0,
@@ -221,14 +224,14 @@ OVERVIEW = Board(
         Panel(
             "Which worker runs how many partitions?",
             "short",
-            "Home partitions that each worker runs.",
+            "Home partitions that each worker runs: about as many each is well. A worker with 0 is spare.",
             (Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),),
             "stat",
         ),
         Panel(
             "Is every worker in its group?",
             "short",
-            "Whether all workers of a role are in their group, or joining it.",
+            "Whether all workers of a role are in their group, or joining it; read the log of the one that is missing.",
             (Query(f"min by (role) (hushstream_group_member{{{HERE}}}) < bool 1", "{{role}}"),),
             "stat",
             limit=1.0,
@@ -238,7 +241,8 @@ OVERVIEW = Board(
         Panel(
             "What do applications ask of gateways?",
             "reqps",
-            "Requests a second by call, counted as they arrive; a batch counts as one, and feedback does not count.",
+            "Requests a second by call, counted as they arrive; a batch counts as one, and feedback does not count. "
+            "None while visitors come: see the gateway's log.",
             (Query(f"sum by (call) (rate(hushstream_gateway_requests_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         _DECISIONS,
@@ -271,12 +275,12 @@ PRIVACY = Board(
         Panel(
             "Was anybody charged more than planned?",
             "short",
-            "As planned: no unit was charged more than its limit.",
+            "As planned is well: no unit was charged more than its limit.",
             (
                 Query(
                     f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} > bool "
                     f"hushstream_budget_limit_micro_epsilon{{{HERE}}})",
-                    "{{role}} {{scope_class}}",
+                    "{{role}}, {{scope_class}}",
                 ),
             ),
             "stat",
@@ -288,7 +292,7 @@ PRIVACY = Board(
         Panel(
             "Is a budget used up?",
             "short",
-            "Scopes whose budget pays for no further release.",
+            "Scopes whose budget pays for no further release: 0 is well, or the planned end.",
             (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
             "stat",
             limit=1.0,
@@ -325,7 +329,8 @@ PRIVACY = Board(
         Panel(
             "Are windows full when they close?",
             "percentunit",
-            "Mean number of slots in the windows of the last day, as a share of the number that closes a window.",
+            "Mean number of slots in the windows of the last day, as a share of the number that closes a window. "
+            "1 is well; a thin window has the same noise on fewer reports.",
             (Query(f"hushstream:window_fill:ratio1d{{{HERE}}}", "fill"),),
             limit=0.1,
             alert="WindowsThin",
@@ -334,7 +339,8 @@ PRIVACY = Board(
         Panel(
             "How often is something released?",
             "reqps",
-            "Records released a second, by topic: window-sums or releases, and the ledger's entries beside them.",
+            "Records released a second, by topic: window-sums or releases, and the ledger's entries beside them. "
+            "Both rise together; none for long: see whether windows fill.",
             (Query(f'hushstream:releases:rate5m{{topic=~"window-sums|releases|ledger", {HERE}}}', "{{topic}}"),),
         ),
         _SLOTS,
@@ -377,21 +383,23 @@ BENEFIT = Board(
         Panel(
             "What does each group earn a decision?",
             "percentunit",
-            "Mean reward of a decision: model (the shared private model), own (own learning only), baseline (the "
-            "application's own choice).",
-            (Query(f"hushstream:lift_reward:ratio{{{HERE}}}", "{{group}}"),),
+            "Mean reward of a decision, with noise. Well if the shared private model is above the others for weeks: "
+            "see its "
+            "gain's interval.",
+            tuple(
+                Query(f'hushstream:lift_reward:ratio{{group="{group}", {HERE}}}', shown)
+                for group, shown in (("model", "shared private model"), *_OVER.items())
+            ),
             released=True,
         ),
         Panel(
             "What was one person charged for it?",
             "short",
-            "Epsilon (zero-out) of a report, and of the A/B measurement: a person pays each once; add them up.",
-            (
-                Query(
-                    f'max by (scope_class) (hushstream_budget_spent_micro_epsilon{{scope_class=~"slot|lift", {HERE}}})'
-                    " / 1e6",
-                    "{{scope_class}}: epsilon",
-                ),
+            "Epsilon (zero-out) of a report, and of the A/B measurement: a person is charged each once; add them up. "
+            "Well if the sum is what `hushstream guarantee` printed.",
+            tuple(
+                Query(f'max (hushstream_budget_spent_micro_epsilon{{scope_class="{scope}", {HERE}}}) / 1e6', shown)
+                for scope, shown in (("slot", "a report"), ("lift", "the A/B measurement"))
             ),
             released=True,
         ),
@@ -408,7 +416,9 @@ PERFORMANCE = Board(
         Panel(
             "How long does a batch take?",
             "s",
-            "From taking a batch to the acknowledgement of its outputs; the learner's is on the zone's dashboard.",
+            "From taking a batch to the acknowledgement of its outputs; the learner's is on the zone's dashboard. "
+            "Below "
+            "a second is well; else start workers, or see the broker.",
             (
                 Query(f"hushstream:batch_seconds:p50_5m{{{HERE}}}", "{{role}} p50"),
                 Query(f"hushstream:batch_seconds:p99_5m{{{HERE}}}", "{{role}} p99"),
@@ -419,13 +429,15 @@ PERFORMANCE = Board(
         Panel(
             "How much does each role publish?",
             "reqps",
-            "Acknowledged records, by role and topic.",
+            "Acknowledged records a second, by role and topic. A role that falls to 0 alone has stopped: read its log.",
             (Query(f"hushstream:releases:rate5m{{{HERE}}}", "{{role}} {{topic}}"),),
         ),
         Panel(
             "How often is a journal written?",
             "reqps",
-            "Journal records a second; the learner's are on the zone's dashboard.",
+            "Journal records a second; the learner's are on the zone's dashboard. It follows the load; each is a "
+            "write that "
+            "the broker acknowledges.",
             (
                 Query(
                     f'sum by (role) (rate(hushstream_journal_appends_total{{role!~"learner([.].+)?", {HERE}}}[5m]))',
@@ -436,7 +448,9 @@ PERFORMANCE = Board(
         Panel(
             "How long does a recovery take?",
             "s",
-            "Mean time to bring a partition to the end of its journal; the learner's is on the zone's dashboard.",
+            "Mean time to bring a partition to the end of its journal; the learner's is on the zone's dashboard. If "
+            "minutes, "
+            "trim journals (`hushstream logs`).",
             (_mean_recovery("hushstream_recovery_seconds"),),
         ),
         Panel(
@@ -474,7 +488,7 @@ ZONE = Board(
             "Do rewards come back?",
             "percentunit",
             "Rewards that came, of whatever height, as a share of the decisions of 5 minutes: without them nothing is "
-            "learned. What the model earns is `hushstream lift`, which is released with noise.",
+            "learned; see that the application sends them. What the model earns is `hushstream lift`.",
             (
                 Query(
                     f'sum by (role) (rate(hushstream_events_total{{outcome="rewarded", {HERE}}}[5m])) / '
@@ -493,13 +507,15 @@ ZONE = Board(
         Panel(
             "How much is not checked yet?",
             "short",
-            "Records of journals and outputs that an auditor has not checked yet.",
+            "Records of journals and outputs that an auditor has not checked yet: a short peak is well; else start "
+            "it again.",
             (Query(f"sum by (role, topic) (hushstream_audit_lag_records{{{HERE}}})", "{{role}} {{topic}}"),),
         ),
         Panel(
             "What becomes of decisions?",
             "reqps",
-            "Events a second by outcome, of learners, nodes and raters: decided, rewarded, never shown, refused.",
+            "Events a second by outcome, of learners, nodes and raters. Well if few are never "
+            "shown, late or rejected: see that the application sends `shown`, in time.",
             (
                 Query(
                     f"sum by (outcome) (rate(hushstream_events_total{{{_OUTCOMES}, {FOLLOWS}, {HERE}}}[5m]))",
@@ -529,13 +545,14 @@ ZONE = Board(
         Panel(
             "How often is its journal written?",
             "reqps",
-            "Batches journaled a second.",
+            "Batches journaled a second. It follows the load.",
             (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
         ),
         Panel(
             "How long does its recovery take?",
             "s",
-            "Mean time to bring a partition to the end of its journal, since the workers began.",
+            "Mean time to bring a partition to the end of its journal, since the workers began. If minutes, trim "
+            "journals.",
             (_mean_recovery("hushstream_edge_recovery_seconds"),),
         ),
         _published("hushstream_edge_"),
@@ -561,14 +578,14 @@ GATEWAY = Board(
         Panel(
             "How many requests are in progress?",
             "short",
-            "Requests of all callers; `in_flight` is the limit of a gateway.",
+            "Requests of all callers: well below `in_flight`, a gateway's limit; else start gateways.",
             (Query(f"sum by (deployment) (hushstream_edge_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
             "stat",
         ),
         Panel(
             "How many requests come?",
             "reqps",
-            "Requests a second by call, with any result; a batch counts as one.",
+            "Requests a second by call, with any result; a batch counts as one. It follows your visits.",
             (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
         ),
         Panel(
@@ -585,13 +602,15 @@ GATEWAY = Board(
         Panel(
             "Which requests end with a problem?",
             "reqps",
-            "Requests a second that a gateway ended with a problem, by its code.",
+            "Requests a second that a gateway ended with a problem, by its code: none is well; the gateway's page "
+            "lists codes.",
             (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
         ),
         Panel(
             "How many are turned away (429)?",
             "reqps",
-            "Requests a second that were refused for now: too many of one caller, or too many in progress.",
+            "Requests a second that were refused for now: too many of one caller, or too many in progress. "
+            "None is well; else start gateways, or raise the caller's rate.",
             (
                 Query(
                     f'sum by (code) (hushstream:gateway_requests:rate5m{{code=~"too-many-requests|too-busy", {HERE}}})',
@@ -602,13 +621,14 @@ GATEWAY = Board(
         Panel(
             "How often is the baseline given?",
             "reqps",
-            "Baselines a second that were answered at once, by call; each of a batch counts.",
+            "Baselines a second that were answered at once, by call; each of a batch counts. Few is well; else see "
+            "learners.",
             (Query(f"sum by (call) (rate(hushstream_edge_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         Panel(
             "How many answers are given?",
             "reqps",
-            "Answers a second by call; each of a batch counts.",
+            "Answers a second by call; each of a batch counts. It follows your visits.",
             (Query(f"sum by (call) (rate(hushstream_edge_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
     ),
