@@ -8,8 +8,8 @@ At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise
 
 Parameters are whole numbers of 2^-20, so the noised values are on the lattice, too. alpha_t g is truncated toward zero,
 coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): the steps for two
-records differ by at most twice that. This is the sensitivity here, rounded up. If a neighbour is late, its last sent
-parameters are used. No deployment runs this form; the experiments of the paper do.
+records differ by at most twice that. This is the sensitivity here, rounded up. No deployment runs this form; the
+experiments of the paper do.
 
 *What it costs.* theta~ = theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the
 record of round t at node i. Given equal earlier releases, theta_(t+1) moves by alpha_t (g - g'), in L1 by at most
@@ -54,7 +54,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, laplace_scale
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.algorithm.counters import PURPOSE, SYSTEM
-from hushstream.systems.pdol.algorithm.rows import BadGraph, BadRelease, PdolError, Rows, admit, sums_by_row
+from hushstream.systems.pdol.algorithm.rows import BadGraph, PdolError, Rows, admit, sums_by_row
 from hushstream.systems.pdol.configuration import LATTICE_BITS
 
 MIXING_BITS = 20
@@ -98,14 +98,12 @@ class GossipConfig:
 
 
 def mixing_of(config: GossipConfig) -> NDArray[np.int64]:
-    """The checked weights of a configuration, int64 (M, M) in units of 2^-20.
+    """The weights of a configuration, int64 (M, M) in units of 2^-20.
 
     Raises:
         BadGraph: there is no such graph of so many nodes.
     """
-    weights = metropolis(adjacency_of(config.graph, config.nodes, config.graph_seed))
-    require_mixing(weights)
-    return weights
+    return metropolis(adjacency_of(config.graph, config.nodes, config.graph_seed))
 
 
 def adjacency_of(graph: GraphName, nodes: int, seed: int = 0) -> NDArray[np.bool_]:
@@ -132,29 +130,6 @@ def metropolis(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
     weights = np.where(adjacency, WHOLE // (1 + largest), 0).astype(np.int64)
     weights[np.diag_indices(len(weights))] = WHOLE - weights.sum(axis=1)
     return weights
-
-
-def require_mixing(weights: NDArray[np.int64]) -> None:
-    """Refuse weights with which nodes would not converge to the mean.
-
-    Raises:
-        BadGraph: not square, negative, not doubly stochastic, or not connected.
-    """
-    if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-        raise BadGraph(f"mixing weights: expected a square matrix, got shape {weights.shape}")
-    if (weights < 0).any():
-        raise BadGraph("mixing weights: expected no negative one")
-    if (weights.sum(axis=0) != WHOLE).any() or (weights.sum(axis=1) != WHOLE).any():
-        raise BadGraph("mixing weights: expected rows and columns that sum to one, got others")
-    reached = np.zeros(len(weights), dtype=bool)
-    reached[0] = True
-    while True:
-        further = reached | (weights[reached] > 0).any(axis=0)
-        if (further == reached).all():
-            break
-        reached = further
-    if not reached.all():
-        raise BadGraph(f"graph: expected a connected one, got {int(reached.sum())} of {len(reached)} nodes in reach")
 
 
 def _torus(nodes: int) -> NDArray[np.bool_]:
@@ -201,11 +176,11 @@ def _paired(nodes: int, draw: np.random.Generator) -> NDArray[np.bool_] | None:
 
 
 def _connected(graph: NDArray[np.bool_]) -> bool:
-    try:
-        require_mixing(metropolis(graph))
-    except BadGraph:
-        return False
-    return True
+    """Whether walks from the first node reach every node."""
+    reached = np.eye(1, len(graph), dtype=bool)[0]
+    for _ in range(len(graph)):
+        reached |= graph[reached].any(axis=0)
+    return bool(reached.all())
 
 
 def _symmetric(nodes: int, edges: list[tuple[int, int]]) -> NDArray[np.bool_]:
@@ -326,7 +301,7 @@ class GossipNode:
 
         Args:
             node: which row of ``mixing``.
-            mixing: int64 (M, M), checked weights in units of 2^-20.
+            mixing: int64 (M, M), weights in units of 2^-20 (`mixing_of`).
             config: the run.
         """
         self.node = node
@@ -337,24 +312,11 @@ class GossipNode:
         self._place = {int(neighbour): place for place, neighbour in enumerate(self._neighbours)}
         dimension = config.dimension
         self._known = np.zeros((len(self._neighbours), dimension), dtype=np.int64)
-        self._sent_after = np.zeros(len(self._neighbours), dtype=np.int64)
         self._own = np.zeros(dimension, dtype=np.int64)
 
-    def on_parameters(self, neighbour: int, after: int, values: NDArray[np.int64]) -> bool:
-        """Keep the parameters that a neighbour (or this node) sent after a round, unless newer ones are known.
-
-        Raises:
-            BadRelease: the sender is no neighbour, or the values have another type or size.
-        """
-        place = self._place.get(neighbour)
-        if place is None:
-            raise BadRelease(f"parameters: expected those of a neighbour of node {self.node}, got node {neighbour}'s")
-        if values.dtype != np.int64 or values.shape != self._own.shape:
-            raise BadRelease(f"parameters: expected int64 of shape {self._own.shape}, got {values.dtype}")
-        if after <= self._sent_after[place]:
-            return False
-        self._known[place], self._sent_after[place] = values, after
-        return True
+    def on_parameters(self, neighbour: int, values: NDArray[np.int64]) -> None:
+        """Keep the parameters that a neighbour, or this node, sent after the last round."""
+        self._known[self._place[neighbour]] = values
 
     def step(self, rows: Rows, noise: NDArray[np.int64]) -> tuple[Seen, NDArray[np.int64]]:
         """Predict one record, learn from it, and return the noised parameters to send.
@@ -372,7 +334,7 @@ class GossipNode:
         return seen, sent
 
     def follow(self, rows: Rows, sent: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Repeat a round whose parameters were already sent, when a restarted node replays its journal.
+        """Take a round whose parameters were already sent, as an attacker does for the other hypothesis.
 
         Returns:
             theta_(t+1) before its noise: as sensitive as the records, int64 (n,).
@@ -387,7 +349,7 @@ class GossipNode:
 
     def _go_on(self, own: NDArray[np.int64], sent: NDArray[np.int64]) -> None:
         self._own = own
-        self.on_parameters(self.node, self.round, sent)
+        self.on_parameters(self.node, sent)
         self.round += 1
 
     def _next(self, rows: Rows) -> tuple[Seen, NDArray[np.int64]]:
@@ -401,19 +363,6 @@ class GossipNode:
             moved = np.abs(alpha * slot.values) >> LATTICE_BITS
             mixed[slot.indices] += label * np.sign(slot.values) * moved
         return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), mixed
-
-    def dump(self) -> bytes:
-        """The state as bytes; it is as sensitive as the records."""
-        parts = (np.array([self.round]), self._sent_after, self._own, self._known)
-        return b"".join(part.astype("<i8").tobytes() for part in parts)
-
-    def load(self, state: bytes) -> None:
-        """Restore what `dump` gave."""
-        held = np.frombuffer(state, "<i8").astype(np.int64)
-        neighbours, dimension = self._known.shape
-        self.round = int(held[0])
-        self._sent_after, rest = held[1 : 1 + neighbours].copy(), held[1 + neighbours :]
-        self._own, self._known = rest[:dimension].copy(), rest[dimension:].reshape(neighbours, dimension).copy()
 
     def weights(self) -> NDArray[np.int64]:
         """w_t, int64 (n,) in units of 2^-20."""

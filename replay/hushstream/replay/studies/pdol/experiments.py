@@ -195,7 +195,7 @@ def play_gossip(stream: RecordStream, config: GossipConfig, seed: int, law: Law)
         for node in nodes:
             for neighbour in neighbours[node.node]:
                 if neighbour != node.node:
-                    node.on_parameters(int(neighbour), number, sent[neighbour])
+                    node.on_parameters(int(neighbour), sent[neighbour])
     zeros = float(np.mean([np.mean(node.weights() == 0) for node in nodes]))
     return Gossiped(accuracy(right[taken]), float(losses[taken].mean()), zeros, rounds)
 
