@@ -45,7 +45,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import svds
 
-from hushstream.engine.declare.plan import Audience, Range
+from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
@@ -82,7 +82,7 @@ from hushstream.replay.studies.bgt.worlds import Float64, Int64, Split, make_wor
 from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.bgt.guarantee import epoch_guarantee
-from hushstream.systems.bgt.plan import LEAST_GAIN, plan
+from hushstream.systems.bgt.plan import GAIN, LEAST_GAIN, plan
 
 Sign = Literal["printed", "mended"]
 
@@ -614,11 +614,10 @@ def foretold(seed: int) -> Foretold:
         gains.append(baseline_of(world, "alone", again)[0] - play_world(task, world).rmse)
     config = configuration(task, world)
     ahead = plan(config, Audience(users, len(world.split(seed).earlier) // users, 365.0))
-    assert ahead.facts is not None
     return Foretold(
         world=f"{users:,} users with {ratings} ratings of {items} items, epsilon {epsilon:.2g}",
         measure="RMSE below that of each device alone",
-        said=Range(*ahead.facts["gains"]),
+        said=ahead.values[GAIN],
         beats=ahead.beats,
         gain=float(np.mean(gains)),
         guarantee=epoch_guarantee(config).under_key(True),
