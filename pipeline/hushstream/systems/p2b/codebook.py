@@ -197,24 +197,8 @@ class Encoder:
         Raises:
             ContributionError: a wrong shape, or contexts that are no histograms.
         """
-        return self._nearest(grid_units(contexts, self.digits))
-
-    def encode_one(self, context: Floats) -> int:
-        """The code of one context of shape (d,)."""
-        return int(self.encode(context[None, :])[0])
-
-    def encode_units(self, units: Int64) -> npt.NDArray[np.int32]:
-        """The codes of contexts given as grid units, (n, d) int64 rows summing to ``10^q``.
-
-        Raises:
-            ContributionError: the wrong shape, or units that are not on this encoder's grid.
-        """
-        if units.ndim == 2 and ((units < 0).any() or (units.sum(axis=1) != 10**self.digits).any()):
-            raise ContributionError(f"expected rows of at least 0 that sum to {10**self.digits}, got others")
-        return self._nearest(units)
-
-    def _nearest(self, units: Int64) -> npt.NDArray[np.int32]:
-        if units.ndim != 2 or units.shape[1] != self.dimension:
+        units = grid_units(contexts, self.digits)
+        if units.shape[1] != self.dimension:
             raise ContributionError(f"expected units of shape (n, {self.dimension}), got {units.shape}")
         codes = np.empty(len(units), dtype=np.int32)
         for low in range(0, len(units), _ROWS):
@@ -225,6 +209,10 @@ class Encoder:
             np.subtract(scores, self._offsets, scores)
             codes[low:high] = scores.argmax(axis=1)
         return codes
+
+    def encode_one(self, context: Floats) -> int:
+        """The code of one context of shape (d,)."""
+        return int(self.encode(context[None, :])[0])
 
 
 _SMALL_CODES = 64

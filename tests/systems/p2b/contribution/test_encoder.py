@@ -42,7 +42,7 @@ def test_codes_are_the_exact_nearest_centroids(data):
         centroids = np.rint(centroids * 4) / 4
     encoder = Encoder(centroids, digits)
     units = rng.multinomial(10**digits, np.ones(dimension) / dimension, size=20)
-    codes = encoder.encode_units(units)
+    codes = encoder.encode(units)
     lattice = encoder.lattice.tolist()
     assert codes.tolist() == [nearest(lattice, row, digits) for row in units.tolist()]
 
@@ -58,7 +58,6 @@ def test_one_context_gets_the_code_that_it_gets_among_many():
     codes = encoder.encode(contexts)
     assert codes.dtype == np.int32
     assert [encoder.encode_one(x) for x in contexts[::500]] == codes[::500].tolist()
-    assert np.array_equal(codes, encoder.encode_units(grid_units(contexts, 1)))
 
 
 def test_centroids_are_kept_exactly_and_define_the_encoder():
@@ -73,7 +72,7 @@ def test_a_fit_is_repeatable_and_uses_its_codes(codes):
     first, second = fit_grid(6, 1, codes, seed=4), fit_grid(6, 1, codes, seed=4)
     assert np.array_equal(first.lattice, second.lattice)
     assert first.codes == codes
-    used = np.bincount(first.encode_units(grid_points(6, 1)), minlength=codes)
+    used = np.bincount(first.encode(grid_points(6, 1)), minlength=codes)
     assert (used > 0).mean() > 0.9
     assert np.array_equal(first.lattice, first.lattice[np.lexsort(first.lattice.T[::-1])])
 
@@ -82,7 +81,7 @@ def test_fitting_brings_codes_near_their_contexts():
     points = grid_points(6, 1)
     encoder = fit_grid(6, 1, 32, seed=5)
     spread = ((points / 10 - 1 / 6) ** 2).sum(axis=1).mean()
-    left = ((points / 10 - encoder.centroids[encoder.encode_units(points)]) ** 2).sum(axis=1).mean()
+    left = ((points / 10 - encoder.centroids[encoder.encode(points)]) ** 2).sum(axis=1).mean()
     assert left < 0.45 * spread
 
 
@@ -99,13 +98,6 @@ def test_fitting_brings_codes_near_their_contexts():
 def test_encoders_outside_the_exact_range_are_refused(centroids, digits):
     with pytest.raises(ContributionError):
         Encoder(centroids, digits)
-
-
-def test_units_of_another_grid_are_refused():
-    encoder = Encoder(np.eye(3), 1)
-    for units in (np.array([[5, 4, 0]]), np.array([[11, -1, 0]]), np.array([[5, 5]])):
-        with pytest.raises(ContributionError):
-            encoder.encode_units(units)
 
 
 def test_more_codes_than_grid_points_are_refused():

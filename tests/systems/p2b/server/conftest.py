@@ -76,7 +76,7 @@ class Simulation:
         encoder = self.encoders[codes]
         units, arms, clicks = data
         domain = Domain(codes, ARMS, 1)
-        reports = Reports.of(domain, encoder.encode_units(units), arms, clicks.astype(np.int64))
+        reports = Reports.of(domain, encoder.encode(units), arms, clicks.astype(np.int64))
         released = slot_sums(reports)
         if epsilon is None:
             return released, 0.0, encoder
