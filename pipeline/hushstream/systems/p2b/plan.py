@@ -611,7 +611,10 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
 
 
 _HELD = "nine of ten simulated worlds of 1,000 to 20,000 reports gained within this range, most others more"
-_HELD_CODES = "nine of ten simulated worlds of 1,000 to 17,000 reports gained within this range"
+_HELD_CODES = (
+    "nine of ten simulated worlds of 1,000 to 17,000 reports gained within this range, TMC2007 far more: 192 reports "
+    "raised its reward from .33 to .51"
+)
 
 
 def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
