@@ -66,7 +66,7 @@ def test_settings_of_every_kind_are_found(accountant):
     assert {one.sums for one in by["ReleaseConfig"]} == set(get_args(p2b.SumsRelease))
     assert {one.sampling < 1 for one in by["ReleaseConfig"] if one.mode == "slot-sums"} == {True, False}
     assert {one.mechanism for one in by["ContinualConfig"]} == {"auto", *colin.MECHANISMS}
-    assert {one.noise for one in by["ContinualConfig"]} == set(colin.NOISE_LAWS)
+    assert {one.noise for one in by["ContinualConfig"]} == set(get_args(colin.NoiseLaw))
     assert {one.noise_at for one in by["ContinualConfig"]} == {"server", "learner"}
     assert {one.epochs > 1 for one in by["ContinualConfig"]} == {True, False}
     assert len(by["BudgetConfig"]) > 5

@@ -65,11 +65,6 @@ class Played:
     def values(self, topic: str) -> list[bytes]:
         return [record.value for record in self.log.slice(topic, 0, 0).records]
 
-    def blocks(self) -> list[list[int]]:
-        """Whom each release names."""
-        found = [codec.decode(value) for value in self.values("releases")]
-        return [np.frombuffer(fields["blocks"], "<i4").tolist() for name, fields in found if name == "Release"]
-
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
@@ -111,16 +106,6 @@ def test_their_name_leaves_the_edge_for_no_topic(played):
               for value in (record.value for record in records)]  # fmt: skip
     assert beyond
     assert not any(CANARY.encode() in value for value in beyond)
-
-
-def test_after_it_the_others_go_on_and_they_are_answered_but_never_released(played):
-    played.forget()
-    before = len(played.blocks())
-    for _ in range(2):
-        played.round()
-    assert played.blocks()[before:] == [[1], [1]]
-    decided = [codec.decode(value) for value in played.values("decisions")]
-    assert {"a4", "a5"} < {event for name, fields in decided if name == "Decisions" for event in fields["event_ids"]}
 
 
 def test_verify_finds_logs_with_an_erasure_in_them_equal(played):

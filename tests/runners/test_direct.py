@@ -117,16 +117,6 @@ async def test_the_inputs_alone_give_every_output_again(rigs, system):
     assert contents(again, "window-sums") == contents(log, "window-sums")
 
 
-async def test_a_log_under_another_key_or_configuration_is_not_continued(rigs, system):
-    log = MemoryLog()
-    await play(rigs, system, log, USERS)
-    with pytest.raises(HushstreamError, match="expected key_id"):
-        driver_of(system, copy_of(log), KeySource(seed=4))
-    other = rigs.make_system(public_dataset=True, partitions={"learner": 2, "shuffler": 2}, learner={"alpha": 0.5})
-    with pytest.raises(HushstreamError, match="expected config_digest"):
-        driver_of(other, copy_of(log))
-
-
 async def test_no_release_stands_in_the_log_before_its_journal_record(rigs, system):
     class Watched(MemoryLog):
         def __init__(self):

@@ -73,7 +73,6 @@ Rights: TypeAlias = Mapping[str, frozenset[Operation]]
 DEVICES, EXPORT, GATEWAY = "devices", "export", "gateway"
 _REQUEUE, _VERIFY = "requeue-", "verify-"
 _READ: frozenset[Operation] = frozenset({"Read"})
-_WRITE: frozenset[Operation] = frozenset({"Write"})
 _BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
 
 

@@ -54,7 +54,6 @@ from hushstream.engine.values import (
 from hushstream.privacy.mechanisms.rewards import LocalReward
 
 Algorithm = Literal["linucb", "colin", "goblin"]
-ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
 
 Mechanism = Literal["auto", "negative-digit", "binary", "blt", "noisy-reward", "exact"]
 MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
@@ -62,7 +61,6 @@ MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
 
 NoiseAt = Literal["server", "learner"]
 NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
-NOISE_LAWS: tuple[NoiseLaw, ...] = ("laplace", "k-norm", "gaussian")
 
 GRID_BITS = 24
 """Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""

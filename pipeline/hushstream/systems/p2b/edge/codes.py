@@ -62,7 +62,6 @@ class LinUCBPolicy(UserLinUCB):
     """LinUCB on contexts as they are, which are histograms; shared models were learned on centroids of their codes."""
 
     catalogue: None = None
-    context_type: type[np.generic] = np.float32
 
     def __init__(
         self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, tracks: tuple[str, ...]

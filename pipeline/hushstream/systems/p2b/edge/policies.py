@@ -237,10 +237,6 @@ class SharedPolicy(Protocol):
     def catalogue(self) -> Catalogue | None:
         """The items that arms are; None if they have no rules (*Rules* in `edge.agent`)."""
 
-    @property
-    def context_type(self) -> type[np.generic]:
-        """The type of an entry of a context."""
-
     def shared(self, track: str) -> SharedModel[Any]:
         """The newest model of a track."""
 
@@ -363,8 +359,6 @@ class FeaturePolicy:
 
     See `hushstream.learners.sparse`.
     """
-
-    context_type: type[np.generic] = np.uint8
 
     def __init__(self, layout: FeatureLayout, cold: SparseModel, tracks: tuple[str, ...]) -> None:
         """Start every track with a model that has seen nothing, among items that are named by numbers."""
