@@ -68,9 +68,9 @@ function showOutcome(state) {
   }
   const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;
   say("figure", signed(over[0][1].difference));
-  say("headline", "a visit. " + over.map(([control, { difference, ci95, decisions_more }]) =>
-    `The shared private model over ${lift.groups[control].shown}: ${signed(difference)}, ±${share(ci95)} (95 % CI)` +
-    (decisions_more === 0 ? "." : "; no significant difference yet.")).join(" "));
+  say("headline", "reward a visit from the shared private model: " + over.map(([control, { difference, ci95, decisions_more }]) =>
+    `${signed(difference)} ± ${share(ci95)} (95 % CI) over ${lift.groups[control].shown}` +
+    (decisions_more === 0 ? "" : ", no significant difference yet")).join("; ") + ".");
 }
 
 function showLearner(state) {
@@ -90,11 +90,11 @@ function showLearner(state) {
 function showLearned(state) {
   const { segments } = state.figures;
   if (!segments || !segments.length) return;
-  say("learned", "From noised sums alone: the item with the highest expected reward in the newest model, if all other features are missing.");
+  say("learned", "From noised sums alone: the item with the highest expected reward in the newest model, if all other features are missing. Sure: that it is better than the second.");
   at("learned-rows").hidden = false;
   at("learned-rows").tBodies[0].replaceChildren(...segments.map((one) => {
     const row = document.createElement("tr");
-    for (const text of [one.cell, one.item, share(one.reward), `${Math.round(100 * one.sure)} %`]) row.insertCell().textContent = text;
+    for (const text of [one.cell, one.item, share(one.reward), one.sure > 0.99 ? "> 99 %" : `${Math.round(100 * one.sure)} %`]) row.insertCell().textContent = text;
     return row;
   }));
 }
@@ -103,10 +103,10 @@ function showBudget(state) {
   const { spent } = state.figures;
   if (!spent || !spent.charged.length) return;
   say("paid", `${number(spent.releases)} releases are in the ledger. One person was charged at most: ` +
-    spent.charged.map((one) => `ε ${one.epsilon} for ${one.mechanism}`).join(", ") + ".");
+    spent.charged.map((one) => `ε ${one.epsilon} for ${one.mechanism === "lift" ? "the A/B measurement" : "reports"}`).join(", ") + ".");
   at("limits").replaceChildren(...spent.limits.map((one) => {
     const item = document.createElement("li");
-    item.textContent = `No more than ε ${one.epsilon} is ever spent on ${one.unit}.`;
+    item.textContent = `Limit: ε ${one.epsilon} for ${one.unit}.`;
     return item;
   }));
 }
