@@ -71,6 +71,22 @@ class OpenDecision(NamedTuple):
     held: int
 
 
+class Resolving(NamedTuple):
+    """What is needed of decisions whose rewards have come: columns of an `OpenDecision`, and how many were shown.
+
+    Attributes:
+        numbers, deadlines_ms, contexts: see `OpenDecision`.
+        on_screen: the arms on screen, those of the rewards where nothing else was told.
+        agreed: in how many of them that was the arm of the decision.
+    """
+
+    numbers: list[int]
+    deadlines_ms: list[int]
+    contexts: list[bytes]
+    on_screen: list[int]
+    agreed: int
+
+
 _TYPES = "iIiqqiq"
 """Types of the numbers of an `OpenDecision`, one letter each."""
 _HEAD = struct.Struct("<qqq")
@@ -240,6 +256,20 @@ class Decisions:
         waits = self._states[place] & ~_HIDDEN == _WAITS and self._users[place] == user
         return self[number] if waits else None
 
+    def waiting_in_time(self, events: Sequence[str], users: Sequence[str], times_ms: Sequence[int]) -> list[int]:
+        """The numbers of users' decisions that wait for feedback of these log times; `NO_DECISION` for all others."""
+        first, states, deadlines_ms, of = self._first, self._states, self._deadlines, self._users
+        numbers = [self.numbers.get(event_id, NO_DECISION) for event_id in events]
+        return [
+            number
+            if number != NO_DECISION
+            and states[place := number - first] & ~_HIDDEN == _WAITS
+            and deadlines_ms[place] >= now_ms
+            and of[place] == user
+            else NO_DECISION
+            for number, user, now_ms in zip(numbers, users, times_ms, strict=True)
+        ]
+
     def known(self, event_id: str, user: str, now_ms: int) -> PastDecision | None:
         """The answer to a user's event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
         number = self.numbers.get(event_id)
@@ -291,6 +321,19 @@ class Decisions:
         """Note that a waiting decision waits no more, because its reward has come."""
         self._states[number - self._first] ^= _WAITS ^ _ANSWERED
         self._wipe(number)
+
+    def reward_all(self, numbers: Sequence[int], arms: Sequence[int]) -> Resolving:
+        """See `reward`, of some decisions that wait, each once, with the arms that their rewards name."""
+        places, width = np.array(numbers) - self._first, self._width
+        np.frombuffer(self._states, np.uint8)[places] ^= _WAITS ^ _ANSWERED
+        every, shown = np.frombuffer(self._contexts, np.uint8).reshape(-1, width), np.frombuffer(self._shown, np.intc)
+        content, seen, own = every[places].tobytes(), shown[places], np.frombuffer(self._own_numbers, np.int64)[places]
+        every[places], shown[places] = 0, NOT_SHOWN
+        on_screen = np.where(seen == NOT_SHOWN, arms, seen)
+        agreed = int((on_screen == np.frombuffer(self._arms, np.intc)[places]).sum())
+        deadlines_ms = np.frombuffer(self._deadlines, np.int64)[places]
+        contexts = [content[low : low + width] for low in range(0, len(content), width)]
+        return Resolving(own.tolist(), deadlines_ms.tolist(), contexts, on_screen.tolist(), agreed)
 
     def close(self, number: int) -> None:
         """Note that the wait of a decision has ended."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +12,11 @@ from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.machine import MemoryUserStore, StoredUser
 from hushstream.engine.records import ReplayMismatch
 from hushstream.engine.state import packed
+from hushstream.features.schema import declare
 from hushstream.feedback.join import Decisions
 from hushstream.schemas import codec
+from hushstream.systems.p2b.configuration import ContextConfig
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge import users as learner_users
 from hushstream.systems.p2b.machines import learner
 from hushstream.systems.p2b.machines.learner import LearnerMachine
@@ -321,7 +324,7 @@ def test_who_began_anew_while_there_was_no_room_has_what_they_learned_since(rigs
         for rig in (straight, crowded):
             for number in range(6):
                 rig.interact(f"other-{number}", 1)
-        assert crowded.machine.agents.peek("ann") is None, "they are at rest"
+        assert "ann" not in dict(crowded.machine.agents.warm()), "they are at rest"
         for rig in (straight, crowded):
             rig.decide("last", "ann", rigs.point(1))
         assert crowded.machine.agents.get("ann").dump() == straight.machine.agents.get("ann").dump()
@@ -656,42 +659,67 @@ def test_a_long_fold_scores_and_learns_no_more_at_once_than_a_short_one(rigs, mo
     assert sizes == {"scores_of": [256, 256, 88], "learn_all": [256, 256, 88]}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, seed):
-    """Known users, new ones, events asked again, clicks before their context, and waits that end between the rows."""
+FEATURES = declare({"age": {"kind": "number", "range": [0, 3]}, "new": {"kind": "boolean"}})
+
+
+def declared_rig(rigs, system):
+    """A rig whose contexts are rows of declared features."""
+    changes = {"context": ContextConfig(declared=FEATURES), "encoder": rigs.EncoderConfig(), "click_rate": 0.1}
+    release = rigs.ReleaseConfig(form="features", sums="fresh")
+    rig = rigs.LearnerRig(P2BSystem.declared(replace(system.config, release=release, **changes)))
+
+    def context(event_id, user, x):
+        row = FEATURES.encode({"age": int(np.argmax(x)), "new": False}).row
+        fields = {"features_digest": FEATURES.digest, "event_id": event_id, "user": user, "row": row, "line": "private"}
+        return rig.put("contexts", codec.encode("FeatureContext", fields))
+
+    rig.context = context
+    return rig
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, seed, declared):
+    """Known users and new ones, events asked again, clicks that come early, late or twice, waits that end between."""
 
     def played(few):
+        taken = {"_take_rows": [], "_learn_rewards": []}
+        for name, found in taken.items():
+            usual = getattr(learner.LearnerMachine, name)
+            monkeypatch.setattr(
+                learner.LearnerMachine,
+                name,
+                lambda self, *some, usual=usual, found=found: found.append(len(some[1])) or usual(self, *some),
+            )
         monkeypatch.setattr(learner, "_FEW", few)
         draw, feedback = np.random.default_rng(seed), {"attribution_window_seconds": 20.0, "remembered_events": 8}
-        rig = rigs.LearnerRig(rigs.make_system(partitions={"learner": 1}, feedback=feedback))
-        taken = Counter()
-        together = learner.LearnerMachine._take_rows
-        monkeypatch.setattr(
-            learner.LearnerMachine,
-            "_take_rows",
-            lambda self, *rows: taken.update([len(rows[1])]) or together(self, *rows),
-        )
-        for number in range(400):
-            user = f"user-{int(30 * draw.random() ** 2)}"
-            rig.context(f"e{number}", user, rigs.point(int(draw.integers(4))))
+        system = rigs.make_system(partitions={"learner": 1}, slot={"after_interactions": 4}, feedback=feedback)
+        rig, users = declared_rig(rigs, system) if declared else rigs.LearnerRig(system), []
+        for number in range(300):
+            users.append(f"user-{int(30 * draw.random() ** 2)}")
+            rig.context(f"e{number}", users[-1], rigs.point(int(draw.integers(4))))
             if draw.random() < 0.04:
-                rig.context(f"e{number - int(draw.integers(40))}", user)
+                rig.context(f"e{number - int(draw.integers(40))}", users[-1], rigs.point(1))
             if draw.random() < 0.1:
-                rig.shown(f"e{number}", int(draw.integers(rigs.ARMS)), user)
+                rig.shown(f"e{number}", int(draw.integers(rigs.ARMS)), users[-1])
             if draw.random() < 0.1:
-                rig.reward(f"e{number + 2}", int(draw.integers(rigs.ARMS)), 1.0, user)
-            rig.wait(float(draw.choice([0.0, 0.0, 0.2, 3.0])))
-            if draw.random() < 0.03:
+                rig.reward(f"e{number + 2}", int(draw.integers(rigs.ARMS)), 1.0, users[-1])
+            if draw.random() < 0.15:
                 rig.fold()
+                for event in draw.integers(max(0, number - 30), number + 1, size=12).tolist():
+                    reward = float(draw.integers(2))
+                    whose = users[event] if draw.random() < 0.9 else users[0]
+                    rig.reward(f"e{event}", int(draw.integers(rigs.ARMS + (draw.random() < 0.1))), reward, whose)
+            rig.wait(float(draw.choice([0.0, 0.0, 0.2, 3.0])))
+        rig.wait(60.0)
+        rig.context("last", users[0], rigs.point(0))
         rig.fold()
         monkeypatch.undo()
         return rig, taken
 
-    together, taken = played(2)
-    one_by_one, alone = played(1 << 30)
-    assert sum(taken.values()) > 20
-    assert max(taken) > 3
-    assert not alone
+    (together, taken), (one_by_one, alone) = played(2), played(1 << 30)
+    assert all(len(sizes) > 10 and max(sizes) > 3 for sizes in taken.values())
+    assert not any(alone.values())
     assert same_bytes(together, one_by_one)
     assert together.machine.snapshot() == one_by_one.machine.snapshot()
 

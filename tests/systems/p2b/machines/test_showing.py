@@ -82,7 +82,7 @@ def agent_of(loop: Loop, user: str) -> EdgeAgent:
     machines = all_machines(loop.system, KEYS)
     DirectDriver(loop.log, machines, NONCE)
     (learner,) = (one for one in machines if isinstance(one, LearnerMachine))
-    found = learner.agents.peek(user)
+    found = learner.agents.get(user)
     assert found is not None
     return found
 

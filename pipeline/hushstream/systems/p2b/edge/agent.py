@@ -361,7 +361,8 @@ _NUMBERS = struct.Struct("<iqqid")
 
 
 def _pack_resolved(one: Resolved) -> bytes:
-    return _NUMBERS.pack(one.slot, one.number, one.deadline_ms, one.arm, one.reward) + one.context
+    slot, number, deadline_ms, context, arm, reward = one
+    return _NUMBERS.pack(slot, number, deadline_ms, arm, reward) + context
 
 
 _RESOLVED = ("slot", "index", "deadline_ms", "context", "arm", "reward")
@@ -387,8 +388,8 @@ class TwoCandidates:
         self._chance = chance
 
     def resolved(self, waits: WaitingCandidates, one: Resolved) -> WaitingCandidates:
-        ends_ms = min(waits.ends_ms, one.deadline_ms)
-        return WaitingCandidates(waits.packed + _pack_resolved(one), waits.held + 1, ends_ms, waits.candidates)
+        packed, held, ends_ms, candidates = waits
+        return WaitingCandidates(packed + _pack_resolved(one), held + 1, min(ends_ms, one.deadline_ms), candidates)
 
     def decided(
         self, waits: WaitingCandidates, agent: EdgeAgent, log_time_ms: int, began: Began | None
@@ -615,12 +616,9 @@ class Table:
         """Where slots are renewed: whether the newest slot has begun and is not due yet."""
         return self.first[row] >= 0 and self.decided[row] < self.first[row] + self.terms.after_interactions
 
-    def slot_of(self, row: int, index: int) -> int:
-        """The number of the slot that covers a decision; where slots are renewed, -1 if it is not the newest slot."""
-        length = self.terms.after_interactions
-        if self.terms.renew_ms is None:
-            return index // length
-        if not 0 <= self.first[row] <= index < self.first[row] + length:
+    def _newest_slot(self, row: int, index: int) -> int:
+        """Where slots are renewed: the number of the newest slot, if it covers a decision; otherwise -1."""
+        if not 0 <= self.first[row] <= index < self.first[row] + self.terms.after_interactions:
             return -1
         return self.due[row] if self._in_slot(row) else self.due[row] - 1
 
@@ -635,17 +633,27 @@ class Table:
         self.used[row] = min(self.used[row] + 1, terms.contexts_per_period + 1)
         return self.used[row] <= terms.contexts_per_period
 
-    def resolved(self, row: int, decision: OpenDecision, arm: int, reward: float) -> Lesson:
+    def rewarded(
+        self, rows: Sequence[int], held: Sequence[int], arms: Sequence[int], rewards: Sequence[float]
+    ) -> tuple[list[Lesson], int]:
+        """Take in rewards of decisions that wait, each once, whose items have no caps.
+
+        Returns what they teach, and how many of them are of the arm that was decided.
+        """
+        numbers, deadlines_ms, contexts, on_screen, agreed = self.decisions.reward_all(held, arms)
+        return [*map(self.resolved, rows, numbers, deadlines_ms, contexts, on_screen, rewards)], agreed
+
+    def resolved(self, row: int, number: int, deadline_ms: int, context: bytes, arm: int, reward: float) -> Lesson:
         """Take in an interaction whose reward is known; what it teaches is still to be learned."""
-        terms, state, number = self.terms, self.state[row], decision.number
+        terms, state = self.terms, self.state[row]
         if state is None:
             self.base_version[row], state = terms.policy.begin(self.track[row])
             self.state[row] = state
-        slot = self.slot_of(row, number)
+        slot = number // terms.after_interactions if terms.renew_ms is None else self._newest_slot(row, number)
         if self.sent[row] <= slot < terms.lifetime_slots:
-            one = Resolved(slot, number, decision.deadline_ms, decision.context, arm, reward)
+            one = Resolved(slot, number, deadline_ms, context, arm, reward)
             self._waits[row] = terms.choice.resolved(self._waits[row], one)
-        return Lesson(state, decision.context, arm, reward)
+        return Lesson(state, context, arm, reward)
 
 
 class EdgeAgent:
@@ -840,7 +848,7 @@ class EdgeAgent:
             self._note_show(decision, arm)
         self.decisions.reward(decision.held)
         outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
-        return outcome, self.table.resolved(self.row, decision, on_screen, reward)
+        return outcome, self._resolved(decision, on_screen, reward)
 
     def expire(self, event_id: str) -> JoinOutcome:
         """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
@@ -857,7 +865,7 @@ class EdgeAgent:
 
     def expired(self, decision: OpenDecision) -> Lesson:
         """What a decision teaches that was shown and whose wait has ended without a reward."""
-        return self.table.resolved(self.row, decision, decision.shown_arm, 0.0)
+        return self._resolved(decision, decision.shown_arm, 0.0)
 
     def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
@@ -986,6 +994,9 @@ class EdgeAgent:
             return policy.null()
         return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
 
+    def _resolved(self, decision: OpenDecision, arm: int, reward: float) -> Lesson:
+        return self.table.resolved(self.row, decision.number, decision.deadline_ms, decision.context, arm, reward)
+
     def drawn(self, exploration: Exploration, event_id: str, scores: Scores, eligible: Mask) -> Drawn:
         """Draw an arm and its propensity from the scores, with the event's number."""
         return draw(exploration.weights(scores, eligible), self._drawn(event_id))
@@ -1051,10 +1062,12 @@ def choose(
 def learn(policy: SharedPolicy, lessons: Sequence[Lesson]) -> None:
     """Learn lessons: those of different users together, those of one user in their order."""
     while lessons:
-        now: dict[int, Lesson] = {}
-        later = [lesson for lesson in lessons if now.setdefault(id(lesson.state), lesson) is not lesson]
-        policy.learn_all([*now.values()])
-        lessons = later
+        # Later lessons of a user come first here, so that the earliest one stays.
+        now = {id(lesson.state): place for place, lesson in reversed([*enumerate(lessons)])}
+        earliest = lessons if len(now) == len(lessons) else [lessons[place] for place in sorted(now.values())]
+        policy.learn_all(earliest)
+        kept = set(now.values())
+        lessons = [] if earliest is lessons else [one for place, one in enumerate(lessons) if place not in kept]
 
 
 # Which interaction a slot holds, where it is drawn before it happens.

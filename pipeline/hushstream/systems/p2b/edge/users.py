@@ -270,11 +270,6 @@ class Users:
         row = self.row(user)
         return None if row is None else self.table.agent(row)
 
-    def peek(self, user: str) -> EdgeAgent | None:
-        """A user's agent if it is in memory, not to be changed by the caller; the user does not become more recent."""
-        rows = (warm[user] for warm in (self._young, self._old, self._leaving) if user in warm)
-        return next(map(self.table.agent, rows), None)
-
     def touch(self, row: int, user: str | None = None) -> None:
         """Call this before a row changes, unless `row` has just returned it; ``user`` is whose it is, if known."""
         if self._cut is not None:

@@ -42,7 +42,7 @@ from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.state.declared import FIXED, READER, Flat, Several, Single, State, after, array, own_part, record
 from hushstream.engine.state.packed import finished
-from hushstream.feedback.join import NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
+from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -386,28 +386,71 @@ class LearnerMachine(DecisionRole):
 
         What waits in the run is answered first where a click touches it: its event, its user, or what all count.
         """
-        run, counts_all = self._run, self.lift is not None
-        for click in rows.rows:
-            if run.rows and (counts_all or click.event_id in run.events or click.user in run.users):
-                self._answer_run()
-            if click.kind == HARM:
-                self._harmed(click, part, batch)
-                continue
-            decision = self.past.waiting(click.event_id, click.user)
-            if decision is not None:
-                self._apply(decision, click, part, batch)
-                continue
-            past = self.past.get(click.event_id, len(run.rows))
-            if past is None:
-                self._hold_early(click, part, batch)
-            elif past.user != click.user:
-                batch.refuse_at(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-            elif past.expired:
-                batch.too_late(click)
+        clicks, first = rows.rows, 0
+        held, at, unusual = self._rewards_of(clicks)
+        while first < len(clicks):
+            stop = first + 1
+            if first == unusual[-1]:
+                unusual.pop()
+                self._learn_one(clicks[first], part, batch)
             else:
-                batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+                stop = unusual[-1]
+                self._learn_rewards(clicks[first:stop], at[first:stop], held[first:stop], batch)
+            first = stop
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
+
+    def _rewards_of(self, clicks: Sequence[FeedbackRow]) -> tuple[Sequence[int], Sequence[Any], list[int]]:
+        """The decisions and users that feedback is of, and which of it is taken one by one, as in `_users_of`.
+
+        One by one comes what is no first reward, in time, of a decision that waits.
+        """
+        run, catalogue = self._run, self.terms.policy.catalogue
+        if len(clicks) < _FEW or self.lift is not None or (catalogue is not None and catalogue.caps):
+            return (), (), [*range(len(clicks), -1, -1)]
+        kinds, events, users, arms, _, _, _, times_ms = zip(*clicks, strict=True)
+        held, at = self.past.waiting_in_time(events, users, times_ms), self.agents.recent(users)
+        unusual, met = list[int](), run.events.copy()
+        for place, (kind, event_id, user, arm) in enumerate(zip(kinds, events, users, arms, strict=True)):
+            good = kind == REWARD and held[place] != NO_DECISION and at[place] is not None and arm < self.arms
+            if not good or event_id in met or user in run.users:
+                unusual.append(place)
+            else:
+                met.add(event_id)
+        return held, at, [len(clicks), *reversed(unusual)]
+
+    def _learn_rewards(
+        self, clicks: Sequence[FeedbackRow], at: Sequence[int], held: Sequence[int], batch: DecisionBatch
+    ) -> None:
+        """Take in first rewards of decisions that wait."""
+        _, _, _, arms, rewards, *_ = zip(*clicks, strict=True)
+        lessons, agreed = self.agents.table.rewarded(at, held, arms, rewards)
+        self._run.lessons.extend(lessons)
+        self._run.taught.update(at)
+        found = {JoinOutcome.REWARDED: agreed, JoinOutcome.OTHER_ARM: len(lessons) - agreed}
+        batch.counts.update({outcome: count for outcome, count in found.items() if count})
+
+    def _learn_one(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
+        """Join a piece of feedback to its decision, or keep it until the decision comes."""
+        run = self._run
+        if run.rows and (self.lift is not None or click.event_id in run.events or click.user in run.users):
+            self._answer_run()
+        if click.kind == HARM:
+            self._harmed(click, part, batch)
+            return
+        decision = self.past.waiting(click.event_id, click.user)
+        if decision is not None:
+            self._apply(decision, click, part, batch)
+            return
+        past = self.past.get(click.event_id, len(run.rows))
+        if past is None:
+            self._hold_early(click, part, batch)
+        elif past.user != click.user:
+            batch.refuse_at(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        elif past.expired:
+            batch.too_late(click)
+        else:
+            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
 
     def _harmed(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
         """Take a harm for the guardrail, and for nothing else."""
