@@ -706,6 +706,7 @@ def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, s
                 rig.reward(f"e{number + 2}", int(draw.integers(rigs.ARMS)), 1.0, users[-1])
             if draw.random() < 0.15:
                 rig.fold()
+                rig.wait(15.0 * float(draw.random() < 0.3))
                 for event in draw.integers(max(0, number - 30), number + 1, size=12).tolist():
                     reward = float(draw.integers(2))
                     whose = users[event] if draw.random() < 0.9 else users[0]
