@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -229,6 +229,8 @@ _ITEMS_SECONDS = 1.0
 
 TAKEN = Taken(logged=True)
 
+A = TypeVar("A", Decision, list[Decision])
+
 Send: TypeAlias = Callable[[str], Coroutine[None, None, None]]
 """Sends feedback on an event of a user."""
 
@@ -392,9 +394,8 @@ class DecisionAnswers(Answers):
         if event.logged:
             return self._answered(event.answer, **notes)
         given, rest = (asked.event_id, asked.user, context), ends - time.monotonic()
-        with self._refusing(asked.event_id, event, eligible):
-            found = await self._client.decide(*given, eligible, baseline, rest, asked.track)
-            _require_answered(found)
+        asking = self._client.decide(*given, eligible, baseline, rest, asked.track)
+        found = await self._answer(asked.event_id, event, eligible, asking)
         event.answer, event.logged = found, found.policy in LEARNED
         return self._answered(found, **notes)
 
@@ -413,9 +414,8 @@ class DecisionAnswers(Answers):
         if first.slate is not None:
             return self._ranked(asked.event_id, first.slate, **notes)
         given, rest = (asked.event_id, asked.user, context, asked.positions), ends - time.monotonic()
-        with self._refusing(asked.event_id, first, eligible):
-            found = await self._client.rank(*given, eligible, baseline, rest, asked.track)
-            _require_answered(found[0])
+        asking = self._client.rank(*given, eligible, baseline, rest, asked.track)
+        found = await self._answer(asked.event_id, first, eligible, asking)
         for position, decided in enumerate(found, 1):
             name = position_event(asked.event_id, position)
             event = self._remembered.event(name, asked.user, request)
@@ -425,13 +425,11 @@ class DecisionAnswers(Answers):
             first.slate = tuple(found)
         return answered
 
-    @contextmanager
-    def _refusing(self, event_id: str, event: Event, eligible: Sequence[Any] | None) -> Iterator[None]:
-        """As `Remembered.awaiting_answer`; a learner's refusal says if all items of the request are retired."""
+    async def _answer(self, event_id: str, event: Event, eligible: Sequence[Any] | None, asking: Awaitable[A]) -> A:
+        """As `Remembered.answer`; a learner's refusal says if all items of the request are retired."""
         items = self._client.items
         try:
-            with self._remembered.awaiting_answer(event_id, event):
-                yield
+            return await self._remembered.answer(event_id, event, _not_refused(asking))
         except RequestRefused as error:
             learners = type(error) is RequestRefused and eligible is not None and items.named
             if learners and not any(map(items.offers, eligible or ())):
@@ -509,10 +507,12 @@ class DecisionAnswers(Answers):
         return TAKEN
 
 
-def _require_answered(found: Decision) -> None:
+async def _not_refused(asking: Awaitable[A]) -> A:
     """Refuse a request that its learner refused, although it has a baseline."""
-    if found.policy == "refused":
+    found = await asking
+    if (found[0] if isinstance(found, list) else found).policy == "refused":
         raise RequestRefused("decide: the learner refused the request")
+    return found
 
 
 def _places_of(missing: Collection[Any], asked: Asked) -> list[dict[str, str]]:

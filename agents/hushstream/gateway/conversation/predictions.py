@@ -140,10 +140,10 @@ class PredictionAnswers(Answers):
             known: PredictionAnswered = event.answer[1]
             return known
         try:
-            with self._remembered.awaiting_answer(asked.event_id, event):
-                given = (asked.indices, asked.values) if asked.record is None else (asked.record,)
-                asking = self._client.predict(asked.event_id, asked.user, asked.node, *given, timeout=self._seconds)
-                found = await in_time(asking, self._seconds, "no-answer")
+            given = (asked.indices, asked.values) if asked.record is None else (asked.record,)
+            asking = self._client.predict(asked.event_id, asked.user, asked.node, *given, timeout=self._seconds)
+            answer = in_time(asking, self._seconds, "no-answer")
+            found = await self._remembered.answer(asked.event_id, event, answer)
         except BadContext as error:
             raise Problem("bad-record", str(error)) from None
         answered = PredictionAnswered(

@@ -114,8 +114,8 @@ class RatingAnswers(Answers):
         if event.logged:
             known: RatingsAnswered = event.answer
             return known
-        with self._remembered.awaiting_answer(asked.event_id, event, BadRatings):
-            found = await in_time(self._asked(asked), self._seconds, "no-answer")
+        answer = in_time(self._asked(asked), self._seconds, "no-answer")
+        found = await self._remembered.answer(asked.event_id, event, answer, BadRatings)
         answered = RatingsAnswered(
             event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
         )

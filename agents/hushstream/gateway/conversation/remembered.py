@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hushstream.engine.declare.requests import RequestRefused
 from hushstream.gateway.problems import LogBusy, Problem
 from hushstream.schemas.errors import HushstreamError
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -86,16 +87,16 @@ class Remembered:
             raise Problem("event-conflict")
         return event
 
-    @contextmanager
-    def awaiting_answer(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> Iterator[None]:
-        """Around the client's call: after a refusal the id is free for another request.
+    async def answer(self, event_id: str, event: Event, asked: Awaitable[T], *refusals: type[HushstreamError]) -> T:
+        """Wait for the client's answer; after a refusal the id is free for another request.
 
         Args:
             event_id, event: the event of the request.
+            asked: the client's call.
             refusals: further error types that mean a refusal, besides those of every client.
         """
         try:
-            yield
+            return await asked
         except HushstreamError as error:
             if isinstance(error, (RequestRefused, LogBusy, *refusals)):
                 self.forget(event_id, event)
@@ -167,9 +168,6 @@ async def log_once(
         raise Problem("feedback-conflict")
     if known[1] is not None:
         await in_time(known[1], seconds)
-
-
-T = TypeVar("T")
 
 
 async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: float, late: str = "log-unavailable") -> T:

@@ -7,12 +7,12 @@ and no other module of the calls knows anything about contexts and items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from hushstream.client.decisions import Decision, packed_of
+from hushstream.client.decisions import Decision
 from hushstream.client.items import Items as Catalogue
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.kinds import Outcome
@@ -68,12 +68,12 @@ class Situation(NamedTuple):
 
     Attributes:
         context: for the client.
-        key: bytes that are equal for equal contexts.
+        key: equal for equal contexts.
         unknown: declared features with a value outside of their vocabulary.
     """
 
     context: Context
-    key: bytes
+    key: Hashable
     unknown: tuple[str, ...] = ()
 
 
@@ -89,16 +89,16 @@ class Translation:
         """A context for `hushstream.client.Client.decide`, and what else is known of it.
 
         Raises:
-            BadContext: the context is neither a vector of finite numbers nor values of declared features. The client
-                checks features of items by id, because it knows the items.
+            BadContext: the context has names, and its values are not those of declared features. The client checks
+                all others.
         """
         if isinstance(context, dict) and self._rules.item_numbers is not None:
-            return Situation(context, repr(sorted(context.items())).encode())
+            return Situation(context, repr(sorted(context.items())))
         if isinstance(context, dict):
             found = self._rules.encoded(context)
             unknown = tuple(name for name, outcome in found.outcomes.items() if outcome is Outcome.UNKNOWN)
             return Situation(context, found.row, unknown)
-        return Situation(context, packed_of(context))
+        return Situation(context, tuple(context))
 
     def arm(self, item: Item) -> int | str:
         """The client's argument for an item; the client checks whether an id is in the catalogue.
