@@ -7,8 +7,8 @@ are kept: no content of a record raises an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import compress, groupby
+from functools import lru_cache, partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from hushstream.schemas import batches
 from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
 from hushstream.schemas.rows import (
-    MAX_ID_BYTES,
     LogRecord,
     Reason,
     Reject,
     all_plain,
     context_fault,
     id_fault,
+    take_runs,
     track_fault,
 )
 
@@ -99,19 +99,11 @@ def gather_contexts(
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
     expected, usual = (_NUMBERS, _usual(4 * dimension, None)) if form is None else (_ROWS, _usual(*form))
-    cuts = usual.cuts(records)
-    for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
-        some, found = zip(*run, strict=True)
-        if not (whole and gatherer.events(some, found)):
-            _take_decoded(gatherer, some, expected)
+    take_runs(records, usual.cuts(records), gatherer.events, partial(_take_decoded, gatherer, expected))
     return gatherer.columns()
 
 
-def _is_cut(item: tuple[LogRecord, _Cut | None]) -> bool:
-    return item[1] is not None
-
-
-def _take_decoded(gatherer: _ContextGatherer, records: Sequence[LogRecord], expected: frozenset[str]) -> None:
+def _take_decoded(gatherer: _ContextGatherer, expected: frozenset[str], records: Sequence[LogRecord]) -> None:
     for offset, timestamp_ms, value in records:
         try:
             name, fields = decode(value, expected)
@@ -282,38 +274,12 @@ class _ContextGatherer:
         return True
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-        event_id, user, track = fields["event_id"], fields["user"], fields["line"]
-        context, eligible = fields["context"], fields["eligible"]
-        baseline, after_click = fields["baseline"], fields["after_click"]
-        names = event_id + user + track
-        # A cheap test, which nearly all good events pass: if all names together are short enough, each of them is.
-        good = (
-            len(context) == self._width
-            and not eligible
-            and -1 <= baseline < self._arms
-            and after_click >= -1
-            and event_id.strip()
-            and user.strip()
-            and track.strip()
-            and len(names) <= MAX_ID_BYTES
-            and names.isascii()
-            and names.isprintable()
-        )
-        if not good:
-            fault = self._event_fault(fields)
-            if fault is not None:
-                self.rejects.append(Reject(offset, 0, fault))
-                return
-        self._event_ids.append(event_id)
-        self._users.append(user)
-        self._tracks.append(track)
-        self._chunks.append(context)
-        self._eligible.append(b"" if eligible == self._full else eligible)
-        self._baselines.append(baseline)
-        self._after_clicks.append(after_click)
-        self._offsets.append(offset)
-        self._rows.append(0)
-        self._timestamps_ms.append(timestamp_ms)
+        fault = self._event_fault(fields)
+        if fault is not None:
+            self.rejects.append(Reject(offset, 0, fault))
+            return
+        columns = tuple([fields[name]] for name in ("event_id", "user", "eligible", "baseline", "after_click"))
+        self._extend(([offset], [timestamp_ms]), [fields["line"]], columns, fields["context"], [0])
 
     def _event_fault(self, fields: dict[str, Any]) -> Reason | None:
         if len(fields["context"]) != self._width:

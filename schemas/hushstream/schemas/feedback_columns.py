@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import compress, groupby
+from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from hushstream.schemas import batches
 from hushstream.schemas.codec import HEADER_BYTES, CodecError, decode, encode
 from hushstream.schemas.rows import (
     HARM,
-    MAX_ID_BYTES,
     REWARD,
     SHOWN,
     LogRecord,
@@ -21,6 +21,7 @@ from hushstream.schemas.rows import (
     Reject,
     all_plain,
     feedback_fault,
+    take_runs,
 )
 
 _FEEDBACK = frozenset({"Feedback", "FeedbackBatch"})
@@ -51,10 +52,7 @@ def gather_feedback(records: Sequence[LogRecord]) -> FeedbackColumns:
     """
     columns = FeedbackColumns([], [], [], [], [], [], [], [], [])
     cuts = [_cut(value) for _, _, value in records]
-    for whole, run in groupby(zip(records, cuts, strict=True), key=_is_cut):
-        some, found = zip(*run, strict=True)
-        if not (whole and _take_cut(columns, some, found)):
-            _take_decoded(columns, some)
+    take_runs(records, cuts, partial(_take_cut, columns), partial(_take_decoded, columns))
     return columns
 
 
@@ -105,10 +103,6 @@ def _cut(value: bytes) -> _Cut | None:
     return kind >> 1, ids[:first], ids[first + 1 :], arm, reward
 
 
-def _is_cut(item: tuple[LogRecord, _Cut | None]) -> bool:
-    return item[1] is not None
-
-
 def _take_cut(columns: FeedbackColumns, records: Sequence[LogRecord], cuts: Sequence[_Cut]) -> bool:
     """Take records that were cut; False, and nothing is taken, if an id needs a closer look."""
     kinds, event_ids, users, arms, rewards = map(list, zip(*cuts, strict=True))
@@ -128,23 +122,12 @@ def _extend(columns: FeedbackColumns, given: Sequence[Sequence[Any]]) -> None:
 
 
 def _feedback_event(columns: FeedbackColumns, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-    event_id, user, arm, reward = fields["event_id"], fields["user"], fields["arm"], fields["reward"]
-    names = event_id + user
-    # A cheap test, which nearly all good events pass: if both names together are short enough, each of them is.
-    short = event_id.strip() and user.strip() and len(names) <= MAX_ID_BYTES and names.isascii() and names.isprintable()
-    if not (short and arm >= 0 and 0.0 <= reward <= 1.0):
-        fault = feedback_fault(event_id, user, arm, reward)
-        if fault is not None:
-            columns.rejects.append(Reject(offset, 0, fault))
-            return
-    columns.kinds.append(_KINDS[fields["kind"]])
-    columns.event_ids.append(event_id)
-    columns.users.append(user)
-    columns.arms.append(arm)
-    columns.rewards.append(reward)
-    columns.offsets.append(offset)
-    columns.rows.append(0)
-    columns.timestamps_ms.append(timestamp_ms)
+    given = fields["event_id"], fields["user"], fields["arm"], fields["reward"]
+    fault = feedback_fault(*given)
+    if fault is not None:
+        columns.rejects.append(Reject(offset, 0, fault))
+        return
+    _extend(columns, [[one] for one in (_KINDS[fields["kind"]], *given, offset, 0, timestamp_ms)])
 
 
 def _feedback_batch(columns: FeedbackColumns, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:

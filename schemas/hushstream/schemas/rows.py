@@ -7,8 +7,10 @@ metrics.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, TypedDict
+from itertools import groupby
+from typing import NamedTuple, TypedDict, TypeVar, cast
 
 SHOWN, REWARD, HARM = 0, 1, 2
 """The kinds of feedback, as in the columns of a batch record."""
@@ -131,6 +133,24 @@ class Reject(NamedTuple):
     row: int
     """Row of a batch record, 0 in a record of one event, -1 for a record as a whole."""
     reason: Reason
+
+
+_CutT = TypeVar("_CutT")
+
+
+def take_runs(
+    records: Sequence[LogRecord],
+    cuts: Sequence[_CutT | None],
+    take_cut: Callable[[Sequence[LogRecord], Sequence[_CutT]], bool],
+    take_decoded: Callable[[Sequence[LogRecord]], object],
+) -> None:
+    """Take records in runs: first as they were cut, and those that were not cut, or are refused so, decoded."""
+    if records and None not in cuts and take_cut(records, cast(Sequence[_CutT], cuts)):
+        return
+    for whole, run in groupby(zip(records, cuts, strict=True), key=lambda item: item[1] is not None):
+        some, found = zip(*run, strict=True)
+        if not (whole and take_cut(some, found)):
+            take_decoded(some)
 
 
 def all_plain(texts: list[str]) -> bool:

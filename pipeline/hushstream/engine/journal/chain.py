@@ -477,7 +477,7 @@ def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice
 
 def record_of(
     chain: Chain,
-    inputs: Sequence[InputRange],
+    inputs: Iterable[InputRange | InputSlice],
     input_digest: bytes,
     fields: Mapping[str, Any],
     outputs: Sequence[Output] = (),
@@ -499,7 +499,7 @@ def record_of(
     head = {
         "sequence": chain.sequence + 1,
         "epoch": epoch,
-        "inputs": [part._asdict() for part in inputs],
+        "inputs": [dict(zip(InputRange._fields, part, strict=False)) for part in inputs],
         "input_digest": input_digest,
         "release_digest": chain.digester.digest("release", *released),
     }

@@ -38,7 +38,7 @@ from hushstream.engine.learner.batch import (
 from hushstream.engine.learner.items import ItemReader, until_next_change
 from hushstream.engine.learner.model_parts import ModelReader, PartReader
 from hushstream.engine.noise.spending import SpendingTerms
-from hushstream.engine.records import Awaited, InputRange, InputSlice, Step, TopicPartition
+from hushstream.engine.records import Awaited, InputSlice, Step, TopicPartition
 from hushstream.engine.state.declared import (
     EARLY_FEEDBACK,
     FIXED,
@@ -204,9 +204,8 @@ class AnsweringRole(BatchMachine, Generic[BatchT]):
             ReplayMismatch: the inputs give another record.
         """
         self.read.update((place, batch.slices[place].high) for place in self.inputs)
-        ranges, journal = [InputRange(*part[:4]) for part in batch.slices.values()], None
-        epoch = self.releases.epoch.number
-        record = record_of(self.chain, ranges, batch.input_digest, answers, batch.outputs, epoch)
+        epoch, journal = self.releases.epoch.number, None
+        record = record_of(self.chain, batch.slices.values(), batch.input_digest, answers, batch.outputs, epoch)
         if batch.replayed is None:
             journal = self.chain.append(record)
         else:
