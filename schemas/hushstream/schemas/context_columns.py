@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +99,9 @@ def gather_contexts(
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
     expected, usual = (_NUMBERS, _usual(4 * dimension, None)) if form is None else (_ROWS, _usual(*form))
-    take_runs(records, usual.cuts(records), gatherer.events, partial(_take_decoded, gatherer, expected))
+    cuts = usual.cuts(records)
+    if not records or None in cuts or not gatherer.events(records, cast(Sequence[_Cut], cuts)):
+        take_runs(records, cuts, gatherer.events, partial(_take_decoded, gatherer, expected))
     return gatherer.columns()
 
 

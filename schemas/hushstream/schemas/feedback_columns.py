@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -52,7 +52,8 @@ def gather_feedback(records: Sequence[LogRecord]) -> FeedbackColumns:
     """
     columns = FeedbackColumns([], [], [], [], [], [], [], [], [])
     cuts = [_cut(value) for _, _, value in records]
-    take_runs(records, cuts, partial(_take_cut, columns), partial(_take_decoded, columns))
+    if not records or None in cuts or not _take_cut(columns, records, cast(Sequence[_Cut], cuts)):
+        take_runs(records, cuts, partial(_take_cut, columns), partial(_take_decoded, columns))
     return columns
 
 

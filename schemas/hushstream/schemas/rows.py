@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple, TypedDict, TypeVar, cast
+from typing import NamedTuple, TypedDict, TypeVar
 
 SHOWN, REWARD, HARM = 0, 1, 2
 """The kinds of feedback, as in the columns of a batch record."""
@@ -145,8 +145,6 @@ def take_runs(
     take_decoded: Callable[[Sequence[LogRecord]], object],
 ) -> None:
     """Take records in runs: first as they were cut, and those that were not cut, or are refused so, decoded."""
-    if records and None not in cuts and take_cut(records, cast(Sequence[_CutT], cuts)):
-        return
     for whole, run in groupby(zip(records, cuts, strict=True), key=lambda item: item[1] is not None):
         some, found = zip(*run, strict=True)
         if not (whole and take_cut(some, found)):
