@@ -59,7 +59,7 @@ RELEASES = {
 
 def fork_rows() -> Iterator[tuple[list[str], list[str], list[str]]]:
     """Releases, records and the other cells of each row."""
-    table = PROOFS.partition("| release | record |")[2].partition("\n\n")[0]
+    table = PROOFS.partition("|release|record|")[2].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         releases, records = (re.findall(r"`([\w/-]+)`", cell) for cell in cells[:2])

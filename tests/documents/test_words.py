@@ -158,6 +158,9 @@ def test_every_system_with_a_paper_has_a_line_with_figures(made):
         words = asdict(study.CLAIM)
         assert row.items() >= words.items(), "run hushstream experiment papers again"
         assert {"reimplemented", "ours", "local_only", "true_delta", "ours_replace_one_epsilon"} <= row.keys()
+        assert {"random", "least_epsilon", "least_delta"} <= row.keys()
+        assert row["least_epsilon"] > row["attacked_epsilon"], "an attack breaks the claim"
+        assert row["attack_false_alarm"] == 1e-6
 
 
 def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
@@ -176,7 +179,7 @@ def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
     assert [cells[0].strip() for cells in lines] == [row["system"] for row in rows]
     for row, cells in zip(rows, lines, strict=True):
         assert cells[3].strip() == f"{row['claimed_epsilon']:.4g}"
-        assert f"{row['ours']:.4g}" in cells[7]
+        assert f"{row['ours']:.4g}" in cells[8]
 
 
 _BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")

@@ -15,6 +15,8 @@ import numpy as np
 
 from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.audits.catalogue import run_audits
+from hushstream.replay.audits.row import Row as AuditRow
 from hushstream.replay.datasets.builtin import DatasetError
 from hushstream.replay.experiments.findings import Curve, Experiment, Findings, Foretold, Scale
 from hushstream.replay.experiments.rows import BenchRow, Row, columns, privacy_columns, share
@@ -207,14 +209,16 @@ class Paper:
         system: name of the system.
         source: the paper.
         claimed_epsilon: the epsilon that is given to its mechanism.
-        claimed_as: delta and neighbours of the claim, and who chose this epsilon.
+        claimed_as: delta and neighbours of the claim, and where it is made.
+        claimed_by: who chose this epsilon.
         fails: why its mechanism does not satisfy the claim.
+        reading: how the paper is read here, where it can be read otherwise; empty where it cannot.
+        audit: the row of audits that attacks the claim.
         protects, protects_here: what the paper's claim covers, and what ours does.
         printed_in_paper: the paper's own result; empty where it prints none.
         measure: what is measured.
         better: which way it is better, in words.
         local_only_is: the baseline without data of other users.
-        bound: whether the true epsilon is an upper bound of what the paper's output costs.
     """
 
     system: str
@@ -222,13 +226,15 @@ class Paper:
     claimed_epsilon: float
     claimed_as: str
     fails: str
+    audit: str
     protects: str
     protects_here: str
     printed_in_paper: str
     measure: str
     better: Literal["more is better", "less is better"]
     local_only_is: str
-    bound: bool = False
+    claimed_by: Literal["paper", "ours"] = "paper"
+    reading: str = ""
 
     def row(
         self,
@@ -239,6 +245,8 @@ class Paper:
         reimplemented: Sequence[float],
         reached: Sequence[float],
         local_only: Sequence[float],
+        random: Sequence[float],
+        constant: Sequence[float] = (),
         tuned: Sequence[float] = (),
         first_seed: int = 0,
     ) -> Row:
@@ -251,6 +259,8 @@ class Paper:
             reimplemented: results of the paper's mechanism, one value a seed.
             reached: results of our variant.
             local_only: results of the local baseline.
+            random: results of choices or predictions at random.
+            constant: results of the best choice or prediction that is always the same, where there is one.
             tuned: results of the paper's mechanism with our ridge, where the two differ.
             first_seed: the seeds count up from this.
         """
@@ -258,7 +268,8 @@ class Paper:
         mine, sign = np.array(reached), -1 if self.better == "less is better" else 1
         rivals = {"reimplemented": reimplemented, "local_only": local_only} | ({"tuned": tuned} if tuned else {})
         over = {f"over_{name}": sign * (mine - values) for name, values in rivals.items()}
-        for name, values in (rivals | {"ours": reached} | over).items():
+        trivial = {"random": random} | ({"constant": constant} if constant else {})
+        for name, values in (rivals | trivial | {"ours": reached} | over).items():
             figures |= columns(name, values)
         return {
             **asdict(self),
@@ -292,7 +303,10 @@ def _our_columns(ours: Guarantee) -> Row:
 
 
 def run_papers(scale: Scale, progress: Progress | None) -> Findings:
-    """Compute the row of each study, or of one system; where its dataset is absent a remark stands in for figures."""
+    """Compute the row of each study, or of one system, with the attack on its paper's claim.
+
+    Where its dataset is absent a remark stands in for figures.
+    """
     rows: list[Row] = []
     for name, study in _chosen(scale):
         if study.paper is None:
@@ -301,17 +315,36 @@ def run_papers(scale: Scale, progress: Progress | None) -> Findings:
             rows.append(study.paper(scale, progress))
         except DatasetError as error:
             rows.append({"system": name, "setting": f"not played: {error}"})
+    attacks = [row["audit"] for row in rows if "audit" in row]
+    attacked = {row.name: row for row in run_audits(attacks, "quick" if scale.quick else "full", progress=progress)}
+    rows = [row | (_attacked_columns(attacked[row["audit"]]) if "audit" in row else {}) for row in rows]
     seeds = {row["first_seed"] + count for row in rows for count in range(row.get("seeds", 0))}
     worlds = tuple(f"of {row['system']}: {row['setting']}" for row in rows)
     return Findings(rows, [] if scale.quick else targets(rows), worlds, sorted(seeds), settings(scale.quick))
+
+
+def _attacked_columns(attacked: AuditRow) -> Row:
+    """What an attack on a paper's claim proves: epsilon at its delta, and delta at its epsilon."""
+    claim = attacked.paper_claim
+    assert claim is not None, "the row of a paper names its claim"
+    return {
+        "attacked_epsilon": epsilon_float(claim.epsilon_micro),
+        "attacked_delta": float_up(delta_value(claim.delta_units)),
+        "least_epsilon": attacked.paper_bound,
+        "least_delta": attacked.paper_delta_bound,
+        "attack_runs": attacked.result.runs,
+        "attack_false_alarm": attacked.result.false_alarm,
+    }
 
 
 def settings(quick: bool) -> tuple[str, ...]:
     """How the figures are read."""
     return (
         "± is half of the 95 % interval of the mean over seeds; differences are paired by seed.",
-        "True: of the paper's mechanism by our analysis. Paper's: its algorithm, reimplemented. Ours: a DP-corrected "
-        f"variant at the true ε, or at the claimed one where that is nothing or above {MOST_EPSILON:g}.",
+        "True: our upper bound, of the paper's mechanism. Least: lower bounds on epsilon (at the claimed delta) and on "
+        "delta (at the claimed epsilon), proven by an attack: hushstream audit --only NAME.",
+        "Reimplemented: the paper's algorithm. Ours: a DP-corrected variant at the true epsilon, or at the claimed one "
+        f"where there is none or it is above {MOST_EPSILON:g}.",
         "Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
         *(("Quick: small worlds and few seeds show the form of the result alone.",) * quick),
     )
@@ -335,15 +368,15 @@ PAPERS = Experiment(
     run_papers,
     (
         Curve(
-            "The papers' algorithms reimplemented, ours, and local only",
-            ("reimplemented", "ours", "local_only"),
+            "The papers' algorithms reimplemented, ours, and baselines",
+            ("reimplemented", "ours", "local_only", "constant", "random"),
             panels=("system", "measure", "better"),
             label="mean over seeds",
         ),
     ),
     (
-        *("system", "measure", "better", "claimed_epsilon", "true_epsilon", "true_delta"),
-        *("reimplemented", "ours", "local_only", "over_reimplemented", "over_local_only"),
+        *("system", "measure", "better", "claimed_epsilon", "least_epsilon", "true_epsilon", "true_delta"),
+        *("reimplemented", "ours", "local_only", "constant", "random", "over_reimplemented", "over_local_only"),
     ),
     data="tmc2007, filmtrust",
 )

@@ -188,8 +188,8 @@ class Baseline:
 
     Attributes:
         world: name of the world.
-        name: one of `NAMES`.
-        seed: seed of the split.
+        name: one of `NAMES`, or random: a random one of the earlier ratings.
+        seed: seed of the split, and of random.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -217,6 +217,8 @@ def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
     users, items = world.users[rows], world.items[rows]
     if name in ("constant", "all positive"):
         return np.full(len(rows), 1.0 if name == "all positive" else float(known.values.mean()))
+    if name == "random":
+        return np.asarray(Draws(seed, "bgt-random").generator().choice(known.values, len(rows)))
     if name == "alone":
         return _alone(world, known, config, users, items)
     mean, user, item = _biases(known, world.item_count)

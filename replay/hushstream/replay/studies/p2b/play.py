@@ -591,6 +591,17 @@ def _play_seed(task: tuple[Point, int]) -> _OfSeed:
     return means, tuple(run.guarantee for run in runs), tuple(run.released for run in runs)
 
 
+def without_learning(point: Point, seed: int) -> tuple[float, float]:
+    """What the evaluated users would earn by the best single item, chosen with hindsight, and by items at random."""
+    world = point.world.make(point.users, point.rounds, point.dimension, point.arms, seed)
+    users, rounds = np.arange(point.contributors, point.users, dtype=np.int64), range(point.rounds)
+    earned = [
+        np.mean([world.rewards(users, index, np.full(len(users), arm)) for index in rounds])
+        for arm in range(point.arms)
+    ]
+    return float(max(earned)), float(np.mean(earned))
+
+
 def _played(point: Point, seeds: Sequence[_OfSeed]) -> Played:
     means, guarantees, released = zip(*seeds, strict=True)
     of_lines = tuple(reduce(Released.plus, of_line) for of_line in zip(*released, strict=True))

@@ -16,7 +16,7 @@ from hushstream.replay.studies.p2b.bench import compute_rows
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.experiments import EXPERIMENTS, LN_2, MODES, SOFTMAX
 from hushstream.replay.studies.p2b.features import run_features, run_forecast
-from hushstream.replay.studies.p2b.play import Line, Point, play
+from hushstream.replay.studies.p2b.play import Line, Point, play, without_learning
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.study import Progress, Study
 from hushstream.replay.worlds.criteo import criteo
@@ -54,7 +54,8 @@ CLAIM = Paper(
     system="p2b",
     source="Malekzadeh et al., P2B (MLSys 2020)",
     claimed_epsilon=float(LN_2),
-    claimed_as="δ exp(-Ω(l (1 - p)²)); p = 1/2 in its experiments",
+    claimed_as="δ exp(-Ω(l (1 - p)²)), attacked as 0.0076; p = 1/2 in its experiments",
+    audit="paper",
     fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled. "
     "Ours adds noise to every sum",
     protects="one user's context",
@@ -70,7 +71,8 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     """The row in the table of papers: thresholds on codes against slot sums, at p = 1/2 (claimed: epsilon ln 2)."""
     users, seeds = (500, range(2)) if scale.quick else (5_000, range(10))
     lines = (Line("paper", 8, MODES["paper"]), Line("slot sums", 8, MODES["slot-sums"]))
-    played = play(Point(NAME, {}, SOFTMAX, users, 10, 10, 10, lines), seeds, progress)
+    point = Point(NAME, {}, SOFTMAX, users, 10, 10, 10, lines)
+    played, trivial = play(point, seeds, progress), [without_learning(point, seed) for seed in seeds]
     true, ours = played.guarantees
     claimed = CLAIM.claimed_epsilon
     assert sound_epsilon(claimed, true) == claimed, "our line is played at the claim: the true delta is large"
@@ -81,6 +83,8 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         reimplemented=played.means[:, 2].tolist(),
         reached=played.means[:, 3].tolist(),
         local_only=played.means[:, 0].tolist(),
+        constant=[best for best, _ in trivial],
+        random=[mean for _, mean in trivial],
     )
 
 

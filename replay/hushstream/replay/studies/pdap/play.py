@@ -239,6 +239,17 @@ def play(task: Task) -> Played:
     )
 
 
+def without_learning(task: Task) -> tuple[float, float]:
+    """Mean click probability of the best single item, chosen with hindsight, and of items at random, at a run's visits.
+
+    Of a world whose items do not change over a run.
+    """
+    world = make_world(task.world, task.options, task.seed)
+    arrivals = _visits(task, world).arrivals
+    rates = [world.means(arrivals, np.full(len(arrivals), arm), 0.0).mean() for arm in range(len(world.owners))]
+    return float(max(rates)), float(np.mean(rates))
+
+
 def _visits(task: Task, world: VendorWorld) -> Visits:
     generator, count = Draws(task.seed, "pdap-before" if task.before else "pdap-play").generator(), task.contexts
     arrivals = world.arrivals(count, generator)
@@ -372,7 +383,10 @@ def declared_rates(task: Task) -> tuple[float, ...]:
     return play(replace(task, form="alone", before=True)).rates
 
 
-SOURCE = "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (arXiv:1509.00181)"
+SOURCE = (
+    "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation with Multimedia Big Data "
+    "in Social Networks (arXiv:1509.00181)"
+)
 
 SETTINGS = (
     f"Unit: {UNIT} ({RELATION}); cells, arms, homes and timing are public. A person with c events has c times epsilon.",

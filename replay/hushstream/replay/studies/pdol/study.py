@@ -55,10 +55,11 @@ CLAIM = Paper(
     system="pdol",
     source=SOURCE,
     claimed_epsilon=8.0,
-    claimed_as="δ 0, replace-one; our choice, its Figures 3 and 4 use 0.1",
+    claimed_as="δ 0, replace-one; this ε is our choice, its Figures 3 and 4 use 0.1",
+    claimed_by="ours",
+    audit="pdol-paper",
     fails="its noise covers a record's own round t. The record moves gradients of all later rounds too, up to T: "
     "ε(1 + (T - t)/2). Ours lets a record into one leaf, read by no later one",
-    bound=True,
     protects="one record",
     protects_here="one record",
     printed_in_paper="",
@@ -89,6 +90,8 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         reimplemented=printed,
         reached=reached,
         local_only=alone,
+        constant=[stream.constant for stream in streams],
+        random=[0.5] * len(streams),
     )
 
 
