@@ -83,9 +83,7 @@ below.
 Private contextual bandits beside these five: joint DP by tree counters (Shariff, Sheffet 2018), federated (Dubey, \
 Pentland 2020; its claim, too, fails by Zhou, Chowdhury 2023, arXiv:2302.13945).
 
-```bibtex
-@software{{hushstream, title = {{hushstream: private online recommendation as a stream job}}, version = {{0.1.0}}}}
-```
+`@software{{hushstream, title={{hushstream: private online recommendation as a stream job}}, version={{0.1.0}}}}`
 """
 
 
