@@ -443,4 +443,4 @@ def test_a_ledgers_amounts_are_said_to_be_the_smaller_price_and_the_other_one_st
     told = ledger_words(SOUND.unit, SOUND.unit_prices)
     assert f"costs {SOUND.cost}, and under replace-one {SOUND.replace_one}" in told
     public = replace(SOUND, any_content=True)
-    assert "under replace-one; that it came, and when, is public" in ledger_words(public.unit, public.unit_prices)
+    assert "counts in replace-one; that it came, and when, is public" in ledger_words(public.unit, public.unit_prices)

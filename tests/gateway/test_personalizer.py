@@ -389,7 +389,7 @@ def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> No
     assert len(digests) == len(said), "records of one are no records of another"
     assert not alone.lifetime.counted
     assert "nobody counts all" in alone.sentence()
-    assert any("the guarantee for a person covers one event" in one for one in alone.not_protected)
+    assert alone.conditions[0].startswith("a person causes one event: each event is a user of its own")
     with pytest.raises(ConfigurationError, match=r"slot\.after_interactions: expected 1"):
         parse_config({**values, "users": {"events": True}})
     with pytest.raises(ConfigurationError, match=r"items\.from_requests"):

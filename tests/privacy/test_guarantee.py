@@ -253,8 +253,8 @@ def test_the_larger_price_of_a_life_decides_whether_there_is_a_warning(exchange,
 
 
 def test_single_events_are_not_called_protected_where_they_are_not():
-    assert paper_guarantee(10, "0.5").warning == (
-        "for one person as a whole next to nothing is guaranteed, and for one report of one user next to nothing"
+    assert paper_guarantee(10, "0.5").warning == ("for one person as a whole next to nothing is guaranteed"), (
+        "one report is all that the person gives: it is not said again of it"
     )
     spent = with_life(Cost(1, DELTA_ONE), replace(ONE, cost=Cost(1, DELTA_ONE)))
     assert spent.warning == "for one person as a whole nothing is guaranteed, and for one report of one user nothing"
@@ -366,7 +366,7 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         ),
         (
             promise(life=6.0),
-            "Next to nothing is guaranteed under replace-one (epsilon 12); user-level differential privacy under "
+            "Next to nothing is guaranteed under replace-one (epsilon 12); weak user-level differential privacy under "
             f"zero-out: epsilon 6, {RELEASED}; {UNIT}.",
         ),
         (
@@ -381,7 +381,7 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
         (
             uncounted(promise(life=6.0), 4),
             "Next to nothing is guaranteed under replace-one (epsilon 12); for 4 rewards of one person, if there are "
-            f"no more, differential privacy under zero-out: epsilon 6; nobody counts all rewards of one person, "
+            f"no more, weak differential privacy under zero-out: epsilon 6; nobody counts all rewards of one person, "
             f"{RELEASED}; {UNIT}.",
         ),
         (
@@ -398,6 +398,42 @@ STRONG = f"ser-level differential privacy, {RELEASED}: epsilon 3 (replace-one) a
 def test_the_first_line_says_what_a_person_is_promised_or_that_it_is_nothing(made, expected):
     assert made.sentence() == expected
     assert page_text(made).splitlines()[0] == expected
+
+
+def in_short(made):
+    return {line.name: line.text for line in groups_of(made)[0].lines}
+
+
+@pytest.mark.parametrize(("life", "weak"), [(2.297, False), (2.298, True)])
+def test_a_guarantee_by_which_somebody_may_become_over_99_percent_sure_is_called_weak(life, weak):
+    """e^4.5951 is 99 to one. Films' 99.9 % and a club's 99.4 % stood there without a word on it."""
+    made = promise(life=life)
+    assert made.sentence().startswith("Weak user-level") == made.phrase().startswith("weak user-level") == weak
+    assert ("% sure, which is weak; that it is not empty" in in_short(made)["In words"]) == weak
+    assert made.warning is None
+    alone = promise(life_delta=DELTA_ONE, epsilon=life)
+    assert ("one reward is, weakly, for all" in alone.sentence()) == weak
+    assert ("; one reward is weakly protected: " in promise(life=12.0, epsilon=life).sentence()) == weak
+
+
+def test_a_unit_that_is_all_of_a_person_is_not_said_to_be_less():
+    """At epsilon 4.5 films' page said of all reports of one user that they were not all that one person gives."""
+    made = promise(epsilon=6.0, life=6.0)
+    assert made.life_prices == made.unit_prices
+    assert made.sentence() == (
+        "Next to nothing is guaranteed under replace-one (epsilon 12); weak user-level differential privacy under "
+        f"zero-out: epsilon 6, {RELEASED}."
+    )
+    assert made.warning == "for one person as a whole next to nothing is guaranteed under replace-one"
+    assert made.phrase().startswith("next to nothing guaranteed about one person as a whole under replace-one (epsilon")
+    assert in_short(made)["Protected"] == "one person: 3 rewards of one user"
+    assert in_short(promise(life=12.0))["Protected"].startswith("one reward, not one person, who pays epsilon 24 (")
+    assert in_short(uncounted(made, 4))["Protected"] == "one reward, not all that one person gives, which nobody counts"
+
+
+def test_what_one_may_come_to_believe_is_said_with_its_delta():
+    made = promise(life_delta=DELTA_ONE // 1000)
+    assert " 95.3 % sure (but for delta 3.00e-3); that it is not empty, 81.8 %" in in_short(made)["In words"]
 
 
 def test_what_is_released_beside_it_counts():

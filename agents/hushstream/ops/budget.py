@@ -373,7 +373,7 @@ class Budget:
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
             *map(str, self.units),
-            f"One person in a whole life, {guarantee.units_in_life}: {guarantee.phrase()}.",
+            guarantee.life_line,
             f"Entries: {sum(self.by_mechanism.values())}, and {count_text(self.repeated, 'repeat')} at no cost.",
         ]
         if not self.private_as_stated:

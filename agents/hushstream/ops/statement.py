@@ -16,7 +16,7 @@ from typing import Any
 from hushstream.engine.declare.declaration import System, beside_workers, readers, writers
 from hushstream.engine.state.published import SLOTS
 from hushstream.ops.logs.losses import AcceptedLosses
-from hushstream.privacy.amounts import Cost, count_text, delta_text, epsilon_text, epsilon_value
+from hushstream.privacy.amounts import Cost, count_text, delta_text, epsilon_text
 from hushstream.privacy.promises.page import groups_of, page_json
 from hushstream.privacy.promises.promise import Guarantee, plain
 from hushstream.privacy.promises.sentence import NOTHING, UNIT, Odds, Prices, even_odds, noun, told, weakness
@@ -121,13 +121,8 @@ def statement_of(
     # The noise of a replay of a public dataset always comes from a seed.
     promise = system.guarantee().under_key(system.public_dataset)
     return Statement(
-        deployment=system.config.deployment,
-        config_digest=system.digest.hex(),
-        sentence=promise.sentence(),
-        odds=promise.odds(),
-        verdict=verdict(promise),
-        marks=promise.marks,
-        warning=promise.warning,
+        deployment=system.config.deployment, config_digest=system.digest.hex(), sentence=promise.sentence(),
+        odds=promise.odds(), verdict=verdict(promise), marks=promise.marks, warning=promise.warning,
         sections=(
             _summary(system, promise),
             _who(system, operator),
@@ -144,10 +139,9 @@ def statement_of(
             _losses(losses),
             _checks(system),
         ),
-        registry=_registry(system, operator, promise),
-        guarantee=page_json(promise),
+        registry=_registry(system, operator, promise), guarantee=page_json(promise),
         accepted_losses=None if losses is None else plain(losses),
-    )
+    )  # fmt: skip
 
 
 def _losses(losses: AcceptedLosses | None) -> Section:
@@ -180,11 +174,10 @@ def _summary(system: System, promise: Guarantee) -> Section:
     open_facts = len({fact for one in promise.each for fact in one.not_protected})
     apart = "" if promise.lift is None else ", those of the lift in its section"
     conditions = len({fact for one in promise.each for fact in one.conditions})
-    counted = f"{promise.units_in_life}{'' if promise.lift is None else ', and the lift'}"
     return Section(
         "In short",
         (
-            ("one person in a whole life", f"{told(promise.together, promise.person)} ({counted})"),
+            ("one person in a whole life", f"{told(promise.together, promise.person)} ({promise.units_in_life})"),
             ("one unit by itself", f"{promise.unit}, {told(promise.unit_prices, UNIT)}"),
             ("what is published", "; ".join(published) or "nothing that was made of persons' data"),
             ("who sees it before the noise", system.words.trust),
@@ -205,17 +198,13 @@ def _summary(system: System, promise: Guarantee) -> Section:
 def _parameters(system: System, promise: Guarantee) -> Section:
     """The parameters for the person, the unit and the lift; then the limits, and how to read them."""
     groups = {group.key: group for group in groups_of(promise)}
-    facts = [(_small(line.name), line.text) for key in ("person", "unit") for line in groups[key].lines]
+    lines = (line for key in ("person", "unit") for line in groups[key].lines)
+    facts = [(f"{line.name[:1].lower()}{line.name[1:]}", line.text) for line in lines]
     if promise.lift is not None:
         lift = f"{promise.lift.unit}, {told(promise.lift.unit_prices, UNIT)}"
         facts.append(("of that, the lift", lift))
     facts += [(f"budget: {budget.counted}", budget.as_text()) for budget in system.budgets]
-    facts += [("strength", promise.computational), ("how to read epsilon", _how_to_read(promise))]
-    return Section("Parameters and unit of privacy", tuple(facts))
-
-
-def _small(name: str) -> str:
-    return f"{name[:1].lower()}{name[1:]}"
+    return Section("Parameters and unit of privacy", (*facts, ("strength", promise.computational)))
 
 
 def _algorithm(system: System, promise: Guarantee) -> Section:
@@ -468,10 +457,6 @@ def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> st
     return ", ".join([*gateway, *told])
 
 
-_CERTAIN = 16
-"""From this epsilon on, the odds that an onlooker may reach are above a million to one."""
-
-
 def verdict(promise: Guarantee) -> str:
     """Say in one line what is guaranteed: first for one person, then for one unit; or that nothing is."""
     if promise.unnoised:
@@ -487,11 +472,14 @@ def verdict(promise: Guarantee) -> str:
         counted = noun(promise.unit)
         return f"Private as stated for each {counted}, not for one person, whose {counted}s nobody counts: {unit}"
     if promise.warning is None:
-        return f"Private as stated for one person: {told(promise.together, promise.person)}; {unit}"
-    if promise.unit_prices.weak is not None:
-        return f"Not private: {promise.warning}"
-    warning = promise.warning
-    return f"{warning[:1].upper()}{warning[1:]}; private as stated for single units alone: {unit}"
+        weakly = ", but weakly" if promise.together.mark else ""
+        return f"Private as stated for one person{weakly}: {told(promise.together, promise.person)}; {unit}"
+    warning, zero_out = f"{promise.warning[:1].upper()}{promise.warning[1:]}", promise.together.zero_out
+    if promise.unit_prices.weak is None:
+        return f"{warning}; private as stated for single units alone: {unit}"
+    if zero_out is not None and weakness(zero_out) is None:
+        return f"{warning}; private as stated under zero-out alone: {told(promise.together, promise.person)}"
+    return f"Not private: {promise.warning}"
 
 
 def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]:
@@ -523,23 +511,10 @@ def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]
     return lines
 
 
-def _how_to_read(promise: Guarantee) -> str:
-    """Say in one sentence what the figures mean: each price bounds the odds of its own question."""
-    subject = promise.person
-    fails = "; with a delta this can fail, with a probability that may be somewhat larger than delta"
-    fails = fails if promise.together.which.delta_units else ""
-    odds = f"the odds of what an observer asks about {subject.which} change at most by the factor e^epsilon"
-    if promise.together.zero_out is None:
-        return f"{odds}, whatever is published{fails}; {subject.public}"
-    return f"{odds}, those of {subject.zero_out} by that of its own epsilon, whatever is published{fails}"
-
-
 def _after(cost: Cost) -> str:
     """Say what even odds become under this bound, with its delta."""
     if weakness(cost) == NOTHING:
         return "Afterwards they may know for certain: nothing is guaranteed."
-    if float(epsilon_value(cost.epsilon_micro)) >= _CERTAIN:
-        return "Afterwards they may be as good as certain: more than a million to one."
     high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)
     beside = f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else ""
     return f"Afterwards they think it at most {high} % and at least {100 - high} % likely{beside}."

@@ -20,7 +20,7 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
-from hushstream.privacy.promises.sentence import NOTHING, left_alone, noun
+from hushstream.privacy.promises.sentence import NOTHING, bounds, left_alone, noun
 
 
 class DeploymentValues(Protocol):
@@ -236,6 +236,17 @@ def require_person_promised(config: DeploymentValues, promise: Guarantee, where:
         f"{none}: {promise.units_in_life} together cost {together.which}, {left}. Either {first}, or say in the "
         f"configuration that it is so: privacy: {{person: unprotected}}"
     )
+
+
+def person_warning(config: DeploymentValues, promise: Guarantee) -> tuple[str, ...]:
+    """The warning that a person is guaranteed next to nothing; none where the configuration states it.
+
+    Where they are guaranteed nothing, or nobody counts what they give, `require_person_promised` refuses it.
+    """
+    if config.privacy.person == "unprotected" or promise.warning is None:
+        return ()
+    paid = f"{promise.units_in_life} cost one person {bounds(promise.together)}"
+    return (f"privacy: {paid}: {promise.warning}. State it if it is meant: privacy: {{person: unprotected}}",)
 
 
 def _require_as_stated(promise: Guarantee, where: str) -> None:

@@ -27,7 +27,7 @@ from hushstream.privacy.amounts import (
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, LimitFilter
 from hushstream.privacy.promises.promise import Cap, Content, Deployment, Guarantee, Lifetime
-from hushstream.privacy.promises.sentence import Prices, shown
+from hushstream.privacy.promises.sentence import Prices, bound, shown
 
 FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
@@ -140,29 +140,31 @@ class BudgetFacts:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        return {
+        names = ("filter", "unit", "counted", "planned", "fits", "released", "releases")
+        return {name: getattr(self, name) for name in names} | {
             "configured": self.budget is not None,
-            "filter": self.filter,
             "epsilon": epsilon_text(self.limit.epsilon_micro),
             "delta": delta_text(self.limit.delta_units),
-            "unit": self.unit,
-            "counted": self.counted,
-            "planned": self.planned,
-            "fits": self.fits,
-            "released": self.released,
-            "releases": self.releases,
             "lift_share": 0.0 if self.budget is None else self.budget.lift,
         }
+
+    @property
+    def brief(self) -> str:
+        """The limit, and what it does not pay for, to stand in a line with others."""
+        return f"{self.unit}: {bound(self.limit)}{f' ({self._fit})' if self.fits < self.planned else ''}"
+
+    @property
+    def _fit(self) -> str:
+        stop = ", then releases stop" if self.fits < self.planned else ""
+        return f"it pays for {self.fits} of {self.planned} planned {self.counted}{stop}"
 
     def as_text(self) -> str:
         """One line."""
         origin = "what the plan costs" if self.budget is None else f"{self.filter} composition"
         number = "any number of" if self.releases is None else f"at most {self.releases}"
-        stop = ", then releases stop" if self.fits < self.planned else ""
-        fit = f"It pays for {self.fits} of {self.planned} planned {self.counted}{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
-        limit = f"{shown(self.limit)} ({origin})"
-        return f"Privacy budget for {self.unit}: {limit}. {fit}; one charge is for {number} {self.released}.{share}"
+        limit = f"{shown(self.limit)} ({origin}); {self._fit}"
+        return f"Privacy budget for {self.unit}: {limit}; one charge is for {number} {self.released}.{share}"
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:
@@ -195,18 +197,8 @@ def exact_guarantee(
     """
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
-        mechanism="exact: no noise at all, for replays of public datasets",
-        relation=relation,
-        unit=unit,
-        cost=nothing,
-        replace_one=nothing,
-        lifetime=Lifetime(units_in_life, 1, nothing, nothing),
-        sensitivity=0,
-        norm="nothing is hidden",
-        zone=zone,
-        deployment=deployment,
-        truncation_units=0,
-        not_protected=("anything",),
-        private_as_stated=False,
-        contents=contents,
-    )
+        mechanism="exact: no noise at all, for replays of public datasets", relation=relation, unit=unit, cost=nothing,
+        replace_one=nothing, lifetime=Lifetime(units_in_life, 1, nothing, nothing), sensitivity=0,
+        norm="nothing is hidden", zone=zone, deployment=deployment, truncation_units=0, not_protected=("anything",),
+        private_as_stated=False, contents=contents,
+    )  # fmt: skip

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hushstream.privacy.amounts import (
@@ -20,17 +20,20 @@ from hushstream.privacy.amounts import (
     float_up,
 )
 from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
-from hushstream.privacy.promises.promise import Claim, Content, Guarantee, amounts, prices_json
+from hushstream.privacy.promises.promise import Content, Form, Guarantee, amounts, prices_json
 from hushstream.privacy.promises.sentence import (
     UNIT,
     Prices,
     Subject,
+    bounds,
     even_odds,
     percent,
     picture,
     price_text,
     shown,
+    strength,
     told,
+    weakness,
 )
 
 PUBLIC = "public; nothing is guaranteed of it"
@@ -96,24 +99,22 @@ class Group:
 def groups_of(promise: Guarantee) -> tuple[Group, ...]:
     """The groups of a guarantee: about one person, about its units, and the conditions."""
     lift = promise.lift
+    setting = [
+        Line("deployment", "Deployment", promise.deployment, promise.deployment),
+        Line("strength", "Strength", promise.computational, promise.computational),
+    ]
     found = [
         Group("short", "In short", tuple(_short(promise))),
         Group("readers", "Who reads what, and how long it is kept", tuple(_readers(promise.contents))),
         _person(promise),
         Group("unit", "The unit", _unit(promise)),
         *([] if lift is None else [Group("lift", "The lift", (*_unit(lift), *_noise(lift)))]),
-        Group("mechanism", "How it is kept", (*_claim(promise), *_noise(promise), *_setting(promise))),
+        Group("mechanism", "How it is kept", (*_claim(promise), *_noise(promise), *setting)),
         Group("seen", "What is seen by whom", _seen(promise), listed=True),
         _listed("conditions", "It holds only if", "Condition", *(one.conditions for one in promise.each)),
         _listed("not_protected", "Not protected", "Not protected", *(one.not_protected for one in promise.each)),
     ]
     return tuple(group for group in found if group.lines)
-
-
-def page_head(promise: Guarantee) -> list[str]:
-    """The head of the page: the sentence, marks and the picture."""
-    odds = promise.odds()
-    return [promise.sentence(), *promise.marks, *(picture(odds) if odds else [])]
 
 
 FIRST = ("short", "readers")
@@ -122,42 +123,40 @@ FIRST = ("short", "readers")
 
 def first_screen(promise: Guarantee, beside: Sequence[Group] = ()) -> str:
     """What a reader needs first: the sentence, marks, and the groups `FIRST` and ``beside``."""
-    lines = [promise.sentence(), *promise.marks]
-    for group in (*(one for one in groups_of(promise) if one.key in FIRST), *beside):
-        lines += ["", *group.as_text()]
-    return "\n".join(lines) + "\n"
+    groups = (*(one for one in groups_of(promise) if one.key in FIRST), *beside)
+    return _text([promise.sentence(), *promise.marks], groups)
 
 
 def page_text(promise: Guarantee, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
     """The page; ``beside`` are groups that others add. With ``keys`` it has only these groups."""
-    lines = page_head(promise)
-    for group in (*groups_of(promise), *beside):
-        if keys is None or group.key in keys:
-            lines += ["", *group.as_text()]
-    return "\n".join(lines) + "\n"
+    odds, groups = promise.odds(), (*groups_of(promise), *beside)
+    head = [promise.sentence(), *promise.marks, *(picture(odds) if odds else [])]
+    return _text(head, [one for one in groups if keys is None or one.key in keys])
+
+
+def _text(head: Sequence[str], groups: Iterable[Group]) -> str:
+    return "\n".join([*head, *(line for group in groups for line in ("", *group.as_text()))]) + "\n"
 
 
 def page_json(promise: Guarantee) -> dict[str, Any]:
     """The page in plain values: its head, and each group under its key."""
     return {
-        "sentence": promise.sentence(),
-        "phrase": promise.phrase(),
-        "marks": list(promise.marks),
-        "private_as_stated": promise.private_as_stated,
-        "reproducible": promise.reproducible,
-        "tainted": list(promise.tainted),
-        "odds": [one._asdict() for one in promise.odds()],
+        "sentence": promise.sentence(), "phrase": promise.phrase(), "marks": list(promise.marks),
+        "private_as_stated": promise.private_as_stated, "reproducible": promise.reproducible,
+        "tainted": list(promise.tainted), "odds": [one._asdict() for one in promise.odds()],
         **{group.key: group.as_json() for group in groups_of(promise)},
-    }
+    }  # fmt: skip
 
 
 def _short(promise: Guarantee) -> Iterable[Line]:
     """Who is protected, at which cost, over what time, by whom, and from what not."""
-    whole = promise.lifetime.counted and promise.in_all.weak is None
-    prices = promise.in_all if whole else promise.unit_prices
-    who = f"{promise.unit}, not all that one person gives"
-    if whole:
-        who = f"one person: {promise.units_in_life}{'' if promise.lift is None else ', and the A/B measurement (lift)'}"
+    life, unit = promise.in_all, promise.unit_prices
+    whole = promise.lifetime.counted and (life == unit or weakness(life.zero_out or life.which) is None)
+    prices = life if whole else unit
+    who = f"{promise.unit}, not all that one person gives, which nobody counts"
+    if promise.lifetime.counted:
+        who = f"{'' if whole else f'{promise.unit}, not '}one person{'' if whole else f', who pays {bounds(life)}'}"
+        who += f": {promise.units_in_life}"
     yield Line("protected", "Protected", who, who)
     yield Line("over", "Over", OVER, OVER)
     text = f"{price_text(prices.which)}: what is protected, against anything else in its place"
@@ -172,14 +171,18 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     adds = f"the {promise.zone} zone adds the noise{''.join(f' (of the lift, the {zone} zone)' for zone in noises[1:])}"
     said = f"whoever runs the {' or the '.join(trusted)} zone, or holds such a zone's key; {adds}"
     yield Line("trusted", "Trusted", said, trusted)
-    facts, conditions = ({fact for one in promise.each for fact in getattr(one, name)} for name in _FACTS)
-    held = f"; what {', '.join(promise.held_public)} hold in clear, as public" if promise.held_public else ""
+    facts, conditions = (dict.fromkeys(fact for one in promise.each for fact in getattr(one, name)) for name in _FACTS)
+    held = [one for one in promise.contents if one.form is Form.PUBLIC]
+    shown_to_all = list(dict.fromkeys(one.what for one in held if one.zone == "published"))
+    if shown_to_all:
+        yield Line("in_clear", "Published in clear", "; ".join(shown_to_all), shown_to_all)
+    others = ", ".join(one.topic for one in held if one.zone != "published")
+    taken = f"; what {others} hold, taken as public" if others else ""
     limits = f"what holds for the population ({count_text(len(facts), 'limit')} in all)"
-    yield Line("open", "Not protected", f"that somebody took part, how often and when{held}; {limits}", len(facts))
+    yield Line("open", "Not protected", f"that somebody took part, how often and when{taken}; {limits}", len(facts))
     if conditions:
         more = f" ({count_text(len(conditions), 'condition')} in all)" * (len(conditions) > 1)
-        first = promise.one_account if promise.one_account in conditions else min(conditions, key=len)
-        yield Line("given", "It holds only if", f"{first}{more}", len(conditions))
+        yield Line("given", "It holds only if", f"{next(iter(conditions))}{more}", len(conditions))
 
 
 OVER = "all that is ever published, whatever a reader knows besides"
@@ -187,23 +190,26 @@ _FACTS = ("not_protected", "conditions")
 
 
 def _belief(prices: Prices) -> str:
-    sure, zero = percent(even_odds(prices.which)), prices.zero_out
-    text = f"who was 50 % sure of something about it may become {sure} sure"
-    return text if zero is None else f"{text}; who was 50 % sure that it is not empty, {percent(even_odds(zero))}"
+    which, zero = prices.which, prices.zero_out
+    but = f" (but for delta {delta_text(which.delta_units)})" if which.delta_units else ""
+    sure = f"{percent(even_odds(which))} sure{but}{strength(which)}"
+    text = f"who was 50 % sure of anything in it may become {sure}"
+    return text if zero is None else f"{text}; that it is not empty, {percent(even_odds(zero))}{strength(zero)}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:
     """For each kind of reader and form, the topics by the time for which they are kept."""
     for zone, form in dict.fromkeys((one.zone, one.form) for one in contents):
-        kept: dict[int | None, dict[str, None]] = {}
+        kept: dict[str, dict[str, str]] = {}
         for one in contents:
             if (one.zone, one.form) == (zone, form):
-                kept.setdefault(one.kept_days, {})[one.topic] = None
-        text = "; ".join(f"{', '.join(topics)} ({_kept(days)})" for days, topics in kept.items())
+                parts = len({other.form for other in contents if other.topic == one.topic})
+                part = one.topic if parts == 1 else f"in {one.topic} {one.what}"
+                kept.setdefault(_kept(one.kept_days), {})[part] = one.topic
+        text = "; ".join(f"{', '.join(parts)} ({days})" for days, parts in kept.items())
         who = "Everybody" if zone == "published" else f"Operators of the {zone} zone"
-        yield Line(
-            f"{zone}: {form}", who, f"{form}: {text}", {_kept(days): list(topics) for days, topics in kept.items()}
-        )
+        topics = {days: list(dict.fromkeys(parts.values())) for days, parts in kept.items()}
+        yield Line(f"{zone}: {form}", who, f"{form}: {text}", topics)
 
 
 def _kept(days: int | None) -> str:
@@ -212,19 +218,15 @@ def _kept(days: int | None) -> str:
 
 def _person(promise: Guarantee) -> Group:
     lift, lifetime = promise.lift, promise.lifetime
-    counted = promise.units_in_life if lift is None else f"{promise.units_in_life}; and the lift: {lift.unit}"
+    counted = promise.units_in_life if lift is None else f"{promise.units_in_life}: {lift.unit}"
     lines = [
         *_prices(promise.in_all, promise.person, promise.unnoised),
         Line(
             "counted",
             "Counted of one person" if lifetime.counted else "Assumed of one person",
             counted,
-            {
-                "units": lifetime.units,
-                "devices": lifetime.devices,
-                "cap": None if lifetime.cap is None else lifetime.cap._asdict(),
-                "counted": lifetime.counted,
-            },
+            {name: getattr(lifetime, name) for name in ("units", "devices", "counted")}
+            | {"cap": lifetime.cap and lifetime.cap._asdict()},
         ),
     ]
     if lift is not None:
@@ -267,13 +269,9 @@ def _claim(promise: Guarantee) -> list[Line]:
     at_that = promise.epsilon_micro == claim.epsilon_micro
     true = f"at that epsilon, delta {delta_text(promise.delta_units)}" if at_that else shown(promise.cost)
     return [
-        Line("claimed", "Claimed", claimed, _claimed_json(claim)),
+        Line("claimed", "Claimed", claimed, {**asdict(claim), "epsilon": epsilon_float(claim.epsilon_micro)}),
         Line("true", "True", true, amounts(promise.cost)),
     ]
-
-
-def _claimed_json(claim: Claim) -> dict[str, Any]:
-    return {"epsilon": epsilon_float(claim.epsilon_micro), "delta": claim.delta, "source": claim.source}
 
 
 def _noise(promise: Guarantee) -> list[Line]:
@@ -289,27 +287,12 @@ def _noise(promise: Guarantee) -> list[Line]:
     ]
 
 
-def _setting(promise: Guarantee) -> list[Line]:
-    return [
-        Line("deployment", "Deployment", promise.deployment, promise.deployment),
-        Line("strength", "Strength", promise.computational, promise.computational),
-    ]
-
-
 def _seen(promise: Guarantee) -> tuple[Line, ...]:
+    fields = ("topic", "what", "form", "zone", "leaves_unnoised")
     return tuple(
-        Line(content.topic, "Content of persons", str(content), _content_json(content)) for content in promise.contents
+        Line(one.topic, "Content of persons", str(one), {name: getattr(one, name) for name in fields})
+        for one in promise.contents
     )
-
-
-def _content_json(content: Content) -> dict[str, Any]:
-    return {
-        "topic": content.topic,
-        "what": content.what,
-        "form": content.form.value,
-        "zone": content.zone,
-        "leaves_unnoised": content.leaves_unnoised,
-    }
 
 
 def _listed(key: str, title: str, name: str, releases: Iterable[str], lift: Iterable[str] = ()) -> Group:

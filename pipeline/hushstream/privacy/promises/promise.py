@@ -182,7 +182,7 @@ class Guarantee:
         deployment: ``hosted`` or ``edge``.
         truncation_units: the part of delta that comes from the noise's tables, in units of 2^-80.
         not_protected: what the guarantee does not cover, one fact each.
-        conditions: what must hold for it, one fact each.
+        conditions: what must hold for it, one fact each; of a deployment first what must hold of persons.
         private_as_stated: False if the paper's claim does not hold, or content is disclosed without noise.
         claimed: the claim of the paper whose calibration this is, if it is one.
         reproducible: True when the key comes from a seed.
@@ -310,10 +310,12 @@ class Guarantee:
         life = self.together
         if life.weak is None:
             return None
-        unit_weak = self.unit_prices.weak
-        if unit_weak is not None:
-            return f"for one person as a whole {life.weak} is guaranteed, and for {self.unit} {unit_weak}"
-        text = f"for one person as a whole {life.weak} is guaranteed{beyond(self.unit, self.unit_prices)}"
+        text = f"for one person as a whole {life.weak} is guaranteed{life.under}"
+        if self.unit_prices == life:
+            return text
+        if self.unit_prices.weak is not None:
+            return f"{text}, and for {self.unit} {self.unit_prices.weak}"
+        text += beyond(self.unit, self.unit_prices)
         return text if self.lifetime.cap is None else f"{text}; {self.lifetime.cap}"
 
     @property
@@ -329,11 +331,17 @@ class Guarantee:
 
     @property
     def units_in_life(self) -> str:
-        """The units of one person in `lifetime`, in words."""
+        """What is counted of one person in `together`, in words."""
         units, devices = self.lifetime.units, self.lifetime.devices
-        text = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
+        text = self.unit if units == 1 else f"{units:,} {noun(self.unit)}s of one user"
         text = text if devices == 1 else f"{text} on each of {devices} unlinked devices"
-        return text if self.lifetime.counted else f"{text} (nobody checks it)"
+        text = text if self.lifetime.counted else f"{text} (nobody checks it)"
+        return text if self.lift is None else f"{text}, and the A/B measurement (lift)"
+
+    @property
+    def life_line(self) -> str:
+        """What is counted of one person, and `phrase`, as a sentence."""
+        return f"One person in a whole life, {self.units_in_life}: {self.phrase()}."
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release uses."""
@@ -342,16 +350,17 @@ class Guarantee:
     def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
         """The same guarantee in a deployment whose topics hold ``contents``, with what must hold of its users."""
         stated = self.claimed is None and not unnoised_topics(contents) and not self.tainted
-        conditions = (*self.conditions, self.one_account) if self.lifetime.counted else self.conditions
+        conditions = (self.one_account, *self.conditions) if self.lifetime.counted else self.conditions
         return replace(self, contents=contents, private_as_stated=stated, conditions=conditions)
 
     @property
     def one_account(self) -> str:
         """The condition that whoever has several accounts pays for each."""
+        checked = "only the application's sign-up can check it"
         if self.rho_micro is None:
             most = "m times the epsilon, and at most m e^(m epsilon) times the delta"
-            return f"a person has one account: m of them cost {most}"
-        return "a person has one account: m of them move every sum m times as far, at m^2 times the rho"
+            return f"a person has one account: m of them cost {most}; {checked}"
+        return f"a person has one account: m of them move every sum m times as far, at m^2 times the rho; {checked}"
 
     def derived_from(self, tainted: tuple[str, ...]) -> Guarantee:
         """The same guarantee in a deployment that is derived from inputs that are not private as stated."""

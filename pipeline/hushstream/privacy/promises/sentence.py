@@ -24,6 +24,7 @@ _WEAK_DELTA_UNITS = DELTA_ONE // 100
 _SHOWN_STEP = MICRO // 1000
 _BAR = 30
 _HIGHEST = 700.0
+_SURE = 0.99
 NOTHING = "nothing"
 LITTLE = "next to nothing"
 
@@ -42,15 +43,25 @@ class Prices:
 
     def __add__(self, other: Prices) -> Prices:
         """Both together (basic composition). What is public for one of them is public for both."""
-        hidden = None not in (self.zero_out, other.zero_out)
-        zero_out = _sum(self.zero_out, other.zero_out) if hidden else None
-        return Prices(_sum(self.which, other.which), zero_out)
+        hidden = self.zero_out and other.zero_out and _sum(self.zero_out, other.zero_out)
+        return Prices(_sum(self.which, other.which), hidden)
 
     @property
     def weak(self) -> str | None:
         """Words for the worse relation, if (next to) nothing is guaranteed under it."""
         found = [weakness(one) for one in (self.which, self.zero_out) if one is not None]
         return NOTHING if NOTHING in found else LITTLE if LITTLE in found else None
+
+    @property
+    def under(self) -> str:
+        """`` under replace-one`` where less is guaranteed under it than `weak` says of both; else empty."""
+        alone = self.zero_out is not None and weakness(self.zero_out) != self.weak
+        return " under replace-one" if alone else ""
+
+    @property
+    def mark(self) -> str:
+        """``weak `` before a guarantee by which an observer who was 50 % sure may become over 99 % sure; else empty."""
+        return "weak " if even_odds(self.which) > _SURE else ""
 
 
 class Subject(NamedTuple):
@@ -115,9 +126,15 @@ def weakness(cost: Cost) -> str | None:
     return LITTLE if weak else None
 
 
+def strength(cost: Cost) -> str:
+    """Words that end a sentence on what a price allows, if that is weak; else empty."""
+    word = weakness(cost)
+    return f", so {word} is guaranteed" if word else Prices(cost, None).mark and ", which is weak"
+
+
 def price_text(cost: Cost) -> str:
     """Epsilon and delta, with a remark if they guarantee nothing."""
-    return f"{shown(cost)}, so nothing is guaranteed" if weakness(cost) == NOTHING else shown(cost)
+    return f"{shown(cost)}{strength(cost)}" if weakness(cost) == NOTHING else shown(cost)
 
 
 def shown(cost: Cost) -> str:
@@ -135,8 +152,8 @@ def told(prices: Prices, subject: Subject) -> str:
 
 def bounds(prices: Prices) -> str:
     """Epsilon, rounded up to thousandths, and delta under each relation, the larger first."""
-    which = f"{_bound(prices.which)} (replace-one)"
-    return which if prices.zero_out is None else f"{which} and {_bound(prices.zero_out)} (zero-out)"
+    which = f"{bound(prices.which)} (replace-one)"
+    return which if prices.zero_out is None else f"{which} and {bound(prices.zero_out)} (zero-out)"
 
 
 def noun(unit: str) -> str:
@@ -160,9 +177,9 @@ def left_alone(unit: str, unit_prices: Prices) -> str:
 def ledger_words(unit: str, unit_prices: Prices) -> str:
     """The relation whose cost budgets and ledgers count, and the cost under the other one."""
     if unit_prices.zero_out is None:
-        return f"Amounts in budget and ledger are under replace-one; {UNIT.public}."
+        return f"`hushstream budget` counts in replace-one; {UNIT.public}."
     return (
-        f"Amounts in budget and ledger are under zero-out. There {unit} costs {shown(unit_prices.zero_out)}, "
+        f"`hushstream budget` counts in zero-out. There {unit} costs {shown(unit_prices.zero_out)}, "
         f"and under replace-one {shown(unit_prices.which)}."
     )
 
@@ -172,26 +189,32 @@ def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Pric
     released = "for all that this deployment releases"
     if weakness(person.zero_out or person.which) == NOTHING and unit_prices.weak is None:
         why = f" (nobody counts their {noun(unit)}s)" if subject.assumed else ""
-        return f"one person as a whole is not protected{why}; {unit} is, {released}: {bounds(unit_prices)}"
+        weakly = ", weakly" if unit_prices.mark else ""
+        return f"one person as a whole is not protected{why}; {unit} is{weakly}, {released}: {bounds(unit_prices)}"
     if person.weak is not None:
         clauses = "; ".join(_weak_clauses(person, subject, unit, unit_prices))
-        return f"{clauses}, {released}; {_unit_clause(unit, unit_prices)}"
+        return f"{clauses}, {released}{'' if unit_prices == person else f'; {_unit_clause(unit, unit_prices)}'}"
     if not subject.assumed:
         of = f" of {noun(unit)}s alone" if unit_prices.zero_out is None else ""
-        return f"user-level differential privacy{of}, {released}: {bounds(person)}; {subject.public}"
-    together = "" if person == unit_prices else f"; {subject.assumed} of one person together: {bounds(person)}"
-    level = f"{noun(unit)}-level differential privacy, {released}: {bounds(unit_prices)}{together}"
+        return f"{person.mark}user-level differential privacy{of}, {released}: {bounds(person)}; {subject.public}"
+    together = f"; {subject.assumed} of one person together{person.mark and ' (weak)'}: {bounds(person)}"
+    together = "" if person == unit_prices else together
+    level = f"{unit_prices.mark}{noun(unit)}-level differential privacy, {released}: {bounds(unit_prices)}{together}"
     return f"{level}; nobody counts all {noun(unit)}s of one person; {subject.public}"
 
 
 def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
     """The same in a few words, for a line of results: both costs of a person, and of the unit where that is more."""
     if person.weak is None:
-        return f"{noun(unit)}-level {bounds(unit_prices)}" if subject.assumed else f"user-level {bounds(person)}"
-    weak = f"{person.weak} guaranteed about one person as a whole"
+        level, prices = (noun(unit), unit_prices) if subject.assumed else ("user", person)
+        return f"{prices.mark}{level}-level {bounds(prices)}"
+    weak = f"{person.weak} guaranteed about one person as a whole{person.under}"
+    weak += f" ({bounds(person)})" if person.weak == LITTLE else ""
+    if unit_prices == person:
+        return weak
     if unit_prices.weak is not None:
         return f"{weak}, nor about {unit}"
-    return f"{weak}; {unit}: {_bound(unit_prices.which)} (replace-one)"
+    return f"{weak}; {unit}: {bound(unit_prices.which)} (replace-one)"
 
 
 def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
@@ -238,35 +261,32 @@ def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Pric
     about = f"for {subject.assumed} of one person" if subject.assumed else "for one person as a whole"
     if weaknesses == {LITTLE}:
         return [f"{about} next to nothing is guaranteed{alone} ({bounds(person)}){beside}"]
-    level = (
-        f"{about}, if there are no more, differential privacy" if subject.assumed else "user-level differential privacy"
-    )
-    return [_clause(cost, relation, level) for cost, relation in relations] + [uncounted] * bool(uncounted)
+    level = (f"{about}, if there are no more, ", "") if subject.assumed else ("", "user-level ")
+    return [_clause(cost, relation, *level) for cost, relation in relations] + [uncounted] * bool(uncounted)
 
 
-def _clause(cost: Cost, relation: str, level: str) -> str:
+def _clause(cost: Cost, relation: str, about: str, level: str) -> str:
     weak = weakness(cost)
     if weak is None:
-        return f"{level} under {relation}: {_bound(cost)}"
-    return f"{weak} is guaranteed under {relation}{'' if weak == NOTHING else f' ({_bound(cost)})'}"
+        return f"{about}{Prices(cost, None).mark}{level}differential privacy under {relation}: {bound(cost)}"
+    return f"{weak} is guaranteed under {relation}{'' if weak == NOTHING else f' ({bound(cost)})'}"
 
 
 def _unit_clause(unit: str, prices: Prices) -> str:
     """What is guaranteed for one unit under each relation."""
     if prices.weak is not None:
         return f"for {unit} {prices.weak} is guaranteed, too"
-    return f"{unit} is protected: {bounds(prices)}"
+    return f"{unit} is {prices.mark and 'weakly '}protected: {bounds(prices)}"
 
 
 def _pair(prices: Prices, subject: Subject) -> list[Odds]:
-    found = [_odds(subject.which, prices.which)]
-    return found if prices.zero_out is None else [*found, _odds(subject.zero_out, prices.zero_out)]
-
-
-def _odds(about: str, cost: Cost) -> Odds:
-    if weakness(cost) == NOTHING:
-        return Odds(about, even_odds(cost), " (nothing is guaranteed)")
-    return Odds(about, even_odds(cost), f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else "")
+    found = []
+    for about, cost in ((subject.which, prices.which), (subject.zero_out, prices.zero_out)):
+        if cost is not None:
+            delta = f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else ""
+            delta = " (nothing is guaranteed)" if weakness(cost) == NOTHING else delta
+            found.append(Odds(about, even_odds(cost), delta))
+    return found
 
 
 def _shown_micro(cost: Cost) -> int:
@@ -274,12 +294,11 @@ def _shown_micro(cost: Cost) -> int:
     return -(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP
 
 
-def _bound(cost: Cost) -> str:
+def bound(cost: Cost) -> str:
+    """Epsilon, rounded up to thousandths, and delta if there is one."""
     return shown(cost).removesuffix(", delta 0")
 
 
-def _sum(one: Cost | None, other: Cost | None) -> Cost:
-    assert one is not None
-    assert other is not None
+def _sum(one: Cost, other: Cost) -> Cost:
     both = one + other
     return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))

@@ -546,7 +546,9 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
     if promised is not None:
         lift = lift_terms_of(config)
         limit = lift.life.cost if config.budget is None else config.budget.limit
-        unit = promised.unit if config.budget is None else together
+        counted = count_text(required_lift(config).settings.decisions_per_user, "decision")
+        measured = f"the A/B measurement (lift), charged once a user, over their first {counted}"
+        unit = measured if config.budget is None else together
         found.append(BudgetFacts(config.budget, limit, unit, "charges for the lift", 1, 1, "releases", lift.releases))
     return tuple(found)
 
@@ -560,10 +562,10 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
     return replace(
         found,
         lifetime=replace(found.lifetime, counted=False),
-        not_protected=(
-            *found.not_protected,
-            "whoever causes several events: each event is a user of its own (users.events), so the guarantee for a "
-            "person covers one event, and n events of a person cost n times as much",
+        conditions=(
+            "a person causes one event: each event is a user of its own (users.events), so nobody counts them, and n "
+            "events of a person cost n times as much",
+            *found.conditions,
         ),
     )
 

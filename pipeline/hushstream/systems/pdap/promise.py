@@ -156,10 +156,10 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
             _who_sees(config),
         ),
         conditions=(
-            *_said(CONDITIONS, config.on_trial),
-            *((_DARK,) if config.on_trial else ()),
             f"a person has at most {count_text(release.events_per_person, 'event')}: nobody counts them, "
             "and each further one costs as much as the first",
+            *_said(CONDITIONS, config.on_trial),
+            *((_DARK,) if config.on_trial else ()),
         ),
     ).with_contents(pdap_contents(config.on_trial))
 

@@ -37,7 +37,7 @@ from hushstream.privacy.amounts import Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.keys import Key
 from hushstream.privacy.promises.promise import Content, Form, Guarantee
-from hushstream.privacy.promises.sentence import Prices
+from hushstream.privacy.promises.sentence import Prices, shown
 from hushstream.schemas.topics import PartitionRule
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.moments import leaf_of
@@ -106,13 +106,7 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
         mechanism=f"{leaf.content}, summed in {count_text(config.domains, 'counter')},"
         f" {_sizes(config)} to a leaf, each: {promise.mechanism}",
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
-        conditions=(
-            *promise.conditions,
-            "a person has one user name at all nodes, by which their records are counted"
-            if _counts(config)
-            else f"a person has at most {count_text(config.records.records_per_user, 'record')} at nodes of one domain,"
-            " and none at others; for more, rho is multiplied by the sum over domains of the squares of their numbers",
-        ),
+        conditions=(_of_persons(config), *promise.conditions),
     )
 
 
@@ -124,12 +118,10 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
         records: their records at each node where they have any; nodes of one domain count together.
 
     Raises:
-        PdolError: sums without noise, or a negative number.
+        PdolError: sums without noise.
     """
     if config.sharing.counter == "exact":
         raise PdolError("person_cost: expected sums with noise, got exact ones")
-    if any(count < 0 for count in records):
-        raise PdolError("person_cost: expected numbers of records >= 0, got a negative one")
     plan = plan_of(config.sharing, config.records.dimension)
     rho = plan.budget.rho_micro
     assert rho is not None
@@ -138,6 +130,18 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
     # The tables of the noise add to delta, by the number of draws that differ; this stays far below the stated delta.
     worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.truncation)
     return Cost(micro, worst.delta_units if micro else 0)
+
+
+def _of_persons(config: PdolConfig) -> str:
+    """The condition on a person's records."""
+    if _counts(config):
+        return "a person has one user name at all nodes, by which their records are counted"
+    each, domains = config.records.records_per_user, config.domains
+    return (
+        f"a person has at most {count_text(each, 'record')} at nodes of one domain, and none at others: with as many in"
+        f" each of {domains} domains they pay {shown(person_cost(config, [each] * domains))} (zero-out), as rho"
+        " grows with the sum over domains of the squares of their numbers"
+    )
 
 
 def _counts(config: PdolConfig) -> bool:

@@ -42,14 +42,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, Range, lives_of, ranged
-from hushstream.privacy.amounts import Cost, count_text
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.algorithm.counters import noise_of
 from hushstream.systems.pdol.algorithm.local import CREDIT
 from hushstream.systems.pdol.algorithm.moments import leaf_of
 from hushstream.systems.pdol.algorithm.rows import PdolError
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.guarantee import lifetime_guarantee, person_cost
+from hushstream.systems.pdol.guarantee import lifetime_guarantee
 
 WORST = 4.0
 """Largest factor between T* and the crossing in replays: 3.4 (later) on TMC2007, 3.3 (earlier) at 10,000 features."""
@@ -78,7 +78,6 @@ class SharingGain:
         expected: T, expected number of records of a counter.
         gain: share that is left of the information in all other records, from 0 to 1.
         gains: `gain` if the crossing is `WORST` times later, and if it is as much earlier.
-        person: joint price of all records of one person at a node.
         private_features: share of a record's squared norm, on average, in features that its own node alone has.
         lead: share of late labels that a central learner predicts, minus that of nodes alone; None if unknown.
         guarded: whether predictions are those of nodes that follow the published model under a guard.
@@ -89,7 +88,6 @@ class SharingGain:
     expected: float
     gain: float
     gains: tuple[float, float]
-    person: Cost
     private_features: float
     lead: float | None = None
     guarded: bool = False
@@ -160,7 +158,6 @@ class SharingGain:
             f"With noise, others' records teach about {100 * self.gain:.0f} % of what they teach without it (range: "
             f"{100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %)."
             f"{self.points}",
-            f"The guarantee for all records of one person at a node, against none: {self.person}.",
             *(apart if self.private_features else ()),
         )
 
@@ -181,7 +178,7 @@ def sharing_gain(
     """
     if not (records_per_node > 0 and 0 <= private_features <= 1):
         raise PdolError("plan: expected records above 0 and a share from 0 to 1")
-    person, guarded = person_cost(config, [config.records.records_per_user]), config.prediction.place == "node"
+    guarded = config.prediction.place == "node"
     dimension, unit = config.records.dimension, leaf_of(config.records.dimension).unit
     noise = dimension * noise_of(config.sharing, dimension).variance / (unit * unit)
     counters, alone = config.domains, records_per_node
@@ -189,7 +186,7 @@ def sharing_gain(
     # The information in all counters together is compared with that of one node's own records.
     others = config.nodes - 1
     if others == 0:
-        return SharingGain(None, here, 0.0, (0.0, 0.0), person, private_features, lead, guarded)
+        return SharingGain(None, here, 0.0, (0.0, 0.0), private_features, lead, guarded)
 
     def gain(energy: float) -> float:
         shared = counters * here * here / (here + energy)
@@ -198,7 +195,7 @@ def sharing_gain(
     within = gain(WORST * noise), gain(noise / WORST)
     led = guarded and lead is not None
     correct = _correct(here, noise, max(0.0, lead or 0.0), records_per_node) if led else None
-    return SharingGain(noise / others, here, gain(noise), within, person, private_features, lead, guarded, correct)
+    return SharingGain(noise / others, here, gain(noise), within, private_features, lead, guarded, correct)
 
 
 def _correct(records: float, noise: float, lead: float, of_node: float) -> Range:

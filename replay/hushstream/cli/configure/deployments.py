@@ -36,11 +36,13 @@ from hushstream.cli.options import (
 )
 from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.system import DeploymentValues, require_person_promised, require_private
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.system import DeploymentValues, person_warning, require_person_promised, require_private
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate, storage_zone
 from hushstream.privacy.keys import Key, generate_keys, key_path
-from hushstream.privacy.promises.sentence import ledger_words
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.sentence import UNIT
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kind_of, kinds
@@ -64,12 +66,6 @@ DemandedZones = Annotated[
 ]
 
 _MAKE_IT = "`hushstream keys storage` makes it"
-
-_COMPRESSION = (
-    "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
-    "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
-    "check` refuse another value, also where it is the broker's default"
-)
 
 
 class OwnFlags(TyperCommand):
@@ -141,8 +137,10 @@ def prepare_command(
     with working(f"preparing {folder}", json):
         system = prepare(folder, values, inputs, source)
     made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
-    guarantee, line = system.guarantee().sentence(), ", ".join(f"{name} {value}" for name, value in made.items())
-    show({**made, "guarantee": guarantee}, json, f"{folder}: {line}", guarantee)
+    guarantee, line = system.guarantee(), ", ".join(f"{name} {value}" for name, value in made.items())
+    warnings = _warnings(kind, values, guarantee)
+    told = {**made, "guarantee": guarantee.sentence(), "warnings": warnings}
+    show(told, json, f"{folder}: {line}", guarantee.sentence(), *(f"warning: {text}" for text in warnings))
 
 
 def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -167,37 +165,56 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 @config_app.command(name="check")
 def check_config(config: ConfigFile, json: AsJson = False) -> None:
-    """Check every value, and show what follows from them; warnings come first.
+    """Check every value; show the guarantee, what the plan says of the expected users, and warnings.
 
     Exit code 2: the configuration is valid, but cannot do what it is for (nothing can ever be released, or its own
-    forecast says that nothing is gained). The first lines say why.
+    forecast says that nothing is gained). Lines that begin with `useless:` say why.
     """
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     resolved: dict[str, str | float] = {"deployment": values.deployment, **kind.resolved(values)}
-    budgets, notes = kind.budgets(values, artefacts), kind.notes(values)
-    cannot = [note.text for note in notes if note.weight != "warning"]
-    warnings = [note.text for note in notes if note.weight == "warning"]
+    budgets, promise = kind.budgets(values, artefacts), kind.guarantee(values, artefacts)
+    cannot = [note.text for note in kind.notes(values) if note.weight != "warning"]
+    warnings, then, digest = _warnings(kind, values, promise), f"up {path}", ""
     if any(artefacts.has(name) for name in kind.artefacts):
         system = load_deployment(path.parent)
         resolved |= {**system.facts, "digest": system.digest.hex()}
-    promise = kind.guarantee(values, artefacts)
-    told = {"useless": cannot, "warnings": warnings, "notes": [_COMPRESSION]}
+        digest = f", digest {resolved['digest']}"
+        then = f"topics apply --deployment {path.parent} --bootstrap HOST:PORT"
+    ahead = kind.plan and kind.audience and kind.plan(values, artefacts, kind.audience(values))
+    if ahead is None or cannot:
+        then = f"plan {path}{' --users N --visits-per-user N' if ahead is None else ''}"
     show(
-        {**resolved, "guarantee": promise.sentence(), "budgets": [one.as_json() for one in budgets], **told},
+        {
+            **resolved, "guarantee": promise.sentence(), "budgets": [one.as_json() for one in budgets],
+            "plan": ahead and ahead.verdict, "useless": cannot, "warnings": warnings, "next": f"hushstream {then}",
+        },
         json,
+        f"{path}: valid{', but useless' if cannot else ''}{digest}",
+        f"guarantee: {_guaranteed(promise, budgets)}",
+        # A verdict that is not good is among the warnings.
+        f"plan: {ahead.verdict}" if ahead and ahead.beats else "",
         *(f"useless: {text}" for text in cannot),
         *(f"warning: {text}" for text in warnings),
-        f"{path}: valid{', but useless' if cannot else ''}; "
-        + ", ".join(f"{name} {value}" for name, value in resolved.items()),
-        promise.sentence(),
-        *(one.as_text() for one in budgets),
-        ledger_words(promise.unit, promise.unit_prices),
-    )
+        f"next: hushstream {then}",
+    )  # fmt: skip
     if cannot:
         raise typer.Exit(2)
+
+
+def _warnings(kind: Kind, values: DeploymentValues, promise: Guarantee) -> list[str]:
+    return [*person_warning(values, promise), *(one.text for one in kind.notes(values) if one.weight == "warning")]
+
+
+def _guaranteed(promise: Guarantee, budgets: Sequence[BudgetFacts]) -> str:
+    """The guarantee for one person, with the budgets that it does not name, in one line."""
+    both = promise.together.weak is not None or not promise.lifetime.counted
+    named = {one.zero_out or one.which for one in (promise.together, promise.unit_prices)[: 1 + both]}
+    limits = dict.fromkeys(one.brief for one in budgets if one.fits < one.planned or one.limit not in named)
+    relation = UNIT.which if promise.together.zero_out is None else UNIT.zero_out
+    return f"{promise.life_line}{f' Of that, {relation}: ' if limits else ''}{'; '.join(limits)}"
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:
