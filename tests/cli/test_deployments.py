@@ -668,14 +668,15 @@ def test_the_check_says_valid_guarantee_plan_warnings_and_what_comes_next(cli, t
     path = tmp_path / "shop.yaml"
     path.write_text(f"{SHOP}measurement: {{own: 0.1, epsilon: 0.5}}\n", encoding="utf-8")
     found, plain = cli("config", "check", path).out.splitlines(), cli("config", "check", path, "--json").json
-    assert [line.partition(": ")[0] for line in found] == [str(path), "guarantee", "plan", "next"]
+    assert [line.partition(": ")[0] for line in found] == [str(path), "guarantee", "plan", "warning", "next"]
     assert found[0] == f"{path}: valid"
     assert "user-level epsilon 3, delta " in found[1]
     assert "(replace-one) and epsilon 1.5, delta " in found[1]
     assert found[1].count("all reports of one user: epsilon 1, delta ") == 1
     assert found[1].count("the A/B measurement (lift), charged once a user, over their first 5 decisions: eps") == 1
     assert found[2] == f"plan: {plain['plan']}" == f"plan: {cli('plan', path, '--json').json['verdict']}"
-    assert found[3] == f"next: {plain['next']}" == f"next: hushstream up {path}"
+    assert found[3] == f"warning: {plain['warnings'][0]}"
+    assert found[4] == f"next: {plain['next']}" == f"next: hushstream up {path}"
     path.write_text(FILMS, encoding="utf-8")
     *_, last = cli("config", "check", path).out.splitlines()
     assert last == f"next: hushstream plan {path} --users N --visits-per-user N"
