@@ -14,7 +14,7 @@ import pytest
 
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.records import ReplayMismatch
-from hushstream.learners.exploration import WHOLE, Drawn, draw
+from hushstream.learners.exploration import WHOLE, Drawn, draw, highest_gap
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -165,3 +165,25 @@ def test_the_digest_is_what_it_was_while_nothing_explores(rigs):
     greedy = rigs.make_system().digest
     assert rigs.make_system(exploration=ExplorationConfig()).digest == greedy
     assert rigs.make_system(exploration=HALF).digest != greedy
+
+
+@pytest.mark.parametrize(
+    ("arm", "propensity", "gap"),
+    [
+        (0, WHOLE, 0.0),
+        (2, WHOLE, 0.25),
+        (0, WHOLE // 2, 0.25),
+        (2, WHOLE // 2, 0.25),
+        (2, WHOLE // 3, 0.5),
+        (1, WHOLE // 3, 0.5),
+        (0, WHOLE // 4, np.inf),
+        (0, WHOLE - 1, np.inf),
+        (0, 0, np.inf),
+        (3, WHOLE, np.inf),
+        (4, WHOLE, np.inf),
+    ],
+)
+def test_a_highest_arm_and_its_propensity_are_as_far_as_the_arms_that_had_to_tie(arm, propensity, gap):
+    """A propensity tells how many tied: a forged one stood as a float tie, whatever it was."""
+    scores, eligible = np.array([0.75, 0.25, 0.5, 1.0]), np.array([True, True, True, False])
+    assert highest_gap(scores, eligible, Drawn(arm, propensity)) == gap

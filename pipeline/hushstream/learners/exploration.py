@@ -167,6 +167,27 @@ def highest(scores: Scores, eligible: Bools | None) -> float:
     return found
 
 
+def highest_gap(scores: Scores, eligible: Bools | None, other: Drawn) -> float:
+    """By how much scores must differ so that one of the highest arms, drawn evenly, is ``other``.
+
+    Its propensity tells how many arms tied. So the arm, and as many others, must be that near to the best.
+
+    Args:
+        scores: (K,).
+        eligible: as in `Exploration.weights`.
+        other: an answer that differs from that of these scores.
+
+    Returns:
+        A distance of scores; infinite if no rounding explains the difference.
+    """
+    if not 0 <= other.arm < len(scores) or not (eligible is None or eligible[other.arm]):
+        return float("inf")
+    best = highest(scores, eligible)
+    gaps = np.sort(best - (scores if eligible is None else scores[eligible]).astype(np.float64))
+    tied = next((count for count in range(1, len(gaps) + 1) if WHOLE // count == other.propensity), None)
+    return float("inf") if tied is None else max(best - float(scores[other.arm]), float(gaps[tied - 1]))
+
+
 @lru_cache(maxsize=1)
 def _exponentials() -> Weights:
     """floor(2^31 e^(-k/64)) for k = 0 to 20 * 64."""

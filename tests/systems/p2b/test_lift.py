@@ -499,6 +499,12 @@ def test_a_measurement_that_tells_nothing_is_warned_about(rigs, measured, mode, 
     assert [said in one.text for one in warnings(config) if one.text.startswith("measurement")].count(True) == 1
 
 
+def test_one_that_counts_nobody_is_warned_about(rigs):
+    config = rigs.make_system(measurement={"own": 0.1}, expected_slots=1).config
+    said = [one.text for one in warnings(config) if one.text.startswith("measurement")]
+    assert ["no user begins with a model in time" in one for one in said] == [True]
+
+
 def test_a_useful_one_is_not(rigs):
     config = rigs.make_system(measurement={"own": 0.1, "baseline": 0.1}, expected_slots=500_000).config
     assert not [one for one in warnings(config) if one.text.startswith("measurement")]

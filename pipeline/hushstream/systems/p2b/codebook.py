@@ -103,8 +103,8 @@ def grid_units(contexts: Floats, digits: int) -> Int64:
     if not ((values >= 0) & (values < np.inf)).all():
         raise ContributionError("expected contexts of finite entries of at least 0, got another value")
     sums = values.sum(axis=1, keepdims=True)
-    if (sums <= 0).any():
-        raise ContributionError("expected contexts with a positive sum, got a row of zeros")
+    if not ((sums > 0) & (sums < np.inf)).all():
+        raise ContributionError("expected contexts with a positive, finite sum, got a row of zeros or a larger sum")
     units = 10**digits
     # Snapping to 2^-12 of a unit makes a histogram sent as float32 the grid point that it was written as.
     scaled = np.round(values / sums * (units * 4096.0)).astype(np.int64)

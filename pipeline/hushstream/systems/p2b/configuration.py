@@ -388,6 +388,7 @@ class P2BConfig(Checked):
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "p2b")
         check_fields(self)
+        require(self.devices or not self.slot.sealed, "slot.sealed", "False: only devices seal", self.slot.sealed)
         keep(self, slot=replace(self.slot, sealed=self.devices))
         if self.expected_items is not None:
             whole("items.expected", self.expected_items, 1, self.arms)

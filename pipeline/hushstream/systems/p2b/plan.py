@@ -408,11 +408,18 @@ def _useless(ahead: Forecaster) -> Iterator[str]:
         )
     if asked.counts and asked.every_seconds > MOST_SECONDS:
         yield f"measurement.every_seconds: the first figure comes after {asked.every_seconds / 86_400:.3g} days"
-    if not controls_of(asked) or (measured := ahead.measurable) is None:
+    if not controls_of(asked):
         return
-    if (smallest := ahead.detected) > (gain := ahead.at(DAYS[-1]).gain):
+    measured, smallest, gain = ahead.measurable, ahead.detected, ahead.at(DAYS[-1]).gain
+    counted = 0 if measured is None else measured.counted
+    if not counted:
         yield (
-            f"measurement: {measured.counted:,} users of the expected {ahead.audience.users:,} begin with a model in "
+            "measurement: no user begins with a model in time to be counted, so its epsilon buys nothing: delete "
+            "measurement, or have models come earlier"
+        )
+    elif smallest > gain:
+        yield (
+            f"measurement: {counted:,} users of the expected {ahead.audience.users:,} begin with a model in "
             f"time to be counted; they show no difference below {smallest:.2g} rewards a decision, and the gain over "
             f"own learning is forecast to be {gain:.2g}: raise measurement.epsilon, the shares or "
             "measurement.every_seconds, or delete measurement"

@@ -159,12 +159,19 @@ def _asked(value: Number | None, flag: str, question: str, default: Number) -> N
 
 
 def _asked_features() -> list[str]:
+    from hushstream.replay.logged.drafts.deployment import stated
+
     if not sys.stdin.isatty():
         raise HushstreamError("init: expected --known where nobody can be asked (device=phone,laptop), got none")
-    typer.echo("What is known of a visit? One a line: device=phone,laptop  age=16..96  hour=clock; an empty line ends.")
+    typer.echo("What is known of a visit? One a line, such as device=phone,laptop or age=16..96 or hour=clock.")
     found: list[str] = []
-    while said := typer.prompt("known", default="", show_default=False):
-        found.append(said)
+    while (said := typer.prompt("known (empty: no more)", default="", show_default=False)) or not found:
+        try:
+            stated(said)
+        except HushstreamError as error:
+            typer.echo(error, err=True)
+        else:
+            found.append(said)
     return found
 
 

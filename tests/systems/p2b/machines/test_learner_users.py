@@ -14,6 +14,7 @@ from hushstream.engine.records import ReplayMismatch
 from hushstream.engine.state import packed
 from hushstream.features.schema import declare
 from hushstream.feedback.join import Decisions
+from hushstream.learners.exploration import WHOLE
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ContextConfig
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -748,11 +749,14 @@ def test_rows_answered_together_are_judged_one_by_one_in_a_replay(rigs):
             rig.context(f"e{number}", USERS[number % 2], rigs.point(number))
         return np.array([answer.arm for answer in rig.fold().answers], "<i4")
 
-    def follow_with(moved):
-        """Another machine's arms, where the last record has other ones in some rows."""
+    def follow_with(moved, propensity=None):
+        """Another machine's arms, where the last record has other ones, or another propensity, in some rows."""
         name, fields = codec.decode(rig.journal[-1])
         arms = (np.frombuffer(fields["arms"], "<i4") + np.array(moved)) % rigs.ARMS
-        content = codec.encode(name, {**fields, "arms": arms.astype("<i4").tobytes(), "chain": bytes(16)})[:-16]
+        changed = {"arms": arms.astype("<i4").tobytes()}
+        if propensity is not None:
+            changed["propensities"] = np.array([propensity] * len(arms), "<u4").tobytes()
+        content = codec.encode(name, {**fields, **changed, "chain": bytes(16)})[:-16]
         before = [rig.genesis, *rig.journal][-2]
         fresh, rig.journal[-1] = (
             LearnerMachine(rig.system, 0, rig.key),
@@ -775,3 +779,7 @@ def test_rows_answered_together_are_judged_one_by_one_in_a_replay(rigs):
         rig.journal[-1] = known
         with pytest.raises(ReplayMismatch, match=f"another arm at row {row}"):
             follow_with(np.eye(6, dtype=int)[row])
+    for propensity in (WHOLE // 2, WHOLE - 1):
+        rig.journal[-1] = known
+        with pytest.raises(ReplayMismatch, match="another arm at row 0"):
+            follow_with([0] * 6, propensity)

@@ -65,7 +65,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.feedback.join import NO_DECISION, NOT_SHOWN, Decisions, JoinOutcome, OpenDecision
-from hushstream.learners.exploration import WHOLE, Drawn, Exploration, NoEligibleArm, best_of, draw
+from hushstream.learners.exploration import WHOLE, Drawn, Exploration, NoEligibleArm, best_of, draw, highest_gap
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policies import LearnerState, Lesson, SharedPolicy
@@ -490,6 +490,7 @@ class Table:
         *_OF_A_USER,
         "_empty",
         "_free",
+        "_growth",
         "_waits",
         "decisions",
         "key",
@@ -511,8 +512,8 @@ class Table:
     seen_ms: array[int]
     last: array[int]
 
-    def __init__(self, terms: EdgeTerms, decisions: Decisions | None = None) -> None:
-        """Begin without users; without ``decisions`` of a partition it has its own."""
+    def __init__(self, terms: EdgeTerms, decisions: Decisions | None = None, growth: int = _GROWTH) -> None:
+        """Begin without users; without ``decisions`` of a partition it has its own; ``growth`` rows come at once."""
         self.terms, self.decisions = terms, Decisions() if decisions is None else decisions
         self.user, self.track = list[str](), list[str]()
         self.key, self.state = list[Key | None](), list[Any]()
@@ -529,14 +530,15 @@ class Table:
         for name in _OF_A_USER:
             setattr(self, name, array("q"))
         self._free: list[int] = []
+        self._growth = growth
 
     def begin(self, key: Key | str, track: str, spent: Allowance | None = None) -> int:
         """The row of a new user, or of one whose state was deleted; see `EdgeAgent`."""
         if not self._free:
             size = len(self.user)
             for name, value in self._empty.items():
-                getattr(self, name).extend([value] * _GROWTH)
-            self._free = list(range(size + _GROWTH - 1, size - 1, -1))
+                getattr(self, name).extend([value] * self._growth)
+            self._free = list(range(size + self._growth - 1, size - 1, -1))
         row = self._free.pop()
         self.track[row] = track
         if isinstance(key, str):
@@ -700,7 +702,7 @@ class EdgeAgent:
             spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
             decisions: those of all users of a partition; None for a user alone.
         """
-        self.table = Table(terms, decisions)
+        self.table = Table(terms, decisions, growth=1)
         self.row = self.table.begin(key, track, spent)
 
     @property
@@ -880,7 +882,6 @@ class EdgeAgent:
         event_id: str,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
-        chosen: int,
         arm: int,
         propensity: int,
     ) -> float:
@@ -890,14 +891,16 @@ class EdgeAgent:
         """
         exploration, scores = self.terms.exploration, self.terms.policy.scores(self.current_state(), context)
         if exploration is None:
-            return abs(float(scores[chosen]) - float(scores[arm]))
+            return highest_gap(scores, eligible, Drawn(arm, propensity))
         return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
 
-    def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int, propensity: int) -> float:
-        """How far apart two arms score in the shared model; ``propensity`` is not compared."""
+    def public_score_gap(
+        self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None, arm: int, propensity: int
+    ) -> float:
+        """The same of `decide_publicly`."""
         policy = self.terms.policy
         scores = policy.scores(policy.shared(self.track).state, context)
-        return abs(float(scores[arm]) - float(scores[other]))
+        return highest_gap(scores, eligible, Drawn(arm, propensity))
 
     def take_slot(self, log_time_ms: int | None = None) -> Slot:
         """Return the oldest slot that is due and not yet taken; its content no longer changes after this.

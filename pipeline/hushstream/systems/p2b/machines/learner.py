@@ -664,7 +664,7 @@ class LearnerMachine(DecisionRole):
         if batch.replayed is not None:
             for place in batch.unlike_journaled(arms, propensities):
                 decided = PastDecision(users[place], arms[place], propensities[place], versions[place])
-                scored = events[place], contexts[place], run.masks[place], decided.arm
+                scored = events[place], contexts[place], run.masks[place]
                 gap = _never if policies[place] == PUBLIC else partial(table.agent(at[place]).score_gap, *scored)
                 _, arms[place], propensities[place], *_ = batch.as_journaled(decided, gap, place)
         deadlines_ms = [now_ms + self.terms.attribution_window_ms for now_ms in times_ms]
@@ -732,7 +732,7 @@ class LearnerMachine(DecisionRole):
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
         if batch.replayed is not None:
-            answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
+            answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, mask))
         batch.answer(event_id, answer, PUBLIC)
         batch.counts[Outcome.OVER_QUOTA] += 1
 

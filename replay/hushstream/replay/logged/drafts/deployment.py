@@ -30,7 +30,7 @@ from hushstream.replay.logged.table import Source, columns_in, read_chunks
 from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.p2b.plan import SINGLE, THIS
+from hushstream.systems.p2b.plan import LEAST_GAIN, SINGLE, THIS
 
 _ROOM = 2
 """The drafted capacity, as a multiple of the items there are: room costs memory alone, as the sums are sized for those
@@ -194,7 +194,8 @@ def fitted(shop: Shop) -> Shop:
 def _single_text(shop: Shop) -> str:
     values = forecast(shop).values
     ours, single = (values[name].middle for name in (THIS, SINGLE))
-    return f"is expected to earn less than the best single item for everybody ({ours:.3g} against {single:.3g} a visit)"
+    figures = f"({ours:.3g} against {single:.3g} a visit)"
+    return f"is not expected to earn {LEAST_GAIN:.0%} more than the best single item for everybody {figures}"
 
 
 def users_of(visits: int, each: int) -> int:
@@ -246,7 +247,7 @@ def _beats(shop: Shop) -> bool:
 
 def _beats_single(shop: Shop) -> bool:
     values = forecast(shop).values
-    return values[THIS].middle >= values[SINGLE].middle
+    return values[THIS].middle >= (1 + LEAST_GAIN) * values[SINGLE].middle
 
 
 def _tells(shop: Shop) -> bool:
@@ -275,29 +276,35 @@ def feature_lines(known: Sequence[str]) -> Iterator[str]:
         raise HushstreamError("known: expected at least one feature of a visit, such as device=phone,laptop; got none")
     yield "features:   # known before an item is shown; the application tells them by name"
     for text in known:
-        name, _, said = text.partition("=")
-        yield f"  {flow_yaml(name.strip())}: {flow_yaml(_feature(text, said.strip())).strip()}"
+        name, feature = stated(text)
+        yield f"  {flow_yaml(name)}: {flow_yaml(feature).strip()}"
 
 
 _SAID = {"clock": "time_of_day", "weekday": "day_of_week", "yes/no": "boolean"}
 _SPAN = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
-def _feature(text: str, said: str) -> dict[str, Any]:
+def stated(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of one feature as `feature_lines` takes it.
+
+    Raises:
+        HushstreamError: it is none.
+    """
+    name, _, said = (part.strip() for part in text.partition("="))
     if said in _SAID:
-        return {"kind": _SAID[said]}
+        return name, {"kind": _SAID[said]}
     if span := _SPAN.fullmatch(said):
         low, high = map(float, span.groups())
-        return {"kind": "number", "range": [int(end) if end.is_integer() else end for end in (low, high)]}
+        return name, {"kind": "number", "range": [int(end) if end.is_integer() else end for end in (low, high)]}
     separator = "|" if "|" in said else ","
     words = [word.strip() for word in said.split(separator) if word.strip()]
-    if len(words) < 2:
+    if not name or len(words) < 2 or "=" in said:
         raise HushstreamError(
-            f"known: expected NAME=a,b,c (one of these), NAME=a|b|c (any of these), NAME=16..96, NAME=clock, "
-            f"NAME=weekday or NAME=yes/no; got {text!r}"
+            f"known: expected one feature, as NAME=a,b,c (one of these), NAME=a|b|c (any of these), NAME=16..96, "
+            f"NAME=clock, NAME=weekday or NAME=yes/no; got {text!r}"
         )
     tags = {"kind": "tags", "vocabulary": words, "most": min(len(words), _MOST_TAGS)}
-    return tags if separator == "|" else {"kind": "category", "vocabulary": words}
+    return name, tags if separator == "|" else {"kind": "category", "vocabulary": words}
 
 
 def shop_of_log(path: Source, name: str, visits: int | None = None, mapping: TableMapping | None = None) -> Shop:
