@@ -248,6 +248,14 @@ class Forecaster:
             default=math.inf,
         )
 
+    def needed(self, effect: float) -> int:
+        """How many users must begin with a model so that the measurement tells a difference with power 80 %."""
+        config, asked = self.config, self.config.measurement
+        worth = min(1.0, self.audience.visits / asked.decisions_per_user)
+        return max(
+            math.ceil(users_needed(config, group, effect, self.spreads.rate) / worth) for group in controls_of(asked)
+        )
+
     @property
     def measure(self) -> str:
         """The quantity of the forecast, in words; how much graded rewards are worth is known from ``rate`` alone."""
@@ -326,6 +334,9 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         facts={
             "gain": ends[MIDDLE].gain,
             "detects": ahead.detected if controls_of(config.measurement) else None,
+            "needed": ahead.needed(gain)
+            if controls_of(config.measurement) and (gain := ends[MIDDLE].gain) > 0
+            else None,
             "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
             "rate": spreads.rate,
         },
@@ -478,8 +489,12 @@ def _against_single(ahead: Forecaster, ends: Sequence[Forecast]) -> str:
     if all(end.private > end.single for end in (corner, *ends)):
         return "It is expected to beat the best single item for everybody, too."
     ours, single = ends[MIDDLE].private, ends[MIDDLE].single
-    more = "may earn more, though less is expected" if ours > single else "is expected to earn more"
-    return f"Showing everybody the best single item {more} ({single:.3g} against {ours:.3g} a visit)."
+    figures = f"({single:.3g} against {ours:.3g} a visit)"
+    if single < ours < (1 + LEAST_GAIN) * single:
+        return f"There is no clear gain over the best single item for everybody {figures}."
+    if ours > single:
+        return f"The best single item for everybody should earn less {figures}, but may earn more."
+    return f"The best single item for everybody is expected to earn more {figures}."
 
 
 def _better(found: Forecast) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, NamedTuple
@@ -78,6 +78,7 @@ class Shop:
         windows: number of windows for these users.
         control: share of users in each of two groups without the shared model; 0: nothing is measured.
         enough: whether its users are enough by the forecast.
+        needed: number of users who begin with a model that a measurement of its gain takes.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Shop:
     windows: int = WINDOWS[1]
     control: float = _CONTROLS[0]
     enough: bool = True
+    needed: int = 0
 
     @property
     def slots(self) -> int:
@@ -144,7 +146,7 @@ class Shop:
             yield "# delete this line for `hushstream up --next`."
             yield f"measurement: {{baseline: {self.control}, own: {self.control}, epsilon: {_LIFT_EPSILON}}}"
         else:
-            why = "so few users cannot show the gain that is forecast over own learning"
+            why = f"it takes {self.needed:,} users who begin with a model to show the gain that is forecast"
             yield f"# measurement: left out; {why if self.enough else 'first evaluate whether there is a gain'}"
         yield "partitions: {learner: 1, shuffler: 1}"
 
@@ -174,9 +176,9 @@ def fitted(shop: Shop) -> Shop:
     """
     one = next((found for windows in WINDOWS if _pays(found := replace(shop, windows=windows))), None)
     if one is not None:
-        return next(
-            (each for share in _CONTROLS if _tells(each := replace(one, control=share))), replace(one, control=0)
-        )
+        measured = [replace(one, control=share) for share in _CONTROLS]
+        users: int = _facts(measured[-1])["needed"]
+        return next((each for each in measured if _pays(each) and _tells(each)), replace(one, control=0, needed=users))
     needed, least = _enough(shop), replace(shop, windows=WINDOWS[-1])
     rival = _single_text(least) if _beats(least) else "may not beat users' own learning"
     would = (
@@ -251,9 +253,14 @@ def _beats_single(shop: Shop) -> bool:
 
 
 def _tells(shop: Shop) -> bool:
+    facts = _facts(shop)
+    return bool(facts["detects"] <= facts["gain"])
+
+
+def _facts(shop: Shop) -> Mapping[str, Any]:
     facts = forecast(shop).facts
     assert facts is not None
-    return bool(facts["detects"] <= facts["gain"])
+    return facts
 
 
 def _config(shop: Shop) -> Any:
