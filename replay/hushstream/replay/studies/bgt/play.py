@@ -255,7 +255,10 @@ def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
     return mean, user, item
 
 
-SOURCE = "Zhang et al., BGTplanner (arXiv:2412.02934)"
+SOURCE = (
+    "Zhang et al., BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders via "
+    "Strategic Privacy Budget Allocation (arXiv:2412.02934)"
+)
 SEEDS = (0, 1, 2)
 EPSILONS = (10.0, 5.0, 3.0, 1.0)
 

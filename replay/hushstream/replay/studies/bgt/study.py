@@ -44,9 +44,9 @@ CLAIM = Paper(
     system="bgt",
     source=SOURCE,
     claimed_epsilon=EPSILON,
-    claimed_as="δ e^-5 = 0.0067, perhaps meant as 1e-5; zero-out; its default",
+    claimed_as="δ e^-5 = 0.0067, perhaps meant as 1e-5; its default",
     audit="bgt-paper",
-    fails="its noise is scaled for one row, and a user moves several. Ids of items leave among pseudo items alone, the "
+    fails="its noise is scaled for one row, and a user moves several. Item ids are hidden only among pseudo items, the "
     "same real ones each round. Ours covers all that a user's report moves",
     protects="a user's ratings",
     protects_here="a user's ratings",

@@ -52,12 +52,12 @@ def _plays(made: Any) -> bool:
 
 CLAIM = Paper(
     system="p2b",
-    source="Malekzadeh et al., P2B (MLSys 2020)",
+    source="Malekzadeh et al., Privacy-Preserving Bandits (P2B; MLSys 2020)",
     claimed_epsilon=float(LN_2),
-    claimed_as="δ exp(-Ω(l (1 - p)²)), attacked as 0.0076; p = 1/2 in its experiments",
+    claimed_as="δ exp(-Ω(l (1 - p)²)), at l = 10, p = 1/2 by our formula 0.0076",
     audit="paper",
-    fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled. "
-    "Ours adds noise to every sum",
+    fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled, "
+    "at any l. Ours adds noise to every sum",
     protects="one user's context",
     protects_here="one report",
     printed_in_paper="",

@@ -76,7 +76,10 @@ from hushstream.systems.pdol.plan import LEAST_GAIN, plan, sharing_gain
 DELTA = 1e-6
 HORIZON = 32
 NODES = 64
-SOURCE = "Li et al. 2016, Distributed Private Online Learning for Social Big Data Computing (arXiv:1602.06489)"
+SOURCE = (
+    "Li et al. 2016, Distributed Private Online Learning for Social Big Data Computing over Data Center Networks "
+    "(arXiv:1602.06489)"
+)
 
 
 def sharing_config(
