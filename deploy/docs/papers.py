@@ -83,7 +83,8 @@ below.
 Private contextual bandits beside these five: joint DP by tree counters (Shariff, Sheffet 2018), federated (Dubey, \
 Pentland 2020; its claim, too, fails by Zhou, Chowdhury 2023, arXiv:2302.13945).
 
-`@software{{hushstream, author={{{{The hushstream contributors}}}}, year={{2026}}, title={{hushstream: private online recommendation as a stream job}}, version={{0.1.0}}}}`
+`@software{{hushstream, author={{{{The hushstream contributors}}}}, year={{2026}}, \
+title={{hushstream: private online recommendation as a stream job}}, version={{0.1.0}}}}`
 """
 
 

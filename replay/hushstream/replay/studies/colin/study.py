@@ -72,8 +72,8 @@ CLAIM = Paper(
     claimed_epsilon=2.0,
     claimed_as="δ 0, replace-one; in its Table 1",
     audit="colin-paper",
-    fails="its noise covers an L2 distance and log₂ T = 13.3 levels. Laplace noise has to cover the L1 distance, and the "
-    "tree has 14 levels (ε is that of the sums; arms tell at most that). Ours covers both",
+    fails="its noise covers an L2 distance and log₂ T = 13.3 levels. Laplace noise has to cover the L1 distance, and "
+    "the tree has 14 levels (ε is that of the sums; arms tell at most that). Ours covers both",
     protects="one reward",
     protects_here="one reward",
     printed_in_paper="1,328 ± 24 (Table 1, T = 10,000), without its d, σ, λ and edge threshold",
