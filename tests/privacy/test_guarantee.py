@@ -409,7 +409,7 @@ def test_a_guarantee_by_which_somebody_may_become_over_99_percent_sure_is_called
     """e^4.5951 is 99 to one. Films' 99.9 % and a club's 99.4 % stood there without a word on it."""
     made = promise(life=life)
     assert made.sentence().startswith("Weak user-level") == made.phrase().startswith("weak user-level") == weak
-    assert ("% sure, which is weak; that it is not empty" in in_short(made)["In words"]) == weak
+    assert ("% sure, which is weak; 50 % sure it is not empty" in in_short(made)["In words"]) == weak
     assert made.warning is None
     alone = promise(life_delta=DELTA_ONE, epsilon=life)
     assert ("one reward is, weakly, for all" in alone.sentence()) == weak
@@ -433,7 +433,7 @@ def test_a_unit_that_is_all_of_a_person_is_not_said_to_be_less():
 
 def test_what_one_may_come_to_believe_is_said_with_its_delta():
     made = promise(life_delta=DELTA_ONE // 1000)
-    assert " 95.3 % sure (but for delta 3.00e-3); that it is not empty, 81.8 %" in in_short(made)["In words"]
+    assert " 95.3 % sure (but for delta 3.00e-3); 50 % sure it is not empty, 81.8 %" in in_short(made)["In words"]
 
 
 def test_what_is_released_beside_it_counts():

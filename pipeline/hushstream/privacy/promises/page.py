@@ -194,7 +194,7 @@ def _belief(prices: Prices) -> str:
     but = f" (but for delta {delta_text(which.delta_units)})" if which.delta_units else ""
     sure = f"{percent(even_odds(which))} sure{but}{strength(which)}"
     text = f"who was 50 % sure of anything in it may become {sure}"
-    return text if zero is None else f"{text}; that it is not empty, {percent(even_odds(zero))}{strength(zero)}"
+    return text if zero is None else f"{text}; 50 % sure it is not empty, {percent(even_odds(zero))}{strength(zero)}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:

@@ -186,8 +186,8 @@ def plan_command(
     visits_per_user: Annotated[
         int | None,
         typer.Option(
-            help="Number of visits (decisions, ratings, records) of each user, in all (default: p2b's that make all "
-            "reports of a user due)."
+            help="Number of visits (decisions, ratings, records) of each user, in all (default: what p2b's reports of "
+            "a user take)."
         ),
     ] = None,
     days: Annotated[

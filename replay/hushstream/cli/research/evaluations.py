@@ -172,9 +172,9 @@ def audit(
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     json: AsJson = False,
 ) -> None:
-    """Attack a mechanism's noise; print the proven bound on epsilon.
+    """Attack a mechanism's noise; print a lower bound on its epsilon, with its confidence.
 
-    It exits with 1 where the proven bound is above the claim; claims of papers, in rows named so, must break. Without
+    It exits with 1 where that bound is above the claim; claims of papers, in rows named so, must break. Without
     --config, --all or --only it lists what can be attacked.
     """
     if everything or only:

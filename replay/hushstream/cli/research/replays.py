@@ -201,7 +201,7 @@ def experiment(
 
       hushstream experiment p2b-fig3                   # ten seconds
 
-      hushstream experiment papers --system pdap       # one paper: claimed, true and reached
+      hushstream experiment papers --system pdap       # one paper: claimed, at most, reached
 
       hushstream experiment joining --quick            # a small version, two minutes
     """
