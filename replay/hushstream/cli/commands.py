@@ -195,7 +195,7 @@ class Commands(LazyGroup):
         "replay": Part(_REPLAYS, "Play a dataset through a system, and write a report.", _RESEARCH),
         "experiment": Part(_REPLAYS, "Make a table or figure of a paper or our own, with its targets.", _RESEARCH),
         "datasets": Part(_REPLAYS, "List, fetch and inspect datasets.", _RESEARCH),
-        "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print the proven bound on epsilon.", _RESEARCH),
+        "audit": Part(_EVALUATIONS, "Attack a mechanism's noise; print a lower bound on its epsilon.", _RESEARCH),
         "bench": Part(_OPERATIONS, "Measure speed and sizes that the project has targets for.", _RESEARCH),
     }
 

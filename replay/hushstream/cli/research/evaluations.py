@@ -172,7 +172,7 @@ def audit(
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     json: AsJson = False,
 ) -> None:
-    """Attack a mechanism's noise; print a lower bound on its epsilon, with its confidence.
+    """Attack a mechanism's noise; print a lower bound on its epsilon.
 
     It exits with 1 where that bound is above the claim; claims of papers, in rows named so, must break. Without
     --config, --all or --only it lists what can be attacked.
