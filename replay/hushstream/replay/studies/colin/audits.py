@@ -634,7 +634,7 @@ FORMS = {
 }
 
 
-_WORK_KEY = seeded_key(1, "counter")
+_WORK_KEY = seeded_key(4, "counter")
 """Under this key no step draws an integer a second time: one that does takes longer, by its noise alone."""
 
 
