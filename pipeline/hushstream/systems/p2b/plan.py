@@ -114,14 +114,11 @@ class Measurable(NamedTuple):
     Attributes:
         opened, ends: the day of the first model, and of the measurement's last release.
         counted: users who come between.
-        worth: one of them in users of whom as many decisions count as may: of sampling and of noise
-            (`hushstream.systems.p2b.lift.users_needed`).
     """
 
     opened: int
     ends: float
     counted: int
-    worth: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +231,12 @@ class Forecaster:
         if opened is None:
             return None
         counted = int(audience.users * max(0.0, min(audience.days, ends) - opened) / audience.days)
-        return Measurable(opened, ends, counted, min(1.0, audience.visits / asked.decisions_per_user))
+        return Measurable(opened, ends, counted)
+
+    @property
+    def worth(self) -> float:
+        """A counted user in users of whom as many decisions count as may: of sampling and of noise (`users_needed`)."""
+        return min(1.0, self.audience.visits / self.config.measurement.decisions_per_user)
 
     @property
     def detected(self) -> float:
@@ -242,7 +244,7 @@ class Forecaster:
         config, measured = self.config, self.measurable
         if measured is None or not measured.counted:
             return math.inf
-        users = measured.counted * measured.worth
+        users = measured.counted * self.worth
         return max(
             (smallest_effect(config, group, users, self.spreads.rate) for group in controls_of(config.measurement)),
             default=math.inf,
@@ -250,11 +252,8 @@ class Forecaster:
 
     def needed(self, effect: float) -> int:
         """How many users must begin with a model so that the measurement tells a difference with power 80 %."""
-        config, asked = self.config, self.config.measurement
-        worth = min(1.0, self.audience.visits / asked.decisions_per_user)
-        return max(
-            math.ceil(users_needed(config, group, effect, self.spreads.rate) / worth) for group in controls_of(asked)
-        )
+        config, controls = self.config, controls_of(self.config.measurement)
+        return max(math.ceil(users_needed(config, one, effect, self.spreads.rate) / self.worth) for one in controls)
 
     @property
     def measure(self) -> str:
@@ -387,7 +386,7 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
     config, rate, asked = ahead.config, ahead.spreads.rate, ahead.config.measurement
     if not (controls := controls_of(asked)) or (measured := ahead.measurable) is None:
         return
-    opened, ends, counted, worth = measured
+    (opened, ends, counted), worth = measured, ahead.worth
     yield (
         f"`hushstream lift` counts only users who begin with a model, from day {opened} until one charge pays for "
         f"no further release, on day {ends:,.3g}: {counted:,} of these"

@@ -439,9 +439,5 @@ class Users:
     def load(self, user: str, fields: Mapping[str, Any]) -> int:
         """The row of a user from their packed values."""
         row = self.table.begin(user, fields["line"])
-        try:
-            self.table.agent(row).restore(fields)
-        except BaseException:
-            self.table.free(row)
-            raise
+        self.table.agent(row).restore(fields)
         return row
