@@ -127,8 +127,10 @@ def in_one_piece(rows: list[Any]) -> list[bytes]:
 
 def users_of(users: Users) -> list[Any]:
     """Who is in which generation and who has changed, with every column of a table but the key."""
-    generations = [[(user, _columns(users, row)) for user, row in one.items()]
-                   for one in (users._leaving, users._old, users._young)]  # fmt: skip
+    generations = [
+        [(user, _columns(users, row)) for user, row in one.items()]
+        for one in (users._leaving, users._old, users._young)
+    ]
     return [*generations, sorted(users.table.user[row] for row in users._changed)]
 
 

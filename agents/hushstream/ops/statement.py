@@ -121,8 +121,13 @@ def statement_of(
     # The noise of a replay of a public dataset always comes from a seed.
     promise = system.guarantee().under_key(system.public_dataset)
     return Statement(
-        deployment=system.config.deployment, config_digest=system.digest.hex(), sentence=promise.sentence(),
-        odds=promise.odds(), verdict=verdict(promise), marks=promise.marks, warning=promise.warning,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        sentence=promise.sentence(),
+        odds=promise.odds(),
+        verdict=verdict(promise),
+        marks=promise.marks,
+        warning=promise.warning,
         sections=(
             _summary(system, promise),
             _who(system, operator),
@@ -139,9 +144,10 @@ def statement_of(
             _losses(losses),
             _checks(system),
         ),
-        registry=_registry(system, operator, promise), guarantee=page_json(promise),
+        registry=_registry(system, operator, promise),
+        guarantee=page_json(promise),
         accepted_losses=None if losses is None else plain(losses),
-    )  # fmt: skip
+    )
 
 
 def _losses(losses: AcceptedLosses | None) -> Section:

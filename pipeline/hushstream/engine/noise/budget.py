@@ -197,8 +197,18 @@ def exact_guarantee(
     """
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
-        mechanism="exact: no noise at all, for replays of public datasets", relation=relation, unit=unit, cost=nothing,
-        replace_one=nothing, lifetime=Lifetime(units_in_life, 1, nothing, nothing), sensitivity=0,
-        norm="nothing is hidden", zone=zone, deployment=deployment, truncation_units=0, not_protected=("anything",),
-        private_as_stated=False, contents=contents,
-    )  # fmt: skip
+        mechanism="exact: no noise at all, for replays of public datasets",
+        relation=relation,
+        unit=unit,
+        cost=nothing,
+        replace_one=nothing,
+        lifetime=Lifetime(units_in_life, 1, nothing, nothing),
+        sensitivity=0,
+        norm="nothing is hidden",
+        zone=zone,
+        deployment=deployment,
+        truncation_units=0,
+        not_protected=("anything",),
+        private_as_stated=False,
+        contents=contents,
+    )

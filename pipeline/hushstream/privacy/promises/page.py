@@ -141,11 +141,15 @@ def _text(head: Sequence[str], groups: Iterable[Group]) -> str:
 def page_json(promise: Guarantee) -> dict[str, Any]:
     """The page in plain values: its head, and each group under its key."""
     return {
-        "sentence": promise.sentence(), "phrase": promise.phrase(), "marks": list(promise.marks),
-        "private_as_stated": promise.private_as_stated, "reproducible": promise.reproducible,
-        "tainted": list(promise.tainted), "odds": [one._asdict() for one in promise.odds()],
+        "sentence": promise.sentence(),
+        "phrase": promise.phrase(),
+        "marks": list(promise.marks),
+        "private_as_stated": promise.private_as_stated,
+        "reproducible": promise.reproducible,
+        "tainted": list(promise.tainted),
+        "odds": [one._asdict() for one in promise.odds()],
         **{group.key: group.as_json() for group in groups_of(promise)},
-    }  # fmt: skip
+    }
 
 
 def _short(promise: Guarantee) -> Iterable[Line]:

@@ -188,8 +188,13 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         then = f"plan {path}{' --users N --visits-per-user N' if ahead is None else ''}"
     show(
         {
-            **resolved, "guarantee": promise.sentence(), "budgets": [one.as_json() for one in budgets],
-            "plan": ahead and ahead.verdict, "useless": cannot, "warnings": warnings, "next": f"hushstream {then}",
+            **resolved,
+            "guarantee": promise.sentence(),
+            "budgets": [one.as_json() for one in budgets],
+            "plan": ahead and ahead.verdict,
+            "useless": cannot,
+            "warnings": warnings,
+            "next": f"hushstream {then}",
         },
         json,
         f"{path}: valid{', but useless' if cannot else ''}{digest}",
@@ -199,7 +204,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         *(f"useless: {text}" for text in cannot),
         *(f"warning: {text}" for text in warnings),
         f"next: hushstream {then}",
-    )  # fmt: skip
+    )
     if cannot:
         raise typer.Exit(2)
 
