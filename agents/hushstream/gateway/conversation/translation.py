@@ -7,7 +7,8 @@ and no other module of the calls knows anything about contexts and items.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from array import array
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
@@ -68,12 +69,12 @@ class Situation(NamedTuple):
 
     Attributes:
         context: for the client.
-        key: equal for equal contexts.
+        key: equal for equal contexts; bytes, as numbers -1 and -2 have one hash.
         unknown: declared features with a value outside of their vocabulary.
     """
 
     context: Context
-    key: Hashable
+    key: bytes
     unknown: tuple[str, ...] = ()
 
 
@@ -93,12 +94,12 @@ class Translation:
                 all others.
         """
         if isinstance(context, dict) and self._rules.item_numbers is not None:
-            return Situation(context, repr(sorted(context.items())))
+            return Situation(context, repr(sorted(context.items())).encode())
         if isinstance(context, dict):
             found = self._rules.encoded(context)
             unknown = tuple(name for name, outcome in found.outcomes.items() if outcome is Outcome.UNKNOWN)
             return Situation(context, found.row, unknown)
-        return Situation(context, tuple(context))
+        return Situation(context, array("d", context).tobytes())
 
     def arm(self, item: Item) -> int | str:
         """The client's argument for an item; the client checks whether an id is in the catalogue.
