@@ -65,7 +65,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "bgt": ((f"{SYSTEMS}/bgt",), Part(2_695, 1_600, 15, 10)),
     "agents": (("agents/hushstream/agents",), Part(6_214, 4_900, 38, 30)),
     "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_406, 2_000, 14, 0)),
-    "gateway": (("agents/hushstream/gateway",), Part(3_594, 2_800, 28, 0)),
+    "gateway": (("agents/hushstream/gateway",), Part(3_595, 2_800, 28, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_134, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_964, 2_600, 23, 0)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_482, 56_000, 450, 430)
-TESTS = Part(71_195, 48_000, 364, 330)
+PRODUCT_SUM = Part(75_483, 56_000, 450, 430)
+TESTS = Part(71_200, 48_000, 364, 330)
 DEPLOY = Part(3_835, 3_000, 24, 0)
 
 

@@ -312,6 +312,14 @@ def test_sums_and_models_of_another_layout_are_refused(rigs: Any) -> None:
         decode_model(system, {**fields, "means": b""})
 
 
+def test_a_gateway_tells_contexts_apart_whose_numbers_have_one_hash(rigs) -> None:
+    """It remembers the hash of a request."""
+    translation = Translation(rigs.make_system().requests)
+    one, other = (translation.situation([number, 0.5]).key for number in (-1.0, -2.0))
+    assert hash(-1.0) == hash(-2.0)
+    assert hash(one) != hash(other)
+
+
 def test_a_gateway_takes_values_by_name_and_refuses_what_the_client_refuses() -> None:
     system = system_of()
     translation = Translation(system.requests)
