@@ -28,7 +28,6 @@ pytestmark = [
         keep=[
             "discrete-laplace",
             "discrete-gaussian-size",
-            "k-norm",
             "tuples",
             "binary-tree",
             "gaussian-binary-tree",

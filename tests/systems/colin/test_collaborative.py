@@ -388,7 +388,7 @@ def make(learner=None, release=None, **changes):
 
 
 @pytest.mark.parametrize("algorithm", ["linucb", "colin", "goblin"])
-@pytest.mark.parametrize("noise", ["laplace", "k-norm", "gaussian"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_for_counters_it_is_one_and_three_times_the_noise_on_a_projected_sum(algorithm, noise):
     system = make({"algorithm": algorithm}, {"noise": noise, "epsilon": 0.5})
     plan = plan_of(system.config.release, system.features)
@@ -463,7 +463,6 @@ def noised(rewards, noise="laplace", noise_at="server", mechanism="auto"):
         ("laplace", 200, "noisy-reward"),
         ("gaussian", 5_000, "noisy-reward"),
         ("gaussian", 10_000, "blt"),
-        ("k-norm", 5_000, "noisy-reward"),
         ("laplace", 1_000_000, "negative-digit"),
     ],
 )

@@ -128,8 +128,6 @@ def test_every_field_has_its_impossible_values_tested():
     ("values", "field"),
     [
         ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "gaussian"}, "release.noise"),
-        ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "k-norm"}, "release.noise"),
-        ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
         ({"mechanism": "exact", "noise_at": "learner"}, "release.noise_at"),
         ({"mechanism": "blt"}, "release.noise"),
         ({"horizon": 100, "rewards_per_user": 101}, "privacy.units_per_person"),
@@ -149,13 +147,6 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
             {
                 "learner": CollaborationConfig(alpha="lemma"),
                 "release": ContinualConfig(mechanism="blt", noise="gaussian"),
-            },
-            "learner.alpha",
-        ),
-        (
-            {
-                "learner": CollaborationConfig(alpha="lemma"),
-                "release": ContinualConfig(noise="k-norm"),
             },
             "learner.alpha",
         ),

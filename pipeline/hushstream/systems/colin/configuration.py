@@ -19,7 +19,6 @@ from hushstream.counting import (
     Concentrated,
     Plan,
     PureEpsilon,
-    PureLength,
     best_tree,
 )
 from hushstream.counting.digits import LARGEST_LIFE
@@ -60,7 +59,7 @@ MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
 """What auto chooses from, and exact."""
 
 NoiseAt = Literal["server", "learner"]
-NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
+NoiseLaw = Literal["laplace", "gaussian"]
 
 GRID_BITS = 24
 """Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""
@@ -135,9 +134,9 @@ class ContinualConfig(Checked):
             it enters a sum), or exact (no noise: for replays of public datasets, refused by a live worker). auto takes
             noisy-reward, at server or learner, unless a counter has less noise over rewards_per_user rewards
             (`least_noise`).
-        noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
-            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other). With auto it is
-            that of the counter; noisy-reward always has laplace, so delta is paid only where gaussian wins.
+        noise: laplace (pure epsilon, sized by the features' L1 length) or gaussian (epsilon and delta, by their L2
+            length; blt has no other). With auto it is that of the counter; noisy-reward always has laplace, so delta is
+            paid only where gaussian wins.
         epsilon: for one reward, over all releases of an epoch.
         delta: for one reward, over all releases of an epoch, with gaussian noise.
         horizon: largest number of steps of a user's counter, which determines its noise; auto for rewards_per_user.
@@ -195,8 +194,6 @@ def budget_of(release: ContinualConfig) -> Budget:
     """The configured price, in the form that the counter's calibration takes."""
     if release.noise == "laplace":
         return PureEpsilon(release.epsilon)
-    if release.noise == "k-norm":
-        return PureLength(release.epsilon)
     return Concentrated.for_epsilon(release.epsilon, release.delta)
 
 
@@ -315,9 +312,6 @@ class CollaborativeConfig(Checked):
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
         expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
         require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)
-        lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
-        expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
-        require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
         if self.learner.clean_share < 1:
             once = self.release.mechanism in ("noisy-reward", "exact")
             expected = f"1 with {self.release.mechanism} (beside a counter's noise so few clean visits tell nothing)"
