@@ -99,7 +99,6 @@ ORDER = (
 UNITS: Mapping[str, str] = {
     "epsilon": "epsilon",
     "delta": "probability",
-    "failure": "probability",
     "sampling": "probability",
     **dict.fromkeys(("share", "guardrail_share", "measurement", "baseline", "own"), "share"),
     "shares": "shares",

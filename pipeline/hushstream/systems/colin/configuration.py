@@ -102,24 +102,20 @@ class CollaborationConfig(Checked):
     Attributes:
         algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
             graph draw their parameters together).
-        alpha: factor of the confidence width, which controls exploration. lemma takes the width that holds for all
-            users with probability 1 - failure at each version (the paper's Lemma 2, corrected); it is safe, and far
-            larger than the best choice.
+        alpha: factor of the confidence width, which controls exploration.
         ridge: lambda, the initial diagonal of A; auto computes it from the noise of the release.
         self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
-        failure: probability with which the width of lemma may fail.
         clean_share: the share of visits, by a coin, that follow from releases alone and that the shared model learns
             from; the others are dark: they also follow the user's own exact rewards. Below 1 it needs noise on each
             reward; 0.05 keeps users near those who learn alone.
     """
 
     algorithm: Annotated[Algorithm, Is("learner.")] = "colin"
-    alpha: Annotated[float | Literal["lemma"], Is("learner.", number, "lemma or a number >= 0", lambda x: x >= 0)] = 0.1
+    alpha: Annotated[float, Is("learner.", not_negative)] = 0.1
     ridge: Annotated[float | Literal["auto"], Is("learner.", number, "auto or a number > 0", lambda x: x > 0)] = "auto"
     self_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
     tie_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
-    failure: Annotated[float, Is("learner.", probability)] = 0.05
     clean_share: Annotated[float, Is("learner.", between, 0.001, 1)] = 1.0
 
 
@@ -309,15 +305,10 @@ class CollaborativeConfig(Checked):
             require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
             expected = "none for exact sums, which guarantee nothing"
             require(self.release.mechanism != "exact", "privacy.lifetime", expected, "one")
-        bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
-        expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
-        require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)
         if self.learner.clean_share < 1:
             once = self.release.mechanism in ("noisy-reward", "exact")
             expected = f"1 with {self.release.mechanism} (beside a counter's noise so few clean visits tell nothing)"
             require(once, "learner.clean_share", expected, self.learner.clean_share)
-            expected = "a number beside learner.clean_share (the lemma covers clean visits alone)"
-            require(self.learner.alpha != "lemma", "learner.alpha", expected, self.learner.alpha)
 
 
 def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:
