@@ -77,7 +77,7 @@ def test_settings_of_every_kind_are_found(accountant):
 
 def test_every_law_and_every_filter_is_composed(accountant, cases):
     oracle = accountant.oracle
-    laws = (oracle.Laplace, oracle.Gaussian, oracle.Coin, oracle.Crowd, oracle.Shown, oracle.Both)
+    laws = (oracle.Laplace, oracle.Gaussian, oracle.KNorm, oracle.Coin, oracle.Crowd, oracle.Shown, oracle.Both)
     assert {type(case.law) for case in cases} == set(laws)
     for name in FILTER_NAMES:
         assert [case for case in cases if case.name.startswith(f"{name},")]
@@ -119,7 +119,7 @@ def halved(oracle: Any, law: Any) -> Any:
         return replace(law, scale=law.scale / 2)
     if isinstance(law, oracle.Both):
         return replace(law, other=halved(oracle, law.other))
-    if isinstance(law, oracle.Gaussian):
+    if isinstance(law, oracle.Gaussian | oracle.KNorm):
         return replace(law, distance=2 * law.distance)
     if isinstance(law, oracle.Crowd):
         return replace(law, kept=(1 + law.kept) / 2)

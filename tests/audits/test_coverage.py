@@ -129,7 +129,7 @@ def test_every_collaborative_release_has_a_row():
     choices = {"noise_at": get_args(NoiseAt), "mechanism": get_args(Mechanism), "noise": get_args(NoiseLaw)}
     settings = accepted(ContinualConfig, **choices, epsilon=(1.0, 4.0))
     found = {released(release) for release in settings if release.mechanism not in ("auto", "exact")}
-    assert len(found) == 14
+    assert len(found) == 18
     assert found == set(map(released, subjects(ContinualConfig)))
 
 
@@ -253,6 +253,7 @@ def test_every_role_that_releases_with_noise_has_a_fork(kind):
     keep=[
         "discrete-laplace",
         "discrete-gaussian",
+        "k-norm",
         "randomised-response",
         "binary-tree",
         "negative-digit-tree",

@@ -28,6 +28,7 @@ pytestmark = [
         keep=[
             "discrete-laplace",
             "discrete-gaussian-size",
+            "k-norm",
             "tuples",
             "binary-tree",
             "gaussian-binary-tree",

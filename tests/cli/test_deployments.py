@@ -808,7 +808,7 @@ def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(sys
     [
         ("colin", "release.noise", None, "laplace", "gaussian"),
         ("colin", "release.mechanism", None, "auto", "noisy-reward"),
-        ("colin", "learner.alpha", "number", "0.1", "exploration"),
+        ("colin", "learner.alpha", "number | lemma", "0.1", "lemma"),
         ("colin", "learner.self_weight", "number", "1.0", "CoLin"),
         ("colin", "feedback.reward_levels", "whole number", "256", "noisy-reward"),
         ("colin", "privacy.epochs", "whole number", "1", "budget"),

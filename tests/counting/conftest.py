@@ -9,11 +9,13 @@ from hushstream.counting import (
     NegativeDigitTree,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 
 PURE = PureEpsilon(1)
+LENGTH = PureLength(1)
 ZCDP = Concentrated(0.5, 1e-6)
 
 PLANS: dict[str, Plan] = {
@@ -23,6 +25,8 @@ PLANS: dict[str, Plan] = {
     "negative-laplace": NegativeDigitTree(budget=PURE, dimension=3, sensitivity=5, horizon=100, base=5),
     "negative-gaussian": NegativeDigitTree(budget=ZCDP, dimension=3, sensitivity=5, horizon=100, base=4),
     "negative-laplace-scalar": NegativeDigitTree(budget=PURE, horizon=100),
+    "binary-k-norm": BinaryTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100),
+    "negative-k-norm": NegativeDigitTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100, base=5),
     "blt": BufferedToeplitz(budget=ZCDP, dimension=3, sensitivity=5, horizon=100),
     "negative-small-blocks": NegativeDigitTree(
         budget=ZCDP, dimension=3, sensitivity=5, horizon=100, base=4, nodes_per_block=3

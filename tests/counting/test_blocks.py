@@ -17,6 +17,7 @@ from hushstream.counting import (
     HorizonReached,
     NegativeDigitTree,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import seeded_key
@@ -29,6 +30,9 @@ PLANS = {
     "default": BlockPlan(plan=NegativeDigitTree(budget=PURE, dimension=2), blocks=BLOCKS),
     "gaussian": BlockPlan(
         plan=NegativeDigitTree(budget=Concentrated(0.5, 1e-6), dimension=3, horizon=200, base=4), blocks=BLOCKS
+    ),
+    "k-norm": BlockPlan(
+        plan=NegativeDigitTree(budget=PureLength(1), dimension=16, sensitivity=5, horizon=200, base=5), blocks=BLOCKS
     ),
 }
 
@@ -268,6 +272,7 @@ GOLDEN = {
     "negative": "c5bdaa6447c8f2e6c61cd2c5414121de",
     "default": "e429f1f49bd3cc3a3e60f60ea9eb472f",
     "gaussian": "59decc3520a3928931d6337135ab912e",
+    "k-norm": "4d564b296b2d020b57c5cc61da83c835",
 }
 
 

@@ -19,6 +19,7 @@ from hushstream.counting import (
     Neighbours,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.nodes import KeyedNodes
@@ -222,14 +223,17 @@ class TestRefusals:
 
 class TestError:
     def test_is_the_closed_form_within_three_percent(self, plan, key, address):
-        """12,000 coordinates, 60 leaves.
+        """12,000 coordinates, 60 leaves: of one counter where they are independent, of 48 with K-norm noise.
 
         The measured root mean square has a standard error below 0.6 % (asserted), so 3 % are five of them: a sound
         counter fails with probability below 1e-6, and noise that is 4 % off is caught with more than 95 %.
         """
-        wide, leaves = replace(plan, dimension=12_000), 60
-        noise = released(wide.open(key, address), np.zeros((leaves, wide.dimension), dtype=np.int64))
-        squares = np.mean(noise.astype(float) ** 2, axis=0)
+        together = plan.noise.law == "k-norm"
+        wide, leaves = replace(plan, dimension=250 if together else 12_000), 60
+        nothing = np.zeros((leaves, wide.dimension), dtype=np.int64)
+        cells = range(48) if together else [None]
+        noise = np.array([released(wide.open(key, replace(address, cell=cell)), nothing) for cell in cells])
+        squares = np.mean(noise.astype(float) ** 2, axis=(1, 2) if together else (0, 1))
         assert np.std(squares) / np.sqrt(len(squares)) / np.mean(squares) / 2 < 0.006
         assert np.sqrt(np.mean(squares)) == pytest.approx(wide.rmse(leaves), rel=0.03)
 
@@ -240,7 +244,9 @@ class TestError:
                 plan.rmse(leaves)
 
 
-@pytest.mark.parametrize("budget", [PureEpsilon(1), Concentrated(0.5, 1e-6)], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    "budget", [PureEpsilon(1), PureLength(1), Concentrated(0.5, 1e-6)], ids=["laplace", "k-norm", "gaussian"]
+)
 def test_noise_that_is_a_tenth_too_small_would_be_found(budget, key, address, monkeypatch):
     """The power of the test of the error: scale 9/10 of what the plan states."""
     draw = NodeNoise.draw
@@ -307,6 +313,8 @@ GOLDEN = {
     "negative-laplace": ([5, 6, 2], "92bb99f2e5e1495d8ef7018ef7bf8f59"),
     "negative-gaussian": ([0, 10, 13], "442f9dacf594f17b0e880339b94a1a1f"),
     "negative-laplace-scalar": ([-1, -2, -1], "8e9f59db624265b1d3301e8198119802"),
+    "binary-k-norm": ([-51, 118, 28], "a37e04d0999fa9ff7bf53a61297653bf"),
+    "negative-k-norm": ([22, 123, -1], "c82fb66f32d1989cd6561c0e56546241"),
     "blt": ([-4, -1, -2], "92303b1b62b14d7d2710e30a0b371671"),
     "negative-small-blocks": ([6, -14, -21], "e5c4184da8ee731ba6e05a0a8050ba49"),
     "blt-scalar": ([-2, -2, -2], "016175ff800856aed28e0f6717454452"),

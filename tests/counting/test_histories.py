@@ -15,6 +15,7 @@ from hushstream.counting import (
     NegativeDigitTree,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.counting.counter import DrawingCounter, add_together
 from hushstream.counting.nodes import NO_HISTORY, KeyedNodes
@@ -24,6 +25,7 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 PURE, ZCDP = PureEpsilon(1), Concentrated(0.5, 1e-6)
 FOLLOWING: dict[str, Plan] = {
     "binary": BinaryTree(budget=PURE, dimension=40, horizon=100),
+    "binary-k-norm": BinaryTree(budget=PureLength(1), dimension=40, sensitivity=5, horizon=100),
     "binary-gaussian": BinaryTree(budget=ZCDP, dimension=40, sensitivity=5, horizon=100),
     "blt": BufferedToeplitz(budget=ZCDP, dimension=40, sensitivity=5, horizon=100),
 }

@@ -20,8 +20,10 @@ EPOCH_NONCE, OTHER_NONCE = bytes(range(16)), bytes(range(1, 17))
 RUNNING = {"window_slots": 4, "sums": "counter", "windows": 64, "epsilon": 0.05}
 COUNTERS = {
     "negative-digit": {},
+    "negative-digit k-norm": {"noise": "k-norm"},
     "negative-digit gaussian": {"noise": "gaussian"},
     "binary": {"mechanism": "binary"},
+    "binary k-norm": {"mechanism": "binary", "noise": "k-norm"},
     "binary gaussian": {"mechanism": "binary", "noise": "gaussian"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
 }

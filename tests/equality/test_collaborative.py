@@ -1,6 +1,6 @@
 """The first and second form of equality for a collaborative system, with noise at a trusted counter and at the edge.
 
-At the counter it is Laplace noise, at the edge Gaussian noise; the models' ridge is the one that either asks for.
+At the counter it is Laplace noise, at the edge K-norm noise; the models' ridge is the one that either asks for.
 
 Six users on two learner partitions play twelve rounds in three phases, once on each runner, under the same seeded
 keys. Learners race, so the records between roles are cut otherwise on a stream; what is decided, released at the
@@ -42,7 +42,7 @@ USERS, ROUNDS, PHASES = 6, 12, 3
 KEYS = KeySource(seed=11)
 RELEASES: dict[str, dict[str, Any]] = {
     "server": {"noise_at": "server"},
-    "learner": {"noise_at": "learner", "noise": "gaussian"},
+    "learner": {"noise_at": "learner", "noise": "k-norm"},
 }
 
 

@@ -485,7 +485,7 @@ SHUFFLED = {
 RELEASES: Mapping[str, Mapping[str, Any]] = {
     f"{noise_at}, {mechanism}, {noise}": {"noise_at": noise_at, "mechanism": mechanism, "noise": noise}
     for noise_at, mechanism, noise in (
-        *product(("server", "learner"), ("negative-digit", "binary"), ("laplace", "gaussian")),
+        *product(("server", "learner"), ("negative-digit", "binary"), ("laplace", "k-norm", "gaussian")),
         *product(("server", "learner"), ("blt",), ("gaussian",)),
         *product(("server", "learner"), ("noisy-reward",), ("laplace",)),
         ("server", "exact", "laplace"),

@@ -23,13 +23,15 @@ from hushstream.privacy.audits import (
     balanced_rates,
     delta_lower_bound,
     epsilon_lower_bound,
-    exponential_sizes,
+    gamma_sizes,
     gaussian_curve,
     gaussian_pair,
     half_normal_sizes,
     laplace_pair,
     lattice_sizes,
+    length_pair,
     lower_confidence,
+    plane_pair,
     pure,
     reaching,
     sampled_pair,
@@ -100,7 +102,7 @@ def test_a_setting_is_the_one_that_is_sold_for_an_epsilon():
 def test_noise_that_lacks_the_stated_size_is_found_as_often_as_stated():
     """At chance .9 fewer than 28 of 40 are found once in 6,000."""
     draws = 5_000
-    law = exponential_sizes(Family(lambda setting: lambda false_rate: false_rate, lambda setting: setting, CLAIM / 4))
+    law = gamma_sizes(1, Family(lambda setting: lambda false_rate: false_rate, lambda setting: setting, CLAIM / 4))
     least = size_power(law, CLAIM, draws, FALSE_ALARM)
     assert CLAIM < least < 1.15
     generator = np.random.default_rng(12)
@@ -115,7 +117,7 @@ def test_noise_that_lacks_the_stated_size_is_found_as_often_as_stated():
 PLACES, RUNS = 60, 300
 CLAIM_OF_AUDIT_STRUCTURE = Cost(epsilon_micro(1))
 FAMILY = Family(lambda epsilon: laplace_pair(epsilon).power, lambda epsilon: epsilon, smallest=1 / 8)
-LAW = exponential_sizes(FAMILY)
+LAW = gamma_sizes(1, FAMILY)
 
 
 @pytest.fixture
@@ -196,11 +198,12 @@ def test_sizes_on_a_lattice_have_the_mean_of_discrete_laplace(spread):
     assert float(sizes @ masses) * spread == pytest.approx(2 * ratio / (1 - ratio**2), rel=1e-9)
 
 
-def test_exponential_sizes_have_their_mean_from_below():
-    """A mean of 1 / epsilon; rounding down to the grid takes at most one step of it."""
-    sizes, masses = exponential_sizes(FAMILY).law(2.0)
+@pytest.mark.parametrize("dimension", [1, 2, 6])
+def test_lengths_have_the_mean_of_their_law_from_below(dimension):
+    """A gamma law of mean d / epsilon; rounding down to the grid takes at most one step of it."""
+    sizes, masses = gamma_sizes(dimension, FAMILY).law(2.0)
     assert masses.sum() == pytest.approx(1, abs=1e-9)
-    assert 1 / 2 - sizes[1] < float(sizes @ masses) < 1 / 2
+    assert dimension / 2 - sizes[1] < float(sizes @ masses) < dimension / 2
 
 
 def test_half_normal_sizes_have_their_mean_from_below():
@@ -272,6 +275,31 @@ def test_the_gaussian_curve_is_that_of_normal_laws_where_the_lattice_is_fine():
     four = gaussian_pair(400.0, 10, 4)
     for rate in RATES:
         assert four.power(rate) == pytest.approx(curve(rate), abs=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2])
+def test_the_plane_keeps_pure_epsilon(epsilon):
+    pair = plane_pair(2 / epsilon, 2)
+    assert hockey_stick(pair, epsilon) == pytest.approx(0, abs=1e-9)
+    assert hockey_stick(pair, 0.95 * epsilon) > 1e-6
+
+
+@pytest.mark.parametrize(("epsilon", "dimension"), [(0.5, 2), (1.0, 4), (6.0, 4), (2.0, 25), (8.0, 128)])
+def test_a_vector_keeps_pure_epsilon_and_a_move_along_its_axis_reaches_it(epsilon, dimension):
+    pair = length_pair(epsilon, dimension)
+    seen = (pair.null > 1e-12) & (pair.moved > 1e-12)
+    ratios = np.log(pair.moved[seen] / pair.null[seen])
+    assert np.abs(ratios).max() <= epsilon * (1 + 1e-3)
+    if dimension <= 4:
+        # Of longer vectors hardly one lies so near to the axis.
+        assert np.abs(ratios).max() >= epsilon * (1 - 2e-3)
+
+
+def test_a_vector_of_two_numbers_is_the_fine_plane_and_longer_ones_hide_more():
+    for rate in (0.01, 0.2, 0.5):
+        assert length_pair(1.0, 2).power(rate) == pytest.approx(plane_pair(16, 16).power(rate), rel=1e-3)
+        powers = [length_pair(4.0, dimension).power(rate) for dimension in (2, 4, 16)]
+        assert powers == sorted(powers, reverse=True)
 
 
 @pytest.mark.parametrize(("threshold", "others"), [(5, 5), (10, 11)])

@@ -8,7 +8,7 @@ import pytest
 from hushstream.replay.audits.catalogue import audit_names, make_audit
 from hushstream.replay.audits.row import Audit
 
-DRAWS = ("discrete_laplace", "discrete_gaussian", "discrete_gaussian_joint")
+DRAWS = ("discrete_laplace", "discrete_gaussian", "discrete_gaussian_joint", "discrete_k_norm_joint")
 """What draws noise, by its name in every module that calls it."""
 
 

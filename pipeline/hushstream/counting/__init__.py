@@ -2,7 +2,7 @@
 
 from hushstream.counting.blocks import BlockCounters, BlockPlan
 from hushstream.counting.buffered import BufferedToeplitz
-from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon
+from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon, PureLength
 from hushstream.counting.counter import Counter, Factorisation, Plan, Release
 from hushstream.counting.digits import DEFAULT_HORIZON, Neighbours
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, CountingError, HorizonReached
@@ -27,6 +27,7 @@ __all__ = [
     "Neighbours",
     "Plan",
     "PureEpsilon",
+    "PureLength",
     "Release",
     "best_tree",
     "choose_release",

@@ -32,6 +32,7 @@ from hushstream.privacy.mechanisms.gaussian import (
     gaussian_variance,
     gaussian_variance_for,
 )
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_reach, k_norm_truncation, k_norm_variance
 from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     discrete_laplace,
@@ -61,39 +62,52 @@ class _JoinedStream(KeyedStream):
 
 @dataclass(frozen=True, slots=True)
 class NodeNoise:
-    """The law of the noise on one coordinate of a node; coordinates are independent.
+    """The law of the noise on a node: of one coordinate where they are independent, of all together for ``k-norm``.
 
     Attributes:
-        law: ``laplace`` (P(x) ~ exp(-|x|/a)) or ``gaussian`` (P(x) ~ exp(-x^2/(2 a))), over the integers.
+        law: ``laplace`` (P(x) ~ exp(-|x|/a)), ``k-norm`` (P(x) ~ exp(-||x||_2/a), over vectors) or ``gaussian`` (P(x)
+            ~ exp(-x^2/(2 a))), over the integers.
         numerator: of a, the scale or the variance parameter.
         denominator: of a.
+        coordinates: of one draw; 1 but for ``k-norm``.
     """
 
-    law: Literal["laplace", "gaussian"]
+    law: Literal["laplace", "k-norm", "gaussian"]
     numerator: int
     denominator: int
+    coordinates: int = 1
 
     @property
     def variance(self) -> float:
         """Variance of one coordinate."""
+        if self.law == "k-norm":
+            return k_norm_variance(self.numerator, self.denominator, self.coordinates)
         of = laplace_variance if self.law == "laplace" else gaussian_variance
         return of(self.numerator, self.denominator)
 
     @property
     def truncation(self) -> Fraction:
         """Bound on the total variation distance of one draw from the exact law."""
+        if self.law == "k-norm":
+            return k_norm_truncation(self.numerator, self.denominator, self.coordinates)
         of = truncation if self.law == "laplace" else gaussian_truncation
         return of(self.numerator, self.denominator)
 
     @property
     def reach(self) -> int:
         """Largest absolute value of a coordinate."""
+        if self.law == "k-norm":
+            return k_norm_reach(self.numerator, self.denominator, self.coordinates)
         if self.law == "laplace":
             return int(BASE ** len(laplace_tables(self.numerator, self.denominator).digits))
         return gaussian_reach(self.numerator, self.denominator)
 
     def draw(self, streams: Sequence[KeyedStream], size: int) -> NDArray[np.int64]:
-        """``size`` integers from each stream, int64 (streams, size), in one pass."""
+        """``size`` integers from each stream, int64 (streams, size), in one pass; whole draws one after the other."""
+        if self.law == "k-norm":
+            owners = [stream for stream in streams for _ in range(size // self.coordinates)]
+            vectors = discrete_k_norm_joint(owners, self.numerator, self.denominator, self.coordinates)
+            return vectors.reshape(len(streams), size)
         if self.law == "gaussian":
             return discrete_gaussian_joint(streams, self.numerator, self.denominator, size)
         drawn = discrete_laplace(_JoinedStream(streams), self.numerator, self.denominator, len(streams) * size)
@@ -146,6 +160,21 @@ class PureEpsilon:
     def __str__(self) -> str:
         """The budget as text for people."""
         return f"epsilon {epsilon_text(epsilon_micro(self.epsilon))}"
+
+
+@dataclass(frozen=True, slots=True)
+class PureLength(PureEpsilon):
+    """A budget of pure epsilon: one vector of K-norm noise on a node, sensitivity in L2.
+
+    Where d coordinates move together by Delta_2, a coordinate has the variance (d + 1) (Delta_2/epsilon)^2; Laplace
+    noise on the L1 sensitivity, which may be sqrt(d) Delta_2, has up to 2 d (Delta_2/epsilon)^2.
+    """
+
+    norm: str = field(default="L2", init=False)
+
+    def node_noise(self, levels: int, sensitivity: int, dimension: int) -> NodeNoise:
+        """Noise of scale levels * Delta_2 / epsilon: a leaf moves ``levels`` vectors by Delta_2 each."""
+        return NodeNoise("k-norm", *laplace_scale(self.epsilon, levels * sensitivity), dimension)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
   from the result; take k R_{j_1} v'_1 back, and releases before j_2 are those of z; and so on.
 * Laplace: each of the at most h nodes that hold a leaf moves by v, so the probability of any z changes by
   at most exp(c h Delta_1 / scale), point by point: c epsilon for scale = h Delta_1 / epsilon.
+* K-norm: a node's vector moves by v, and its probability by at most exp(||v||_2 / scale), by the triangle inequality:
+  in the same way c epsilon for scale = h Delta_2 / epsilon.
 * Gaussian: ||s||^2 <= c^2 h Delta_2^2; let p be the law of z. For a whole order alpha,
   p(z)^alpha p(z+s)^(1-alpha) = p(z + (1-alpha) s) exp(alpha (alpha-1) ||s||^2 / (2 var)), and z + (1-alpha) s(z) is
   one to one, so the sum over all z is at most exp(alpha (alpha-1) c^2 rho) for var = h Delta_2^2 / (2 rho): the
@@ -175,7 +177,7 @@ class Plan(ABC):
 
         Each adds its truncation error to delta.
         """
-        return self.levels * self.dimension
+        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def parameters(self) -> dict[str, Parameter]:

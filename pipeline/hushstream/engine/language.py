@@ -99,6 +99,7 @@ ORDER = (
 UNITS: Mapping[str, str] = {
     "epsilon": "epsilon",
     "delta": "probability",
+    "failure": "probability",
     "sampling": "probability",
     **dict.fromkeys(("share", "guardrail_share", "measurement", "baseline", "own"), "share"),
     "shares": "shares",

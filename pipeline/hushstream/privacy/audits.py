@@ -54,6 +54,9 @@ LAPLACE_STEPS = 16
 
 _REACH = 12
 _BISECTIONS = 20
+_PLANE_REACH = 32
+_LENGTH_REACH = 18
+_SIDES = 8
 _LENGTHS = 60
 """Largest noise, in scales."""
 _GRID = 4_000
@@ -166,6 +169,39 @@ def gaussian_curve(distance: float) -> Curve:
     return lambda false_rate: float(special.ndtr(distance + special.ndtri(false_rate)))
 
 
+def plane_pair(scale: float, shift: int) -> Pair:
+    """Two integers with noise ~ exp(-length/scale), of which the first moves by ``shift``."""
+    reach = math.ceil(_PLANE_REACH * scale) + shift
+    first, second = np.meshgrid(np.arange(-reach, reach + 1.0), np.arange(-reach, reach + 1.0), indexing="ij")
+    null = np.exp(-np.hypot(first, second) / scale).ravel()
+    moved = np.exp(-np.hypot(first - shift, second) / scale).ravel()
+    return Pair(null / null.sum(), moved / moved.sum())
+
+
+def length_pair(epsilon: float, dimension: int) -> Pair:
+    """A vector with noise ~ exp(-epsilon * length) that moves by 1, on a lattice far finer than that.
+
+    Both laws are symmetric around the axis of the move, so an outcome is its place on that axis and its distance r
+    from it, which weighs r^(dimension - 2). Both are summed over the midpoints of squares with a side of an eighth of
+    the noise's scale (more for long vectors, whose noise is wider), up to where less than 1e-9 is left: rates are exact
+    to 1e-4. A vector of one number is `laplace_pair`'s, of many steps.
+
+    Args:
+        epsilon: for the whole vector.
+        dimension: coordinates, at least 2.
+    """
+    root = math.sqrt(dimension)
+    per_move = math.ceil(_SIDES * epsilon / max(1.0, root / 4))
+    # A length follows a gamma law of mean ``dimension``: this many scales are beyond its tail.
+    reach = math.ceil((dimension + 6 * root + _LENGTH_REACH) / epsilon * per_move)
+    along = (np.arange(-reach, reach + per_move) + 0.5) / per_move
+    away = (np.arange(reach) + 0.5) / per_move
+    # In logarithms, as the weights of long vectors leave the range of floats.
+    heights = [(dimension - 2) * np.log(away) - epsilon * np.hypot(along[:, None] - move, away) for move in (0.0, 1.0)]
+    null, moved = (np.exp(height - height.max()) for height in heights)
+    return Pair((null / null.sum()).ravel(), (moved / moved.sum()).ravel())
+
+
 def sampled_pair(chance: float, others: int, threshold: int) -> Pair:
     """Pair of Bin(others, chance) and Bin(others + 1, chance), where counts below ``threshold`` are shown as 0."""
     laws = []
@@ -228,12 +264,15 @@ def lattice_sizes(spread: int, family: Family) -> Sizes:
     return Sizes(law, family)
 
 
-def exponential_sizes(family: Family) -> Sizes:
-    """Sizes of Laplace noise of scale 1/epsilon, on a lattice far finer than it, rounded down."""
+def gamma_sizes(dimension: int, family: Family) -> Sizes:
+    """Lengths of vectors with noise ~ exp(-epsilon * length), on a lattice far finer than 1/epsilon, rounded down.
+
+    With one dimension that is Laplace noise.
+    """
 
     def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        edges = np.linspace(0, _LENGTHS, _GRID)
-        return edges / epsilon, np.diff(-np.expm1(-edges), append=1.0)
+        edges = np.linspace(0, dimension + 8 * math.sqrt(dimension) + _LENGTHS, _GRID)
+        return edges / epsilon, np.diff(special.gammainc(dimension, edges), append=1.0)
 
     return Sizes(law, family)
 
@@ -433,7 +472,7 @@ class Noises:
     Attributes:
         drawn: float64 or int64 (runs, places); runs are independent, each under its own nonce.
         name: gives the name of a place.
-        sizes: of the noise, if more of them are known than places, float64 (runs, sizes); else those of ``drawn``.
+        sizes: of the noise, if several places are one draw (vectors), float64 (runs, draws); else those of ``drawn``.
     """
 
     drawn: NDArray[np.float64] | NDArray[np.int64]

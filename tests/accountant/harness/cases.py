@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from hushstream_test_accountant_oracle import Both, Coin, Crowd, Gaussian, Laplace, Law, Shown
+from hushstream_test_accountant_oracle import Both, Coin, Crowd, Gaussian, KNorm, Laplace, Law, Shown
 from hushstream_test_accountant_settings import Found
 from scipy import stats
 
@@ -66,13 +66,16 @@ BUDGETED = (
 
 
 WHOLE_ORDERS = tuple(range(2, 2_000))
-PURE, CONCENTRATED, CROWD = 0.02, 0.25, 0.01
-"""Slack of a pure epsilon; of a Gaussian by its rho; of a crowd's delta."""
+PURE, LENGTH, CONCENTRATED, CROWD = 0.02, 0.1, 0.25, 0.01
+"""Slack of a pure epsilon; of one by K-norm noise on few coordinates; of a Gaussian by its rho; of a crowd's delta."""
 RHO, CONVERTED, FEW_CONVERTED = 0.001, 1.0, 2.0
 """Above Renyi: a Gaussian, which is priced by its rho; and a pure epsilon, which a filter takes by the worst law that
 has it (randomised response), although the tree's Laplace noise is a gentler one: over few epochs the further apart."""
 MANY_EPOCHS = 10
 RAREST = Fraction(1, 10**10)
+FEW_COORDINATES = 24
+"""Of all nodes that a reward moves, together. Beyond, K-norm noise comes close to its epsilon with a chance that is too
+small for a PLD in floating point."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ def cases_of(found: Found) -> Iterator[Case]:
     for settings in found.by_kind["MeasurementConfig"]:
         yield from _of_lift(CountedLift(settings, 1, len(Group)))
     for features in found.by_kind["FeatureConfig"]:
-        for noise in ("laplace", "gaussian"):
+        for noise in ("laplace", "k-norm", "gaussian"):
             yield from _of_rewards(ContinualConfig(mechanism="negative-digit", noise=noise), features)
     for release in found.by_kind["ContinualConfig"]:
         features = FeatureConfig(dimension=3)
@@ -237,6 +240,8 @@ def _of_rewards(
     epochs = 1 if promise.redraws is None else promise.redraws.most
     gaussian = isinstance(law, Gaussian)
     slack = CONCENTRATED if gaussian else PURE
+    if isinstance(law, KNorm):
+        slack = LENGTH if law.dimension * law.count <= FEW_COORDINATES else None
     name = f"{release.mechanism}, {release.noise}"
     yield Case(name, promise.price, law, slack, RHO if gaussian else None)
     if epochs > 1:
@@ -257,6 +262,8 @@ def law_of(release: ContinualConfig, features: FeatureConfig) -> Law:
     shift = lattice_sensitivity(features, plan.budget.norm)
     if plan.noise.law == "laplace":
         return Laplace(amount, shift, nodes_of(plan))
+    if plan.noise.law == "k-norm":
+        return KNorm(features.dimension, shift / amount, nodes_of(plan))
     return Gaussian(shift * _length(plan) / math.sqrt(amount))
 
 
@@ -285,7 +292,7 @@ def _of_budget(budget: BudgetConfig) -> Iterator[Case]:
         epochs = 1 if promise.redraws is None else promise.redraws.most
         cost = promise.price if promise.redraws is None else promise.cost
         many = replace(law, count=epochs * law.count)
-        compared = budget.filter != "basic" and epochs > 1
+        compared = budget.filter != "basic" and epochs > 1 and not isinstance(law, KNorm)
         filter_ = filter_of(budget)
         # A Renyi filter holds at one order, fixed beforehand; at that one it is compared.
         orders = (filter_.order,) if isinstance(filter_, RenyiFilter) else WHOLE_ORDERS

@@ -33,7 +33,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "colin": {
         "mechanism": frozenset({"negative-digit", "binary", "blt", "noisy-reward", "exact"}),
-        "noise": frozenset({"laplace", "gaussian"}),
+        "noise": frozenset({"laplace", "k-norm", "gaussian"}),
         "noise_at": frozenset({"server", "learner"}),
         "horizon": frozenset({"auto", "given"}),
         "norm_l1": frozenset({"none", "given"}),
@@ -198,9 +198,11 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     mechanism = draw.choice(
         ("negative-digit", "negative-digit", "binary", "blt", "noisy-reward", "noisy-reward", "exact")
     )
-    noise = {"blt": "gaussian", "noisy-reward": "laplace"}.get(mechanism) or draw.choice(("laplace", "gaussian"))
+    noise = {"blt": "gaussian", "noisy-reward": "laplace"}.get(mechanism) or draw.choice(
+        ("laplace", "k-norm", "gaussian")
+    )
     noise_at = "server" if mechanism == "exact" else draw.choice(("server", "learner"))
-    dimension = draw.whole(1, 60)
+    dimension = draw.whole(1, 12 if noise == "k-norm" else 60)
     norm = draw.between(0.2, 4.0)
     tight = draw.random() < 0.5
     rewards = draw.choice((1, draw.whole(2, 40), draw.whole(40, 4_000)))

@@ -25,6 +25,7 @@ from hushstream_test_accountant_formulas import (
     decimal,
     epsilon_of_rho,
     gaussian_off,
+    k_norm_off,
     laplace_off,
     largest,
     micro,
@@ -556,7 +557,7 @@ def _counted(
         base = getattr(plan, "base", 2)
         levels = tree_levels(base, plan.horizon)
         yield same("nodes of a leaf", plan.levels, levels)
-        draws, moved = levels * dimension, float(levels)
+        draws, moved = levels * (1 if law == "k-norm" else dimension), float(levels)
     if law == "gaussian":
         rho = rho_of_epsilon(epsilon, math.ceil(decimal(delta) * UNITS))
         yield same("rho", one.rho_micro, rho)
@@ -567,11 +568,13 @@ def _counted(
         return
     scale = Fraction(int(moved) * plan.sensitivity * MICRO, epsilon)
     yield same("scale", Fraction(plan.noise.numerator, plan.noise.denominator), scale)
-    off = laplace_off(scale.numerator, scale.denominator)
+    low = high = laplace_off(scale.numerator, scale.denominator) if law == "laplace" else None
+    if law == "k-norm":
+        low, high = k_norm_off(scale, dimension)
     yield same("no rho", one.rho_micro, None)
     for name, cost, units in (("unit", one.cost, 1), ("life", one.lifetime.cost, many)):
-        tail = tail_units(units * draws * off, units * epsilon)
-        yield from price(name, cost, units * epsilon, tail, tail)
+        tails = (tail_units(units * draws * off, units * epsilon) for off in (low, high))
+        yield from price(name, cost, units * epsilon, *tails)
     yield same("exchange", one.replace_one, one.cost)
     yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     yield same("truncation error", one.truncation_units, one.delta_units)

@@ -87,6 +87,31 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
+class KNorm:
+    """``count`` vectors of ``dimension`` numbers that each move by ``distance`` scales in L2, under K-norm noise.
+
+    Both densities are e^-|x|; they are summed over the distance along the shift and the one across it.
+    """
+
+    dimension: int
+    distance: float
+    count: int = 1
+
+    def distribution(self, grid: float) -> Any:
+        reach, cells = 20.0 + 2.0 * self.dimension, 700
+        along = np.linspace(-reach, reach + self.distance, cells)
+        across = np.linspace(0, reach, cells + 1)[1:] if self.dimension > 1 else np.zeros(1)
+        weights = (self.dimension - 2) * np.log(across) if self.dimension > 1 else np.zeros(1)
+        here, moved = (np.hypot(along[:, None] - shift, across) for shift in (0.0, self.distance))
+        highest = (weights - here).max()
+        null, other = (np.exp(weights - lengths - highest).ravel() for lengths in (here, moved))
+        bins = np.round((here - moved).ravel() / (grid / 2)).astype(np.int64)
+        bins -= bins.min()
+        laws = [np.bincount(bins, weights=law / law.sum()) for law in (null, other)]
+        return _of_losses(laws[0], laws[1], grid).self_compose(self.count)
+
+
+@dataclass(frozen=True)
 class Coin:
     """One of two answers, the likelier with ``chance``, whichever way round."""
 
@@ -124,7 +149,7 @@ class Shown:
         return _of_losses(np.array([1.0, 0.0]), np.array([1 - self.kept, self.kept]), grid)
 
 
-Law = Laplace | Both | Gaussian | Coin | Crowd | Shown
+Law = Laplace | Both | Gaussian | KNorm | Coin | Crowd | Shown
 
 
 def _of_losses(null: Float64, moved: Float64, grid: float) -> Any:

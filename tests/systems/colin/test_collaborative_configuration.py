@@ -52,10 +52,11 @@ BAD = {
     "features.norm": [0, -1.0, NAN, INF, "1", 1025.0, None],
     "features.norm_l1": [0, -1.0, NAN, INF, "1", 1.74],
     "learner.algorithm": ["p2b", "", None, "CoLin"],
-    "learner.alpha": [-0.1, NAN, INF, "lemma", None, True],
+    "learner.alpha": [-0.1, NAN, INF, "lemma 2", None, True],
     "learner.ridge": [0, -1.0, NAN, INF, "1", "AUTO", None, True],
     "learner.self_weight": [-0.1, NAN, INF, "1"],
     "learner.tie_weight": [-0.1, NAN, INF, "1", None],
+    "learner.failure": [0, 1, -0.5, NAN, "small"],
     "learner.clean_share": [0, 1.1, NAN, "some"],
     "release.noise_at": ["nobody", "", None],
     "release.mechanism": ["tree", "", None],
@@ -127,6 +128,8 @@ def test_every_field_has_its_impossible_values_tested():
     ("values", "field"),
     [
         ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "gaussian"}, "release.noise"),
+        ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "k-norm"}, "release.noise"),
+        ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
         ({"mechanism": "exact", "noise_at": "learner"}, "release.noise_at"),
         ({"mechanism": "blt"}, "release.noise"),
         ({"horizon": 100, "rewards_per_user": 101}, "privacy.units_per_person"),
@@ -142,7 +145,22 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
     ("changes", "field"),
     [
         ({"partitions": PartitionConfig(shuffler=2)}, "partitions.counter"),
+        (
+            {
+                "learner": CollaborationConfig(alpha="lemma"),
+                "release": ContinualConfig(mechanism="blt", noise="gaussian"),
+            },
+            "learner.alpha",
+        ),
+        (
+            {
+                "learner": CollaborationConfig(alpha="lemma"),
+                "release": ContinualConfig(noise="k-norm"),
+            },
+            "learner.alpha",
+        ),
         ({"learner": MIXED, "release": ContinualConfig(mechanism="blt", noise="gaussian")}, "learner.clean_share"),
+        ({"learner": replace(MIXED, alpha="lemma"), "release": ContinualConfig(mechanism="exact")}, "learner.alpha"),
     ],
 )
 def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field):
@@ -264,6 +282,7 @@ OTHERS = {
     "learner.ridge": 2.0,
     "learner.self_weight": 2.0,
     "learner.tie_weight": 2.0,
+    "learner.failure": 0.1,
     "feedback.attribution_window_seconds": 1.0,
     "feedback.early_feedback": 5,
     "feedback.remembered_events": 5,
@@ -353,6 +372,15 @@ def test_users_of_an_edge_list_are_sorted_unless_they_are_listed():
     assert listed.users == ("carol", "dave", "alice", "bob")
     assert listed.index["bob"] == 3
     assert listed.weights.tolist() == [[0, 0, 1, 2.5], [0, 0, 0, 0], [1, 0, 0, 0], [2.5, 0, 0, 0]]
+
+
+def test_a_graph_is_read_from_files(tmp_path):
+    edges, users = tmp_path / "edges.csv", tmp_path / "users.txt"
+    edges.write_text("b,ä\n", encoding="utf-8")
+    users.write_text("c\nä\nb\n", encoding="utf-8")
+    assert SocialGraph.read(edges, users).users == ("c", "ä", "b")
+    with pytest.raises(RelationError, match="readable UTF-8 file"):
+        SocialGraph.read(tmp_path / "none.csv")
 
 
 def test_the_canonical_form_depends_on_the_graph_and_not_on_how_it_was_written():

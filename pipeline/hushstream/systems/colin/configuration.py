@@ -19,6 +19,7 @@ from hushstream.counting import (
     Concentrated,
     Plan,
     PureEpsilon,
+    PureLength,
     best_tree,
 )
 from hushstream.counting.digits import LARGEST_LIFE
@@ -59,7 +60,7 @@ MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)[1:]
 """What auto chooses from, and exact."""
 
 NoiseAt = Literal["server", "learner"]
-NoiseLaw = Literal["laplace", "gaussian"]
+NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
 
 GRID_BITS = 24
 """Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""
@@ -102,20 +103,24 @@ class CollaborationConfig(Checked):
     Attributes:
         algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
             graph draw their parameters together).
-        alpha: factor of the confidence width, which controls exploration.
+        alpha: factor of the confidence width, which controls exploration. lemma takes the width that holds for all
+            users with probability 1 - failure at each version (the paper's Lemma 2, corrected); it is safe, and far
+            larger than the best choice.
         ridge: lambda, the initial diagonal of A; auto computes it from the noise of the release.
         self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
+        failure: probability with which the width of lemma may fail.
         clean_share: the share of visits, by a coin, that follow from releases alone and that the shared model learns
             from; the others are dark: they also follow the user's own exact rewards. Below 1 it needs noise on each
             reward; 0.05 keeps users near those who learn alone.
     """
 
     algorithm: Annotated[Algorithm, Is("learner.")] = "colin"
-    alpha: Annotated[float, Is("learner.", not_negative)] = 0.1
+    alpha: Annotated[float | Literal["lemma"], Is("learner.", number, "lemma or a number >= 0", lambda x: x >= 0)] = 0.1
     ridge: Annotated[float | Literal["auto"], Is("learner.", number, "auto or a number > 0", lambda x: x > 0)] = "auto"
     self_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
     tie_weight: Annotated[float, Is("learner.", not_negative)] = 1.0
+    failure: Annotated[float, Is("learner.", probability)] = 0.05
     clean_share: Annotated[float, Is("learner.", between, 0.001, 1)] = 1.0
 
 
@@ -130,9 +135,9 @@ class ContinualConfig(Checked):
             it enters a sum), or exact (no noise: for replays of public datasets, refused by a live worker). auto takes
             noisy-reward, at server or learner, unless a counter has less noise over rewards_per_user rewards
             (`least_noise`).
-        noise: laplace (pure epsilon, sized by the features' L1 length) or gaussian (epsilon and delta, by their L2
-            length; blt has no other). With auto it is that of the counter; noisy-reward always has laplace, so delta is
-            paid only where gaussian wins.
+        noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
+            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other). With auto it is
+            that of the counter; noisy-reward always has laplace, so delta is paid only where gaussian wins.
         epsilon: for one reward, over all releases of an epoch.
         delta: for one reward, over all releases of an epoch, with gaussian noise.
         horizon: largest number of steps of a user's counter, which determines its noise; auto for rewards_per_user.
@@ -190,6 +195,8 @@ def budget_of(release: ContinualConfig) -> Budget:
     """The configured price, in the form that the counter's calibration takes."""
     if release.noise == "laplace":
         return PureEpsilon(release.epsilon)
+    if release.noise == "k-norm":
+        return PureLength(release.epsilon)
     return Concentrated.for_epsilon(release.epsilon, release.delta)
 
 
@@ -305,10 +312,18 @@ class CollaborativeConfig(Checked):
             require(self.budget.lift == 0, "budget.lift", "0 (nothing is measured)", self.budget.lift)
             expected = "none for exact sums, which guarantee nothing"
             require(self.release.mechanism != "exact", "privacy.lifetime", expected, "one")
+        bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
+        expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
+        require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)
+        lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
+        expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
+        require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
         if self.learner.clean_share < 1:
             once = self.release.mechanism in ("noisy-reward", "exact")
             expected = f"1 with {self.release.mechanism} (beside a counter's noise so few clean visits tell nothing)"
             require(once, "learner.clean_share", expected, self.learner.clean_share)
+            expected = "a number beside learner.clean_share (the lemma covers clean visits alone)"
+            require(self.learner.alpha != "lemma", "learner.alpha", expected, self.learner.alpha)
 
 
 def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:

@@ -21,13 +21,14 @@ ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.outcomes import Refusal
@@ -47,7 +48,14 @@ from hushstream.systems.colin.configuration import (
     mean_variance,
     plan_of,
 )
-from hushstream.systems.colin.relation import Relation, SocialGraph
+from hushstream.systems.colin.relation import (
+    Relation,
+    SocialGraph,
+    gaussian_norm,
+    laplace_norm,
+    raw_noise_width,
+    reward_width,
+)
 from hushstream.systems.colin.release import priced
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
 
@@ -199,6 +207,18 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
         address = self.noise_address("counter", mechanism, {"grid_bits": GRID_BITS}, nonce, epoch, partition)
         return open_noised_sums(self.config.release, self.config.features, self.nodes, key, address)
 
+    @property
+    def alpha(self) -> float:
+        """Factor of the published widths; 1 for lemma, where the widths already contain it."""
+        alpha = self.config.learner.alpha
+        return 1.0 if alpha == "lemma" else alpha
+
+    def width_factor(self, counts: Sequence[int]) -> float:
+        """Factor of alpha that a version's widths contain, for ``counts`` (N,) rows of each user."""
+        if self.config.learner.alpha != "lemma":
+            return 1.0
+        return lemma_alpha(self.config, self.relation, self.ridge, counts)
+
     def estimator(self) -> CollaborativeState:
         """The server's estimator before any row."""
         return CollaborativeState(self.relation, self.config.features.dimension, self.ridge)
@@ -269,6 +289,41 @@ def ridge_of(config: CollaborativeConfig, relation: Relation) -> float:
         return noise_aware_ridge(local_reward_of(release).variance, REWARD_RIDGE_PER_NOISE)
     deviation = math.sqrt(mean_variance(plan_of(release, config.features)))
     return noise_aware_ridge(projected_deviation(relation, deviation), SUMS_RIDGE_PER_NOISE)
+
+
+def lemma_alpha(config: CollaborativeConfig, relation: Relation, ridge: float, counts: Sequence[int]) -> float:
+    """The width of one version that holds with probability 1 - ``learner.failure``.
+
+    Half of the failure is for rewards, half for the noise of this version's sums
+    (`hushstream.systems.colin.relation`).
+
+    Args:
+        config: with a mechanism for which the lemma bounds the noise: a digit tree, or exact sums.
+        relation: of N users.
+        ridge: lambda of the estimator.
+        counts: (N,) number of rows of each user in the version.
+    """
+    learner, features = config.learner, config.features
+    width = reward_width(
+        relation, features.dimension, counts, ridge=ridge, delta=learner.failure / 2, norm=features.norm
+    )
+    if config.release.mechanism == "exact":
+        return width
+    noise = _noise_norm(config, relation.users * features.dimension)
+    return width + raw_noise_width(relation, noise, ridge)
+
+
+def _noise_norm(config: CollaborativeConfig, coordinates: int) -> float:
+    plan = plan_of(config.release, config.features)
+    assert isinstance(plan, NegativeDigitTree)
+    # Every level adds or takes back at most b // 2 nodes.
+    nodes = plan.levels * (plan.base // 2)
+    step = float(1 << GRID_BITS)
+    if plan.noise.law == "laplace":
+        scale = plan.noise.numerator / plan.noise.denominator / step
+        return laplace_norm(scale, nodes, coordinates, config.learner.failure / 2)
+    deviation = math.sqrt(nodes * plan.noise.variance) / step
+    return gaussian_norm(deviation, coordinates, config.learner.failure / 2)
 
 
 RELATION = "relation.json"

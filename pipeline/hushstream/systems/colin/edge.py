@@ -248,11 +248,11 @@ class CollaborativeLearnerMachine(AwaitingRole[OpenRow]):
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
         shared, own, exact = self.shared, self.own, features.astype(np.float64)
-        clean, alpha = own is None or self._is_clean(user, event_id), system.config.learner.alpha
+        clean = own is None or self._is_clean(user, event_id)
         if clean or own is None:
-            scores = shared.scores(node, exact, alpha)
+            scores = shared.scores(node, exact, system.alpha)
         else:
-            scores = own.scores(node, exact, shared.parameters[node], shared.widths[node], alpha)
+            scores = own.scores(node, exact, shared.parameters[node], shared.widths[node], system.alpha)
         arm, propensity = self._choose(scores, eligible, user, event_id)
         past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.replayed is not None:
@@ -449,7 +449,8 @@ def own_rewards(system: CollaborativeSystem, cold: NDArray[np.float64]) -> OwnRe
 def cold_parameters(system: CollaborativeSystem) -> SharedParameters:
     """Parameters before the first version: no scores, and widths from the relation graph alone."""
     estimator = system.estimator()
-    return _shared(0, estimator.parameters(), estimator.widths().astype("<f4"))
+    factor = system.width_factor([0] * system.nodes)
+    return _shared(0, estimator.parameters(), (estimator.widths() * factor**2).astype("<f4"))
 
 
 def decode_parameters(system: CollaborativeSystem, fields: dict[str, Any]) -> SharedParameters:

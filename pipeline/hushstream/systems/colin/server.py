@@ -119,7 +119,8 @@ class CollaborativeAggregatorMachine(PublishingRole):
     def _version(self) -> dict[str, Any]:
         """The fields of the next version without head and number."""
         parameters = self.estimator.parameters().astype("<f8").tobytes()
-        widths = self.estimator.widths().astype("<f4").tobytes()
+        factor = self.system.width_factor(self.counts.tolist())
+        widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
         price = self.system.guarantee()
         return {
             "line": TRACK,

@@ -25,20 +25,24 @@ from hushstream.counting import (
     NegativeDigitTree,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audits import (
     FALSE_ALARM,
+    Attack,
     Family,
     Pair,
     Sizes,
     laplace_pair,
     lattice_sizes,
+    plane_pair,
     pure,
 )
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_truncation, gaussian_variance_for
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_truncation
 from hushstream.privacy.mechanisms.noise import discrete_laplace, laplace_scale
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.mechanisms.tuples import RandomisedResponse
@@ -55,17 +59,17 @@ from hushstream.replay.audits.readings import (
 )
 from hushstream.replay.audits.recordings import fresh_address, fresh_key, fresh_stream
 from hushstream.replay.audits.row import Audit, Effort, Row
-from hushstream.replay.audits.tests import NeighbourTest, Read, Score, SizeTest, each_run, side_by_side
+from hushstream.replay.audits.tests import NeighbourTest, Read, Score, SizeTest, Test, each_run, side_by_side
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.study import Progress, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
 CATEGORIES, LEVELS = 4, 4
 _DRAWS = 100
-"""How many draws for the test of a size are made at once."""
+"""How many draws of K-norm noise, or for the test of a size, are made at once."""
 
 Draw = Callable[[Key, int], NDArray[np.float64]]
-"""Draws n values of a noise under new nonces, (n,)."""
+"""Draws n values of a noise under new nonces: integers (n,), or vectors (n, d)."""
 
 
 def laplace_draw(key: Key, count: int) -> NDArray[np.float64]:
@@ -79,8 +83,22 @@ def gaussian_draw(key: Key, count: int) -> NDArray[np.float64]:
     return discrete_gaussian(fresh_stream(key, "gaussian"), *variance, count).astype(np.float64)
 
 
+def k_norm_draw(key: Key, count: int) -> NDArray[np.float64]:
+    """K-norm noise for two integers that move by `STEP` in L2."""
+    streams = [fresh_stream(key, "k-norm") for _ in range(count)]
+    return discrete_k_norm_joint(streams, *laplace_scale(EPSILON, STEP), 2).astype(np.float64)
+
+
 LAPLACE_COST = slot_sums_guarantee(EPSILON).cost
 GAUSSIAN_COST = BUDGET.cost(1, gaussian_truncation(*gaussian_variance_for(BUDGET.rho, STEP**2)))
+
+K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, lambda epsilon: epsilon, 0.25, 16.0)
+
+
+@cache
+def k_norm_cost() -> Cost:
+    """The cost of the attacked noise; it takes a second to compute, so it is not computed on import."""
+    return PureLength(EPSILON).cost(1, k_norm_truncation(*laplace_scale(EPSILON, STEP), 2))
 
 
 def laplace_score() -> Score:
@@ -93,6 +111,17 @@ def gaussian_score() -> Score:
     """The score: on which side of the middle a noised integer lies."""
     key = fresh_key()
     return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
+
+
+def k_norm_attack() -> Attack:
+    """The attack on K-norm noise; the score is which of the two points is nearer to the noised one."""
+    key = fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        first = k_norm_draw(key, _DRAWS)[:, 0] + STEP * present
+        return np.asarray(first**2 - (first - STEP) ** 2)
+
+    return side_by_side(scores, _DRAWS)
 
 
 def response_score(response: RandomisedResponse) -> Score:
@@ -134,7 +163,7 @@ def reward_score(reward: LocalReward) -> Score:
 def sizes_of(draw: Draw) -> Read:
     """The sizes of `_DRAWS` draws, under nonces of their own."""
     key = fresh_key()
-    return lambda: np.abs(draw(key, _DRAWS))
+    return lambda: np.asarray(np.linalg.norm(draw(key, _DRAWS).reshape(_DRAWS, -1), axis=1))
 
 
 def laplace_sizes() -> Sizes:
@@ -150,6 +179,18 @@ def gaussian_sizes() -> Sizes:
         return _line(lambda x: -(x**2) / (2 * variance), 12 * np.sqrt(variance))
 
     return Sizes(law, GAUSSIAN_FAMILY)
+
+
+def k_norm_sizes() -> Sizes:
+    """The distribution of the length of K-norm noise in the plane."""
+
+    def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        line = np.arange(-int(32 * STEP / epsilon), int(32 * STEP / epsilon) + 1)
+        squares, counts = np.unique(np.add.outer(line**2, line**2), return_counts=True)
+        masses = counts * np.exp(-np.sqrt(squares) * epsilon / STEP)
+        return np.sqrt(squares), masses / masses.sum()
+
+    return Sizes(law, K_NORM_FAMILY)
 
 
 def _line(
@@ -213,19 +254,20 @@ def rows_of_mechanisms() -> tuple[Audit, ...]:
     streams = "two streams that differ in one leaf, all releases seen"
 
     def ratio(name: str, subject: object, runs: int, score: Callable[[], Score], cost: Cost, family: Family) -> Audit:
-        about = "two neighbouring inputs, likelihood ratio"
-        make = lambda: NeighbourTest(each_run(score()), cost, family)  # noqa: E731
-        return Audit(name, "mechanism", about, runs, make, subjects=(subject,))
+        return attacked(name, subject, runs, lambda: NeighbourTest(each_run(score()), cost, family))
 
-    def sized(name: str, draw: Draw, cost: Cost, law: Callable[[], Sizes]) -> Audit:
+    def attacked(name: str, subject: object, runs: int, make: Callable[[], Test]) -> Audit:
+        return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, make, subjects=(subject,))
+
+    def sized(name: str, draw: Draw, cost: Callable[[], Cost], law: Callable[[], Sizes], draws: int = 10_000) -> Audit:
         about = "mean size of the noise"
-        return Audit(name, "mechanism", about, 10_000, lambda: SizeTest(sizes_of(draw), cost, law()))
+        return Audit(name, "mechanism", about, draws, lambda: SizeTest(sizes_of(draw), cost(), law()))
 
     return (
         ratio("discrete-laplace", discrete_laplace, 1_000, laplace_score, LAPLACE_COST, LAPLACE_FAMILY),
-        sized("discrete-laplace-size", laplace_draw, LAPLACE_COST, laplace_sizes),
+        sized("discrete-laplace-size", laplace_draw, lambda: LAPLACE_COST, laplace_sizes),
         ratio("discrete-gaussian", discrete_gaussian, 1_000, gaussian_score, GAUSSIAN_COST, GAUSSIAN_FAMILY),
-        sized("discrete-gaussian-size", gaussian_draw, GAUSSIAN_COST, gaussian_sizes),
+        sized("discrete-gaussian-size", gaussian_draw, lambda: GAUSSIAN_COST, gaussian_sizes),
         ratio(
             "randomised-response",
             response,
@@ -236,6 +278,13 @@ def rows_of_mechanisms() -> tuple[Audit, ...]:
         ),
         ratio("local-reward-response", bit, 1_000, lambda: reward_score(bit), bit.guarantee().cost, LAPLACE_FAMILY),
         ratio("local-reward-laplace", noised, 2_000, lambda: reward_score(noised), noised.guarantee().cost, steps),
+        attacked(
+            "k-norm",
+            discrete_k_norm_joint,
+            2_000,
+            lambda: NeighbourTest(k_norm_attack(), k_norm_cost(), K_NORM_FAMILY),
+        ),
+        sized("k-norm-size", k_norm_draw, k_norm_cost, k_norm_sizes, 5_000),
         *(
             Audit(name, "counter", streams, runs, partial(audit_counter, plan), subjects=(plan,))
             for name, (plan, runs) in PLANS.items()

@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hushstream.counting import BufferedToeplitz, Concentrated, Plan
+from hushstream.counting import BufferedToeplitz, Concentrated, Plan, PureLength
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.audits import Family, Sizes, exponential_sizes, half_normal_sizes, lattice_sizes
+from hushstream.privacy.audits import Family, Sizes, gamma_sizes, half_normal_sizes, lattice_sizes
 from hushstream.privacy.promises.promise import Guarantee, amounts
 from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.row import Row, row_json
@@ -90,7 +90,7 @@ def require_noise(mechanism: str) -> None:
 def laplace_law(unit: int, epsilon: float) -> Sizes:
     """|x| of discrete Laplace noise of scale ``unit``/epsilon, in units; bounds below epsilon / 4 are given as 0."""
     family = Family(_no_curve, lambda setting: setting, epsilon / 4)
-    return lattice_sizes(unit, family) if unit < _COARSE * epsilon else exponential_sizes(family)
+    return lattice_sizes(unit, family) if unit < _COARSE * epsilon else gamma_sizes(1, family)
 
 
 def gaussian_law(rho: float, delta: float) -> Sizes:
@@ -113,6 +113,8 @@ def first_draw(plan: Plan) -> tuple[float, Sizes]:
         rho = float(budget.rho)
         return plan.sensitivity * math.sqrt(copies / (2 * rho)), gaussian_law(rho, float(budget.delta))
     unit, epsilon = plan.levels * plan.sensitivity, float(budget.epsilon)
+    if isinstance(budget, PureLength) and plan.dimension > 1:
+        return unit, gamma_sizes(plan.dimension, Family(_no_curve, lambda setting: setting, epsilon / 4))
     return unit, laplace_law(unit, epsilon)
 
 

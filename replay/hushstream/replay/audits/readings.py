@@ -23,22 +23,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan
+from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, PureLength
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audits import (
     LAPLACE_STEPS,
     Family,
     Sizes,
-    exponential_sizes,
+    gamma_sizes,
     gaussian_curve,
     gaussian_pair,
     half_normal_sizes,
     laplace_pair,
     lattice_sizes,
+    length_pair,
     pure,
 )
 from hushstream.privacy.mechanisms.gaussian import gaussian_truncation
@@ -48,7 +50,7 @@ EPSILON = 1.0
 DELTA = 1e-6
 BUDGET = Concentrated(0.5, DELTA)
 STEP = 2
-"""Sensitivity of Gaussian noise of the audited mechanisms, in steps of the lattice."""
+"""Sensitivity of Gaussian and K-norm noise of the audited mechanisms, in steps of the lattice."""
 
 
 def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
@@ -65,6 +67,9 @@ GAUSSIAN_FAMILY = of_rho(lambda rho: gaussian_pair(STEP**2 / (2 * rho), STEP).po
 
 _MANY_DRAWS = 32
 """With at least this many draws, one step per shift bounds the curve well, as each draw reveals very little."""
+
+_MOVES = 1_500
+"""Curves of vectors with noise over more moves than this take too much memory: bounds below them are given as 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +114,13 @@ class Reading:
         numbers = 2 * np.clip(self._numbers(seen) / step, 0, 1) - 1
         return np.asarray(1 / self.variances @ numbers.sum(axis=2), dtype=np.float64)
 
+    def length_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+        """The likelihood ratio of vectors with K-norm noise whose first entry moved by ``step``, up to a factor."""
+        vectors = self._numbers(seen) / step
+        there = vectors.copy()
+        there[..., 0] -= 1
+        return np.asarray((np.linalg.norm(vectors, axis=2) - np.linalg.norm(there, axis=2)).sum(axis=0))
+
     def _numbers(self, seen: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.tensordot(self.solve, seen.astype(np.float64), axes=1), dtype=np.float64)
 
@@ -124,7 +136,8 @@ def reading_of(plan: Plan, most: int) -> Reading:
     Raises:
         HushstreamError: no attack is known for this counter, or no leaf may be fed.
     """
-    most = min(most, plan.horizon)
+    # Only one vector is used, as its curve is exact; several vectors have no closed form.
+    most = min(most, 1 if isinstance(plan.budget, PureLength) else plan.horizon)
     if most < 1:
         raise HushstreamError(f"audit: expected at least one step of a counter, got {most}")
     if isinstance(plan, BufferedToeplitz):
@@ -152,6 +165,11 @@ def reading_family(plan: Plan, reading: Reading, coordinates: int) -> Family:
     if isinstance(plan.budget, Concentrated):
         delta = float(plan.budget.delta)
         return of_rho(lambda rho: gaussian_curve(math.sqrt(2 * rho * reading.share)), delta)
+    if isinstance(plan.budget, PureLength) and plan.dimension > 1:
+        vector = partial(length_pair, dimension=plan.dimension)
+        wide = plan.dimension + 6 * math.sqrt(plan.dimension) + 18
+        smallest = max(1 / 4, wide / (_MOVES * reading.share))
+        return Family(lambda epsilon: vector(epsilon * reading.share).power, lambda epsilon: epsilon, smallest)
     draws = coordinates * len(reading.times)
     steps = LAPLACE_STEPS if draws < _MANY_DRAWS else 1
     return pure(lambda epsilon: laplace_pair(epsilon * reading.share, draws, steps).power)
@@ -222,5 +240,10 @@ def unmixed(plan: Plan, leaves: int) -> Unmixed:
     alone = np.abs(inverse @ factors.left - np.eye(factors.left.shape[1])).max(axis=1) < 1e-6
     spread = plan.levels * plan.sensitivity
     spreads = np.full(leaves, float(spread))
-    law = lattice_sizes(spread, _SIZES) if spread <= _COARSE else exponential_sizes(_SIZES)
-    return Unmixed(inverse[alone], factors.right[alone] > 0, law, spread, 1.0, spreads)
+    return Unmixed(inverse[alone], factors.right[alone] > 0, _law(plan, spread), spread, 1.0, spreads)
+
+
+def _law(plan: NegativeDigitTree, spread: int) -> Sizes:
+    if isinstance(plan.budget, PureLength):
+        return gamma_sizes(plan.dimension, _SIZES)
+    return lattice_sizes(spread, _SIZES) if spread <= _COARSE else gamma_sizes(1, _SIZES)

@@ -213,6 +213,7 @@ class PlacesTest:
         law: the distribution of a place's size; None tests independence alone. That of ``solved`` if given.
         claimed: the cost that the noise claims.
         solved: computes the draws of a counter.
+        vectors: whether the last axis is one draw.
     """
 
     read: Read
@@ -220,11 +221,12 @@ class PlacesTest:
     law: Sizes | None
     claimed: Cost
     solved: Unmixed | None = None
+    vectors: bool = False
 
     @classmethod
-    def of_draws(cls, read: Read, solved: Unmixed, axes: Axes, claimed: Cost) -> PlacesTest:
+    def of_draws(cls, read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> PlacesTest:
         """A test of the draws behind a counter's releases."""
-        return cls(read, {"draw": range(solved.draws), **axes}, solved.law, claimed, solved)
+        return cls(read, {"draw": range(solved.draws), **axes}, solved.law, claimed, solved, vectors)
 
     def __call__(self, runs: int, false_alarm: float) -> AuditResult:
         """Read the noise, and test each place and each pair of places."""
@@ -233,7 +235,8 @@ class PlacesTest:
             return audit_structure(Noises(read.reshape(runs, -1), self._name), self.law, self.claimed, false_alarm)
         releases = np.moveaxis(read, 1, 0)
         draws, scaled = self.solved(releases), (releases.T / self.solved.spreads).T
-        each = np.concatenate([_by_run(np.abs(part)) for part in (draws, scaled)], axis=1)
+        sizes = [np.linalg.norm(part, axis=-1) if self.vectors else np.abs(part) for part in (draws, scaled)]
+        each = np.concatenate([_by_run(part) for part in sizes], axis=1)
         return audit_structure(Noises(_by_run(draws), self._name, each), self.law, self.claimed, false_alarm)
 
     def power(self, result: AuditResult) -> str:

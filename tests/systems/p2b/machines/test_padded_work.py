@@ -142,6 +142,7 @@ MECHANISMS = {
     "negative-digit": {},
     "binary": {"mechanism": "binary"},
     "gaussian digits": {"noise": "gaussian"},
+    "k-norm": {"noise": "k-norm"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
 }
 

@@ -2,8 +2,8 @@
 
 *Neighbours.* The roles release from known inputs, with stops and restarts, on two streams that differ in one reward, 1
 against 0. The attacker reads everything that the role published, repeated records too. A run is one user's counter.
-Where the rewards of a step are one leaf (a trusted counter), one user gives several runs: their rewards have features
-with no entry in common.
+Where the rewards of a step are one leaf (a trusted counter) and every coordinate has its own noise (all but K-norm),
+one user gives several runs: their rewards have features with no entry in common.
 
 *The paper's form.* The attack on DP-CoLin with its paper's calibration (Wang et al. 2020, Theorem 1), as the
 experiments draw it. The paper's tree adds Laplace noise of scale Delta_2 log T / epsilon to each node. But a reward
@@ -30,7 +30,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import NegativeDigitTree, Plan
+from hushstream.counting import NegativeDigitTree, Plan, PureLength
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.privacy.amounts import Cost, epsilon_micro
@@ -210,6 +210,7 @@ USERS = 100
 
 SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np.float64]]] = {
     "laplace": Reading.clipped_score,
+    "k-norm": Reading.length_score,
     "gaussian": Reading.linear_score,
 }
 """The attacker's score, by the distribution of the noise."""
@@ -250,6 +251,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> NeighbourTe
     reading, (moved, entry) = reading_of(plan, most), farthest_features(bounds, release.noise)
     key, width = fresh_key(), parallel_runs(system)
     groups = width // system.nodes
+    read = bounds.dimension if release.noise == "k-norm" else groups * moved
     rows = _first_rewards(system.nodes, groups, moved, bounds.dimension, entry)
     step, users = int(entry * (1 << GRID_BITS)), np.arange(system.nodes, dtype=np.int64)
 
@@ -260,7 +262,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> NeighbourTe
             while leaves < time:
                 noised_sums.add(rows(float(present), all_groups=True) if not leaves else rows(0.0, all_groups=False))
                 leaves += 1
-            seen.append(noised_sums.sums(users)[:, : groups * moved].reshape(width, -1))
+            seen.append(noised_sums.sums(users)[:, :read].reshape(width, -1))
         return SCORES[release.noise](reading, np.array(seen), step)
 
     family = reading_family(plan, reading, moved)
@@ -272,7 +274,9 @@ def parallel_runs(system: CollaborativeSystem) -> int:
     """The number of independent runs in one release of `audit_counter_release`."""
     release, bounds = system.config.release, system.features
     moved, _ = farthest_features(bounds, release.noise)
-    return system.nodes * (bounds.dimension // moved if release.noise_at == "server" else 1)
+    # All entries of a K-norm vector share their noise.
+    apart = release.noise_at == "server" and release.noise != "k-norm"
+    return system.nodes * (bounds.dimension // moved if apart else 1)
 
 
 def farthest_features(bounds: FeatureConfig, law: NoiseLaw) -> tuple[int, float]:
@@ -395,7 +399,9 @@ def counter_draws(release: ContinualConfig) -> PlacesTest:
         return np.moveaxis(played_rewards(system, key, UNIT, np.zeros((LEAVES, system.nodes))), 1, 0)
 
     axes: Axes = {"entry": range(ENTRIES)}
-    return PlacesTest.of_draws(journal, unmixed(plan, LEAVES), axes, epoch_cost(system))
+    return PlacesTest.of_draws(
+        journal, unmixed(plan, LEAVES), axes, epoch_cost(system), isinstance(plan.budget, PureLength)
+    )
 
 
 def counter_users(release: ContinualConfig, users: int = NOISE_USERS) -> PlacesTest:
@@ -409,7 +415,9 @@ def counter_users(release: ContinualConfig, users: int = NOISE_USERS) -> PlacesT
         return played_rewards(system, key, UNIT, np.zeros((STEPS, users)))[None]
 
     axes: Axes = {"user": range(users), "entry": range(ENTRIES)}
-    return PlacesTest.of_draws(journal, unmixed(plan, STEPS), axes, epoch_cost(system))
+    return PlacesTest.of_draws(
+        journal, unmixed(plan, STEPS), axes, epoch_cost(system), isinstance(plan.budget, PureLength)
+    )
 
 
 def noisy_rewards(release: ContinualConfig) -> PlacesTest:
@@ -537,6 +545,7 @@ def _counters() -> tuple[Audit, ...]:
     return (
         noise_row("counter-binary-each-draw", over, partial(draws, _release(mechanism="binary"))),
         noise_row("counter-negative-digit-each-draw", over, partial(draws, _release())),
+        noise_row("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm")), FEWER_RUNS),
         noise_row(
             "counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian")), FEWER_RUNS
         ),
@@ -593,6 +602,7 @@ def _release(**settings: Any) -> ContinualConfig:
 
 ROLE_COUNTERS: tuple[tuple[NoiseLaw, tuple[Mechanism, ...]], ...] = (
     ("laplace", ("negative-digit", "binary")),
+    ("k-norm", ("negative-digit", "binary")),
     ("gaussian", ("negative-digit", "binary", "blt")),
 )
 """The mechanisms that a configuration may name."""
@@ -660,9 +670,14 @@ COLLABORATIVE_EPSILON = 8.0
 
 COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
     "laplace": {"negative-digit": HORIZON, "binary": 3},
+    "k-norm": {"negative-digit": HORIZON, "binary": 3},
     "gaussian": {"negative-digit": HORIZON, "binary": 3, "blt": 4},
 }
 """Horizons of the counters that a configuration may name; trees have two levels."""
+
+
+K_NORM_RUNS = 600
+"""Runs for K-norm noise, which is slow to draw; the smallest number that detects noise of half the size."""
 
 
 def rows() -> tuple[Audit, ...]:
@@ -702,14 +717,15 @@ def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audi
         rewards_per_user=horizon,
     )
     # Under a trusted server the rewards of one step are one leaf, so one deployment gives many runs.
-    parallel_runs = 25 if noise_at == "server" else 1
+    parallel_runs = 25 if noise_at == "server" and noise != "k-norm" else 1
     features = FeatureConfig(parallel_runs * FEATURES, norm_l1=FEATURES**0.5)
 
     def make() -> NeighbourTest:
         return audit_counter_release(collaborative(release, features), horizon)
 
     about = "a reward of 1 against 0, all releases seen"
-    return Audit(f"{noise_at}-{mechanism}-{noise}", "release", about, 1_000, make, 4, subjects=(release,))
+    runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)
+    return Audit(f"{noise_at}-{mechanism}-{noise}", "release", about, runs, make, factor, subjects=(release,))
 
 
 _NOISED_AT: tuple[tuple[str, NoiseAt], ...] = (("", "learner"), ("server-", "server"))
@@ -843,7 +859,9 @@ def _noise_of_counters(system: CollaborativeSystem, plan: Plan, price: Cost) -> 
     def read() -> NDArray[np.float64]:
         noised = system.noised_sums(key, fresh_nonce(), 0, 0)
         noised.add(rows)
-        return np.abs(noised.sums(users) / unit).ravel()
+        drawn = noised.sums(users) / unit
+        vectors = isinstance(plan.budget, PureLength) and plan.dimension > 1
+        return np.asarray(np.linalg.norm(drawn, axis=1) if vectors else np.abs(drawn).ravel())
 
     return SizeTest(read, price, law)
 
