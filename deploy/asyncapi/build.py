@@ -6,7 +6,6 @@ nothing and exits 1 when the file differs from what would be written.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from hushstream.engine.declare.declaration import Kind, readers, writers
+from hushstream.replay.report.committed import main as committed
 from hushstream.schemas.catalogue import CATALOGUE, Schema
 from hushstream.systems.catalogue import builtin
 
@@ -61,21 +61,6 @@ def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
 def text() -> str:
     """The text of the committed document."""
     return _HEADING + yaml.dump(document(), Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True)
-
-
-def main() -> int:
-    """Write the document, or compare it with the committed one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only")
-    check = parser.parse_args().check
-    made = text()
-    if DOCUMENT.exists() and DOCUMENT.read_text("utf-8") == made:
-        return 0
-    if check:
-        print(f"{DOCUMENT}: differs from the declarations; run deploy/asyncapi/build.py", file=sys.stderr)
-        return 1
-    DOCUMENT.write_text(made, encoding="utf-8")
-    return 0
 
 
 def _topics(kinds: Sequence[Kind]) -> dict[str, list[Kind]]:
@@ -148,4 +133,4 @@ def _message(described: Schema) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(committed(lambda: {DOCUMENT: text()}, __doc__))

@@ -27,6 +27,7 @@ from hushstream.privacy.audits import FALSE_ALARM, AuditResult, upper_confidence
 from hushstream.privacy.mechanisms.tuples import at_least, working
 from hushstream.replay.audits.catalogue import audit_names, chosen_audits, make_audit
 from hushstream.replay.audits.row import Audit
+from hushstream.replay.report.committed import settle
 
 HERE = Path(__file__).parent
 RESULT, PAGE = HERE / "false-alarms.json", HERE / "false-alarms.md"
@@ -148,13 +149,7 @@ def main(arguments: list[str]) -> int:
         with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=one_thread) as pool:
             count(int(arguments[0]), arguments[1:], pool.map)
     made = page(json.loads(RESULT.read_text(encoding="utf-8"))["counted"])
-    if arguments == ["--check"]:
-        same = PAGE.read_text(encoding="utf-8") == made
-        if not same:
-            print(f"{PAGE}: not what {RESULT.name} gives; run python deploy/docs/false_alarms.py", file=sys.stderr)
-        return 0 if same else 1
-    PAGE.write_text(made, encoding="utf-8")
-    return 0
+    return settle({PAGE: made}, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

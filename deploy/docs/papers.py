@@ -19,6 +19,7 @@ from hushstream.privacy.amounts import epsilon_micro, epsilon_text
 from hushstream.replay.experiments.figures import render
 from hushstream.replay.experiments.findings import Findings
 from hushstream.replay.experiments.systems import JOINING, MOST_EPSILON
+from hushstream.replay.report.committed import settle
 from hushstream.replay.report.replayed import json_bytes
 
 HERE = Path(__file__).parent
@@ -337,19 +338,14 @@ def main(arguments: list[str]) -> int:
         if name == "papers":
             found = _with_rows_of(json.loads(at.read_text(encoding="utf-8")), found)
         at.write_bytes(json_bytes(found))
-    stale = []
-    for name, (folder, make) in PAGES.items():
-        at = folder / f"{name}.md"
-        made = make(json.loads(at.with_suffix(".json").read_text(encoding="utf-8")))
-        if arguments != ["--check"]:
-            at.write_text(made, encoding="utf-8")
-        elif at.read_text(encoding="utf-8") != made:
-            stale.append(f"{at}: not what {name}.json gives; run python deploy/docs/papers.py")
     if arguments != ["--check"]:
         for path, content in figures(json.loads((HERE / "reference" / "joining.json").read_bytes())).items():
             path.write_bytes(content)
-    print(*stale, sep="\n", end="\n" * bool(stale), file=sys.stderr)
-    return 1 if stale else 0
+    pages = {
+        folder / f"{name}.md": make(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+        for name, (folder, make) in PAGES.items()
+    }
+    return settle(pages, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

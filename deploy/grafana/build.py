@@ -7,7 +7,6 @@ With ``--check`` nothing is written; the exit code is 1 when a file differs from
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -26,6 +25,8 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 from panels import BOARDS, Board, Panel
+
+from hushstream.replay.report.committed import main as committed
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 SOURCE = {"public": "Prometheus", "zone": "Prometheus of the zone"}
@@ -65,15 +66,9 @@ def as_json(board: Board) -> str:
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
-def stale() -> list[Path]:
-    """Files that differ from what the panels declare, and files that belong to no board."""
-    wanted = {_path(board): as_json(board) for board in BOARDS}
-    present = set(FOLDER.rglob("*.json"))
-    return sorted(
-        path
-        for path in present | set(wanted)
-        if path not in present or wanted.get(path) != path.read_text(encoding="utf-8")
-    )
+def wanted() -> dict[Path, str | None]:
+    """The text of each file; None of one that belongs to no board."""
+    return dict.fromkeys(FOLDER.rglob("*.json")) | {_path(board): as_json(board) for board in BOARDS}
 
 
 def _path(board: Board) -> Path:
@@ -141,22 +136,5 @@ def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
     return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write Grafana's dashboards from panels.py.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
-    if parser.parse_args(arguments).check:
-        found = stale()
-        for path in found:
-            print(f"{path}: expected what panels.py says; run python deploy/grafana/build.py", file=sys.stderr)
-        return 1 if found else 0
-    for path in FOLDER.rglob("*.json"):
-        path.unlink()
-    for board in BOARDS:
-        _path(board).parent.mkdir(parents=True, exist_ok=True)
-        _path(board).write_text(as_json(board), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(committed(wanted, __doc__))

@@ -35,6 +35,7 @@ from monitoring import RULES, auditor_monitor, dashboards, gateway_monitor, moni
 
 from hushstream.agents.worker.deployment import CONFIGURATION, load
 from hushstream.engine.declare.declaration import System
+from hushstream.replay.report.committed import settle
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
@@ -178,15 +179,7 @@ def main() -> int:
     except HushstreamError as error:
         print(f"build: {error}", file=sys.stderr)
         return 1
-    differing = [path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
-    for path in differing:
-        if arguments.check:
-            print(f"{path}: differs from the declarations; run deploy/kubernetes/build.py", file=sys.stderr)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(files[path], encoding="utf-8")
-            print(path)
-    return 1 if arguments.check and differing else 0
+    return settle(files, check=arguments.check)
 
 
 def _with_kustomization(parts: dict[str, list[dict[str, Any]]], **more: Any) -> dict[str, str]:

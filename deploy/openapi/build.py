@@ -6,7 +6,6 @@ file differs from what would be written.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.devices import calls
 from hushstream.gateway.openapi import document
+from hushstream.replay.report.committed import main as committed
 
 FOLDER = Path(__file__).parent
 
@@ -28,21 +28,5 @@ def wanted() -> dict[Path, str]:
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write the OpenAPI documents of the gateway.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a file differs")
-    given = parser.parse_args(arguments)
-    differing = [
-        path for path, text in wanted().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
-    for path in differing:
-        if given.check:
-            print(f"{path}: differs from the code; run `make manifests`", file=sys.stderr)
-        else:
-            path.write_text(wanted()[path], encoding="utf-8")
-    return 1 if given.check and differing else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(committed(wanted, __doc__))

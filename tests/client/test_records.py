@@ -15,9 +15,8 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client, UnknownArm
-from hushstream.client.awaited_predictions import Prediction, RefusedRecord
 from hushstream.client.decisions import Decision
-from hushstream.client.records import RecordClient
+from hushstream.client.records import Prediction, RecordClient, RefusedRecord
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
@@ -150,7 +149,7 @@ def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_
         client._awaited.ask(NAMES[place], "ann", home)
         for partition, records in journals.items():
             for record in records:
-                client._awaited.on_prediction(partition, record.offset, record.value)
+                client._awaited.on_record(partition, record.offset, record.value)
         client._awaited.sent(NAMES[place], offset)
         answer = client._awaited.waiting[NAMES[place]].answer
         return answer.done() and answer.exception() is None

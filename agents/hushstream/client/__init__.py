@@ -1,12 +1,12 @@
 """What an application imports: decide, shown, reward; and of PDOL predict, label."""
 
-from hushstream.client.awaited_predictions import Prediction, PredictionTimeout, RefusedRecord
 from hushstream.client.client import BaselineMissing, Client, DecisionTimeout
 from hushstream.client.decisions import Decision
 from hushstream.client.items import Item
 from hushstream.client.kafka import connect
 from hushstream.client.logs import EventLog
-from hushstream.client.records import RecordClient, connect_records
+from hushstream.client.records import Prediction, RecordClient, RefusedRecord, connect_records
+from hushstream.client.waiting import PredictionTimeout
 from hushstream.engine.declare.requests import (
     BadContext,
     BadReward,

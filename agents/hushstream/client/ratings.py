@@ -6,25 +6,23 @@ sent. Where users' devices hold the ratings, the application only ends rounds (`
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import load
-from hushstream.client.decisions import JournalReader, require_id
+from hushstream.client.decisions import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs import EventLog
 from hushstream.client.published import KafkaSlotLog
-from hushstream.client.waiting import UnansweredQuestions
+from hushstream.client.waiting import AwaitedAnswers
 from hushstream.engine.declare.declaration import Conversation, System
-from hushstream.engine.declare.requests import RequestRefused
 from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.kept import BadModel
@@ -40,10 +38,6 @@ from hushstream.systems.bgt.system import rounds_of
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
 """The topics that an application writes to and reads from in a BGTplanner deployment."""
-
-
-class PredictionTimeout(HushstreamError):
-    """No prediction came in time; the dead letters of the edge zone tell what was refused."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,23 +71,18 @@ class RatingClient:
         """
         self._log = log
         self._config = config
-        self._readers: dict[int, JournalReader] = {}
-        # The key includes the home partition: another partition may hold the same event id, of another user.
-        self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
-        self._unanswered_by_home: dict[int, UnansweredQuestions[Predicted]] = {}
+        self._awaited = AwaitedAnswers("ratings", "RatingPredictions", _answers, "the rater")
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
-        await self._log.start(self._on_predictions)
+        await self._log.start(self._awaited.on_record)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Flush and close; predictions that are still awaited are cancelled."""
-        for answer in self._waiting.values():
-            answer.cancel()
-        self._waiting.clear()
+        self._awaited.cancel()
         await self._log.stop()
 
     async def rate(self, user: str, items: Sequence[int], ratings: ArrayLike) -> None:
@@ -144,7 +133,7 @@ class RatingClient:
 
         Args:
             event_id: names the question (1 to 128 bytes of UTF-8). It must be unique over all users, as answers name
-                questions, not users.
+                questions, not users. Calls with equal questions under one id share its answer.
             user: the user whose ratings are predicted.
             items: numbers from 0, at least one.
             after_round: answer from the model that follows this round, which must have been ended before; -1 for any
@@ -154,6 +143,7 @@ class RatingClient:
         Raises:
             PredictionTimeout: no answer in time.
             BadRatings: an unknown item; nothing was sent.
+            UnknownEvent: another question waits under this id.
             RequestRefused: the rater refused the question, for example because the event id is another user's.
             HushstreamError: an impossible argument, or the log refused the record.
         """
@@ -164,55 +154,22 @@ class RatingClient:
             raise HushstreamError(f"items: expected 1 to {MAX_PREDICTED}, got {len(numbers)}")
         lowest = np.full(len(numbers), self._config.scale.lowest)
         ratings_of(np.zeros(len(numbers), dtype=np.int64), numbers, lowest, self._config, 1)
-        asked = (self._home(user), event_id)
-        if asked in self._waiting:
-            raise HushstreamError("event_id: expected a new one, got one that is being answered")
-        packed = numbers.astype("<i4").tobytes()
+        home, packed = self._home(user), numbers.astype("<i4").tobytes()
         fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
-        answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
-        try:
-            offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields))
-            unanswered = self._unanswered(asked[0])
-            early = unanswered.early_answer(event_id, offset)
-            if early is not None:
-                return early
-            if not answer.done() and unanswered.sent(event_id, offset):
-                raise _refused()
-            return await asyncio.wait_for(answer, timeout)
-        except TimeoutError:
-            raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
-        finally:
-            self._waiting.pop(asked, None)
-            self._unanswered(asked[0]).forget(event_id)
-
-    def _unanswered(self, home: int) -> UnansweredQuestions[Predicted]:
-        return self._unanswered_by_home.setdefault(home, UnansweredQuestions("ratings"))
+        value = codec.encode("RatingQuery", fields)
+        return await self._awaited.answer(
+            event_id, (user, packed, after_round), home, lambda: self._log.append("ratings", home, value), timeout
+        )
 
     def _home(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
 
-    def _on_predictions(self, partition: int, offset: int, value: bytes) -> None:
-        reader = self._readers.setdefault(partition, JournalReader("RatingPredictions"))
-        for fields in reader.read(offset, value):
-            counts = np.frombuffer(fields["counts"], "<i4")
-            parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
-            unanswered = self._unanswered(partition)
-            for event_id, values in zip(fields["event_ids"], parts, strict=False):
-                answer = self._waiting.get((partition, event_id))
-                if answer is None or answer.done():
-                    continue
-                found = Predicted(event_id, values, fields["model_version"])
-                if unanswered.is_answer(event_id, fields["head"], found):
-                    answer.set_result(found)
-            unanswered.passed(fields["head"])
-            for event_id in unanswered.take_refused():
-                answer = self._waiting.get((partition, event_id))
-                if answer is not None and not answer.done():
-                    answer.set_exception(_refused())
 
-
-def _refused() -> RequestRefused:
-    return RequestRefused("predict: the rater refused the question; `hushstream dead-letters list edge` tells why")
+def _answers(fields: Mapping[str, Any]) -> Iterator[tuple[str, Predicted]]:
+    counts = np.frombuffer(fields["counts"], "<i4")
+    parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
+    for event_id, values in zip(fields["event_ids"], parts, strict=False):
+        yield event_id, Predicted(event_id, values, fields["model_version"])
 
 
 def connect_ratings(

@@ -6,6 +6,7 @@ It puts records on the lattice in the application: a record that breaks a bound 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
-from hushstream.client.awaited_predictions import AwaitedPredictions, Prediction, Question, RefusedRecord, outcome_of
 from hushstream.client.decisions import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs import EventLog
+from hushstream.client.waiting import AwaitedAnswers, Question
 from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
 from hushstream.features.schema import FeatureSchema
@@ -36,6 +37,34 @@ _WHY = {
     Refusal.ORDER: "no index twice",
     Refusal.LENGTH: "an L2 norm of at most 1",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An answer.
+
+    Attributes:
+        event_id: the application's name for the record.
+        label: 1 or -1; 0 if the node's worker found that the record breaks a bound.
+        model_version: of the published model; 0 for none.
+    """
+
+    event_id: str
+    label: int
+    model_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """A record or label that was refused; it takes the place of the answer when a call sends many at once.
+
+    Attributes:
+        event_id: the application's name for the record.
+        error: the error that `RecordClient.predict` or `RecordClient.label` would raise for this record alone.
+    """
+
+    event_id: str
+    error: HushstreamError
 
 
 class RecordClient:
@@ -61,11 +90,11 @@ class RecordClient:
         """
         self._log = log
         self._rules = RecordRules(nodes, dimension, features)
-        self._awaited = AwaitedPredictions()
+        self._awaited = AwaitedAnswers("records", "Predictions", _answers, "the node's worker")
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
-        await self._log.start(self._awaited.on_prediction)
+        await self._log.start(self._awaited.on_record)
         return self
 
     async def __aexit__(
@@ -142,19 +171,10 @@ class RecordClient:
             "values": rows.values.astype("<i4").tobytes(),
             "after_phase": after_phase,
         }
-        home = self._home(node)
-        value = codec.encode("Record", fields)
-        question, fresh = self._awaited.ask(event_id, user, home)
-        try:
-            if fresh:
-                with self._awaited.sending([question]):
-                    self._awaited.sent(event_id, await self._log.append("records", home, value))
-            (found,) = await self._awaited.outcomes([question], timeout)
-        finally:
-            self._awaited.give_up([question])
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        home, value = self._home(node), codec.encode("Record", fields)
+        return await self._awaited.answer(
+            event_id, user, home, lambda: self._log.append("records", home, value), timeout
+        )
 
     async def predict_many(
         self,
@@ -188,7 +208,7 @@ class RecordClient:
         if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
             raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
         found: dict[int, Prediction | RefusedRecord] = {}
-        waits: dict[int, Question] = {}
+        waits: dict[int, Question[Prediction]] = {}
         asked: list[int] = []
         try:
             for place, (event_id, user, node) in enumerate(zip(event_ids, users, nodes, strict=True)):
@@ -205,7 +225,9 @@ class RecordClient:
         finally:
             self._awaited.give_up(waits.values())
         for place, outcome in zip(waits, outcomes, strict=True):
-            found[place] = outcome_of(event_ids[place], outcome)
+            if not isinstance(outcome, Prediction | HushstreamError):
+                raise outcome
+            found[place] = RefusedRecord(event_ids[place], outcome) if isinstance(outcome, HushstreamError) else outcome
         return [found[place] for place in range(len(event_ids))]
 
     async def _send(
@@ -327,6 +349,12 @@ class RecordClient:
         self._require(event_id, user, node)
         if label not in (1, -1):
             raise RequestRefused("label: expected 1 or -1, got another value")
+
+
+def _answers(fields: Mapping[str, Any]) -> Iterator[tuple[str, Prediction]]:
+    labels = np.frombuffer(fields["predicted"], np.int8).tolist()
+    for event_id, label in zip(fields["event_ids"], labels, strict=True):
+        yield event_id, Prediction(event_id, label, fields["model_version"])
 
 
 def _require_texts(what: str, event_ids: Sequence[str], users: Sequence[str]) -> None:

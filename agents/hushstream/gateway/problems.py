@@ -25,7 +25,6 @@ from hushstream.client import (
     UnknownEvent,
     UnknownTrack,
     UnknownUser,
-    ratings,
 )
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.records import BadRatings
@@ -267,7 +266,6 @@ _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
     (RequestRefused, "refused-by-learner"),
     (DecisionTimeout, "no-answer"),
     (PredictionTimeout, "no-answer"),
-    (ratings.PredictionTimeout, "no-answer"),
     (LogBusy, "too-busy"),
 )
 """The code of each error type; the first matching type counts. Any other error means that the log is unavailable."""

@@ -6,12 +6,13 @@ each document with a method for each of its calls. ``--check`` writes nothing an
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from hushstream.replay.report.committed import main as committed
 
 HERE = Path(__file__).parent
 DOCUMENTS = HERE.parents[1] / "openapi"
@@ -136,20 +137,5 @@ def _comment(text: str | None, pad: str = "") -> str:
     return f"{pad}/** {text.replace('*/', '* /')} */\n" if text else ""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write the types and calls of the TypeScript client.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file differs")
-    given = parser.parse_args(arguments)
-    text = wanted()
-    if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text:
-        return 0
-    if given.check:
-        print(f"{TARGET}: differs from the documents; run `make manifests`", file=sys.stderr)
-        return 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(committed(lambda: {TARGET: wanted()}, __doc__))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from hushstream.client.logs import EventLog
-from hushstream.client.ratings import Predicted, RatingClient
+from hushstream.client.ratings import RatingClient
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.remembered import Remembered, in_time
@@ -86,7 +85,6 @@ class RatingAnswers(Answers):
         self._client = RatingClient(log, config)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._predictions: dict[str, asyncio.Task[Predicted]] = {}
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
@@ -114,25 +112,14 @@ class RatingAnswers(Answers):
         if event.logged:
             known: RatingsAnswered = event.answer
             return known
-        answer = in_time(self._asked(asked), self._seconds, "no-answer")
+        asking = self._client.predict(asked.event_id, asked.user, asked.items, timeout=self._seconds)
+        answer = in_time(asking, self._seconds, "no-answer")
         found = await self._remembered.answer(asked.event_id, event, answer, BadRatings)
         answered = RatingsAnswered(
             event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
         )
         event.answer, event.logged = answered, True
         return answered
-
-    def _asked(self, asked: RatingsAsked) -> asyncio.Task[Predicted]:
-        """The task that predicts for a request. Equal requests share it: the client refuses ids in progress."""
-        asking = self._predictions.get(asked.event_id)
-        if asking is None:
-            asking = asyncio.ensure_future(
-                self._client.predict(asked.event_id, asked.user, asked.items, timeout=self._seconds)
-            )
-            self._predictions[asked.event_id] = asking
-
-            asking.add_done_callback(lambda _: self._predictions.pop(asked.event_id))
-        return asking
 
     def _check_items(self, items: list[int]) -> None:
         if items and max(items) >= self._config.items:

@@ -7,7 +7,6 @@ the file differs. Scores depend on the processor, so they are compared with the 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import json
@@ -28,6 +27,7 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.learners.exploration import EpsilonMixture, Softmax
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key
+from hushstream.replay.report.committed import main as committed
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent, EdgeTerms, TwoCandidates
@@ -398,19 +398,9 @@ def text() -> str:
     return json.dumps(made(), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def main(arguments: list[str] | None = None, target: Path = TARGET, text: Callable[[], str] = text) -> int:
-    """Write the text that a file must have, or compare it; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write what a device's TypeScript must give.")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file differs")
-    given = parser.parse_args(arguments)
-    if given.check:
-        held = target.read_text(encoding="utf-8") if target.is_file() else "null"
-        if alike(json.loads(held), json.loads(text())):
-            return 0
-        print(f"{target}: differs from the agent; run `make manifests`", file=sys.stderr)
-        return 1
-    target.write_text(text(), encoding="utf-8")
-    return 0
+def main(made: Callable[[], str], target: Path, about: str | None) -> int:
+    """Write the text of a file, or compare it within the margin; returns the exit code."""
+    return committed(lambda: {target: made()}, about, same=lambda held, text: alike(json.loads(held), json.loads(text)))
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -425,4 +415,4 @@ def alike(one: Any, other: Any) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(text, TARGET, __doc__))

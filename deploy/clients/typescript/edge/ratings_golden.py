@@ -161,4 +161,4 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(golden.main(text=text, target=TARGET))
+    sys.exit(golden.main(text, TARGET, __doc__))
