@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 TINY = ("--world", "users=40", "--world", "rounds=3", "--set", "encoder.codes=4")
 MAPPING = {
     "user": "who",
-    "context": ["x", "y"],
+    "features": {"x": {"kind": "number", "range": [0, 1]}},
     "arm": "shown",
     "arms": 3,
     "reward": "liked",
@@ -47,9 +47,9 @@ def mapping(tmp_path):
 @pytest.fixture
 def log(tmp_path):
     """A log of 60 rows of 20 users, with a byte-order mark as a spreadsheet writes it."""
-    rows = [f"u{row % 20},{0.25 * (row % 5)},{1 - 0.25 * (row % 5)},{row % 3},{row % 2}" for row in range(60)]
+    rows = [f"u{row % 20},{0.25 * (row % 5)},{row % 3},{row % 2}" for row in range(60)]
     path = tmp_path / "log.csv"
-    path.write_text("\n".join(["who,x,y,shown,liked", *rows]), encoding="utf-8-sig")
+    path.write_text("\n".join(["who,x,shown,liked", *rows]), encoding="utf-8-sig")
     return path
 
 
@@ -240,8 +240,6 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
         log,
         "--mapping",
         mapping(),
-        "--set",
-        "encoder.codes=3",
         "--out",
         tmp_path / "out",
     )
@@ -256,6 +254,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
         "random",
         "popular",
         "non-private",
+        "nonlinear",
         "logged",
     ]
     assert answer.json["marks"] == ["REPRODUCIBLE, NOT PRIVATE"], "the deployment sends nothing in clear"
@@ -271,10 +270,9 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     ("changes", "message"),
     [
         ({"public": True}, "public: expected the key `data` in its place"),
-        ({"colour": "red"}, "unknown key colour; known: context"),
-        ({"reward": "clicked"}, "missing column clicked; it has who, x, y, shown, liked"),
+        ({"colour": "red"}, "unknown key colour; known: arm"),
+        ({"reward": "clicked"}, "missing column clicked; it has who, x, shown, liked"),
         ({"arms": 2}, "column shown: expected an arm in 0..1"),
-        ({"context": ["x"]}, "expected a context of entries of at least 0 that sum to 1"),
     ],
 )
 def test_a_mapping_that_does_not_fit_is_one_line(refused, log, mapping, changes, message):
@@ -294,7 +292,7 @@ def test_a_mapping_and_a_deployment_that_are_swapped_are_called_so(refused, log,
 
 def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
     log = tmp_path / "log.csv"
-    for content in ("", "who,x,y,shown,liked\n"):
+    for content in ("", "who,x,shown,liked\n"):
         log.write_text(content, encoding="utf-8")
         assert "the table has no rows" in refused("evaluate", "--log", log, "--mapping", mapping())
     log.unlink()

@@ -98,6 +98,16 @@ class TestEveryKind:
             assert block.signed or (found.parts[0, across] >= 0).all()
             assert np.linalg.norm(found.values[0, across]) <= 1 + 1e-12
 
+    @given(VALUES)
+    @settings(max_examples=40, deadline=None)
+    def test_the_values_of_a_row_are_encoded_to_that_row_again(self, values):
+        """Numbers of a vector to their last unit: they are rounded, and scaled again."""
+        (row,) = SCHEMA.read(SCHEMA.encode(values).row)
+        (again,) = SCHEMA.read(SCHEMA.encode(json.loads(json.dumps(SCHEMA.values(row)))).row)
+        for name in PLAIN:
+            off = np.abs(np.subtract(row[name], again[name], dtype=np.int64)).max()
+            assert off <= (1 if name in ("text", "visits") else 0), name
+
     @given(st.lists(VALUES, min_size=1, max_size=8))
     @settings(max_examples=40, deadline=None)
     def test_a_batch_of_columns_is_the_rows_one_by_one(self, values):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from described import described
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.client import Client, Item
@@ -71,14 +72,14 @@ def live(rigs: Any, seed: int, decisions: int, exploration: ExplorationConfig = 
 def judged(rig: Any) -> dict[str, Any]:
     """What each estimator says of the target, with a model of rewards that is wrong on purpose: DR must mend it."""
     table = decision_table(logs_of(rig), declare(rig.system))
-    contexts = np.stack([context.features for context, *_ in table.rows])
+    contexts = np.array([context.features["context"] for context, *_ in table.rows])
     chosen = np.array([answer.arm for _, answer, *_ in table.rows])
     log = LoggedDataset(
         name="own",
         arms=5,
         users=np.array([str(context.user) for context, *_ in table.rows]),
         timestamps_ms=np.array([context.time_ms for context, *_ in table.rows]),
-        contexts=contexts,
+        **described(contexts),
         chosen=chosen,
         rewards=np.array([reward for *_, reward in table.rows]),
         propensities=np.array([answer.propensity for _, answer, *_ in table.rows]) / 1e9,
@@ -167,6 +168,8 @@ def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rig
     assert (tmp_path / "own" / MAPPING).read_text(encoding="utf-8").startswith("# INTERNAL, NOT PRIVATE")
     (read,) = list(stream_table(tmp_path / "own" / TABLE, mapping))
     assert read.chosen.tolist() == [answer.arm for _, answer, *_ in table.rows]
+    given = [context.features["context"] for context, *_ in table.rows]
+    assert np.allclose(read.contexts, given, atol=1e-4)
     assert np.rint(read.propensities * 1e9).tolist() == [answer.propensity for _, answer, *_ in table.rows]
     assert not [name for name in set(read.users) if name.startswith("user-")], "no name leaves for a table"
     for name in (TABLE, MAPPING):
@@ -238,8 +241,10 @@ def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(tmp_
     assert counted[3] > 0
     table.write(tmp_path / "table")
     mapping = table_mapping(tmp_path / "table" / MAPPING)
-    assert (mapping.arms, mapping.eligible_separator) == (("a|1", "b", "c"), "\x1f")
+    assert mapping.arms == ("a|1", "b", "c")
+    assert mapping.features == loop.system.requests.features
     rows = list(stream_table(tmp_path / "table" / TABLE, mapping))
+    assert [visit for part in rows for visit in part.visits] == [{"country": "fr"}] * len(table.rows)
     seen = {tuple(np.flatnonzero(mask).tolist()) for part in rows for mask in part.eligible}
     assert {(0, 1), (0,), (0, 2)} <= seen <= {(0, 1), (0,), (0, 2)}
 

@@ -37,7 +37,8 @@ from hushstream.replay.datasets.store import (
 )
 from hushstream.replay.experiments.catalogue import known_experiments
 from hushstream.replay.experiments.findings import EXPERIMENTS
-from hushstream.replay.logged.log import LOGS, LogError, known_logs
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.table import LOGS, known_logs
 from hushstream.replay.studies.colin.worlds import CollaborativeWorld, colin
 from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
 from hushstream.replay.worlds.world import WorldError
@@ -168,7 +169,7 @@ def test_an_unreadable_checksum_target_is_named(tmp_path):
     [
         ("ml-ratings", {"users": "100000", "features": "1682 x 20", "user_count": 943}),
         ("tmc2007", {"table_labels": "28596 x 20"}),
-        ("obd", {"arms": 80, "contexts": "10000 x 26"}),
+        ("obd", {"arms": 80, "contexts": "10000 x 30"}),
         ("filmtrust", {"bytes": 426_269}),
         ("lastfm", {"bytes": 3_708_367, "cluster_of": "1892"}),
     ],

@@ -293,7 +293,7 @@ def test_rows_become_what_an_application_would_tell_and_what_a_learner_sees(tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"context": ["age"]}, "context: expected none beside declared features, got some"),
+        ({"context": ["age"]}, "unknown key context"),
         ({"features": {"age": {"kind": "size"}}}, "mapping: features"),
     ],
 )
@@ -317,11 +317,11 @@ def test_rewards_between_the_levels_are_told(place, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["user", "arm", "reward", "propensity"])
-@pytest.mark.parametrize("form", ["declared", "features", "context"])
+@pytest.mark.parametrize("form", ["declared", "features"])
 def test_a_column_that_no_learner_may_see_is_no_feature(key, form):
     """A feature that is the reward tells every learner the answer, and the own learning wins without a word."""
     number = {"kind": "number", "range": [0, 1]}
-    forms = {"declared": {}, "context": {"context": ["x", "seen"]}, "features": {"features": {"seen": number}}}
+    forms = {"declared": {}, "features": {"features": {"seen": number}}}
     given = {**MAPPING, **forms[form], key: "seen"}
     with pytest.raises(LogError, match=f"{key}: expected a column that is no feature, got seen"):
         table_mapping(given, declare({"seen": number}) if form == "declared" else None)

@@ -15,7 +15,8 @@ from published_forms import CATEGORIES, NUMBERS, arff_head, arff_rows, criteo_ro
 from hushstream.replay.catalogue import make_world
 from hushstream.replay.datasets.builtin import AbsentDatasetError, DatasetError
 from hushstream.replay.datasets.store import fetch, list_datasets, locate
-from hushstream.replay.logged.log import LogError, load_obd
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.table import load_obd
 from hushstream.replay.worlds.arff import read_arff
 from hushstream.replay.worlds.criteo import read_impressions, shown, weights
 from hushstream.replay.worlds.draws import on_grid
@@ -361,22 +362,27 @@ def test_rows_become_columns(folder):
     assert log.timestamps_ms.tolist() == [1_574_553_617_004, 1_574_553_618_000]
 
 
-def test_both_policies_share_one_code_of_user_features(folder):
+def test_both_policies_share_one_declaration_of_user_features(folder):
     random, bts = load_obd(folder, "random", "men"), load_obd(folder, "bts", "men")
-    # Sorted values d0 e0 f0 | a b | x y | q: eight columns.
-    assert random.contexts.tolist()[0] == [0, 0, 0.25, 0.25, 0, 0.25, 0, 0.25]
-    assert bts.contexts.tolist()[0] == [0.25, 0, 0, 0, 0.25, 0.25, 0, 0.25]
-    assert np.allclose(random.contexts.sum(axis=1), 1.0)
+    assert random.schema == bts.schema
+    # Sorted values d0 e0 f0 other | a b other | x y other | q other: twelve cells.
+    assert random.contexts.tolist()[0] == [0, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1, 0]
+    assert bts.contexts.tolist()[0] == [1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
+    assert random.visits[0] == {f"user_feature_{number}": one for number, one in enumerate(["f0", "a", "x", "q"])}
+    assert random.users.tolist() == ["f0-a-x-q", "e0-a-y-q"]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("", "the log has no rows"),
+        ("", "the table has no rows"),
         ("0,2019-11-24 00:00:17+00:00,1\n", "line 2: expected 11 fields, got 3"),
-        ("0,2019-11-24 00:00:17+00:00,one,2,0,0.1,a,b,c,d,0.0\n", "line 2: expected a time, three integers"),
-        ("0,2019-11-24 00:00:17+00:00,34,2,0,0.1,a,b,c,d,0.0\n", r"every arm must be in 0\.\.33"),
-        ("0,2019-11-24 00:00:17+00:00,3,2,0,0.0,a,b,c,d,0.0\n", r"expected a propensity from 1e-09 to 1"),
+        ("0,2019-11-24 00:00:17+00:00,one,2,0,0.1,a,b,c,d,0.0\n", "line 2, column item_id: expected a"),
+        ("0,2019-11-24 00:00:17+00:00,34,2,0,0.1,a,b,c,d,0.0\n", r"line 2, column item_id: expected an arm in 0\.\.33"),
+        (
+            "0,2019-11-24 00:00:17+00:00,3,2,0,0.0,a,b,c,d,0.0\n",
+            "expected a probability from 1e-09 to 1",
+        ),
     ],
 )
 def test_a_wrong_log_is_refused(tmp_path, rows, message):
@@ -388,7 +394,7 @@ def test_a_wrong_log_is_refused(tmp_path, rows, message):
 def test_unknown_logs_are_refused(folder):
     with pytest.raises(LogError, match="expected policy in"):
         load_obd(folder, policy="greedy")
-    with pytest.raises(LogError, match="expected a readable log"):
+    with pytest.raises(LogError, match="expected a file, got none"):
         load_obd(folder, policy="random", campaign="women")
 
 

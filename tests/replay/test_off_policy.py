@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from described import described
 from scipy.optimize import brentq
 from scipy.stats import f as f_law
 
@@ -39,7 +40,7 @@ def _log(rows: int, seed: int, logging: np.ndarray = SKEWED) -> LoggedDataset:
         arms=ARMS,
         users=np.arange(rows).astype(str),
         timestamps_ms=np.arange(rows),
-        contexts=np.eye(2, dtype=np.float32)[kind],
+        **described(np.eye(2)[kind]),
         chosen=shown,
         rewards=(generator.random(rows) < CHANCE[kind, shown]).astype(np.float64),
         propensities=logging[kind, shown],
@@ -118,7 +119,7 @@ def _held(kind: Kind, number: int, seed: int) -> dict[str, bool]:
         arms=CHANCES.shape[1],
         users=np.repeat(np.arange(kind.users).astype(str), kind.rows),
         timestamps_ms=np.arange(len(context)),
-        contexts=np.eye(len(CHANCES), dtype=np.float32)[context],
+        **described(np.eye(len(CHANCES))[context]),
         chosen=chosen,
         rewards=(draw.random(len(context)) < liking * CHANCES[context, chosen]).astype(np.float64),
         propensities=logging[np.arange(len(context)), chosen],
@@ -310,7 +311,7 @@ def test_parts_of_one_log_join_and_parts_of_others_do_not():
     assert np.array_equal(joined.rewards[20:], second.rewards)
     with pytest.raises(LogError, match="an optional column is in some parts"):
         concatenate([first, LoggedDataset(**{**_fields(second), "propensities": None})])
-    with pytest.raises(LogError, match="same arms and dimension"):
+    with pytest.raises(LogError, match="same arms and features"):
         concatenate([first, LoggedDataset(**{**_fields(second), "arms": 9})])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars
 import pytest
 import yaml
+from described import described
 from rich.console import Console
 
 from hushstream.agents.worker.deployment import load
@@ -56,7 +57,7 @@ def _log(rows: int = 6000) -> LoggedDataset:
         arms=ARMS,
         users=np.array([f"u{row // 4}" for row in range(rows)]),
         timestamps_ms=np.arange(rows),
-        contexts=np.stack([1 - kind, kind], axis=1).astype(np.float32),
+        **described(np.stack([1 - kind, kind], axis=1)),
         chosen=shown,
         rewards=(draw.random(rows) < means[kind, shown]).astype(np.float64),
         propensities=chances[kind, shown],
@@ -112,7 +113,7 @@ def test_references_show_eligible_arms_alone():
     eligible = np.ones((300, ARMS), dtype=bool)
     eligible[np.arange(300), (log.chosen + 1) % ARMS] = False
     found = references(log, replace(log, eligible=eligible))
-    assert list(found) == ["random", "popular", "non-private"]
+    assert list(found) == ["random", "popular", "non-private", "nonlinear"]
     for probabilities in found.values():
         assert np.allclose(probabilities.sum(axis=1), 1)
         assert not probabilities[~eligible].any()

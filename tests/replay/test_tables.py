@@ -32,7 +32,7 @@ from hushstream.replay.logged.table import source_of, stream_table
 MAPPING = """
 user: who
 timestamp: at
-context: [warm, wet]
+features: {warm: {kind: number, range: [0, 1], nodes: 2}, wet: {kind: number, range: [0, 1], nodes: 2}}
 arm: shown
 arms: [tea, milk, water]
 reward: liked
@@ -40,6 +40,8 @@ propensity: chance
 eligible: offered
 position: place
 """
+ONE_NUMBER = {"shop": {"kind": "number", "range": [0, 1]}}
+X = {"features": {"x": {"kind": "number", "range": [0, 1]}}, "arm": "a", "arms": 2, "reward": "r"}
 HEADER = "place,who,at,warm,wet,shown,liked,chance,offered\n"
 ROWS = (
     "1,ann,2024-05-01T10:00:00Z,0.25,0.75,tea,1,0.5,tea|milk\n"
@@ -73,7 +75,8 @@ def _check_content(log) -> None:
     first = int(datetime(2024, 5, 1, 10, tzinfo=UTC).timestamp() * 1000)
     assert log.timestamps_ms.tolist() == [first, first + 250, first + 1000]
     assert log.contexts.dtype == np.float32
-    assert log.contexts.tolist() == [[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]
+    assert log.visits.tolist() == [{"warm": 0.25, "wet": 0.75}, {"warm": 1.0, "wet": 0.0}, {"warm": 0.5, "wet": 0.5}]
+    assert log.contexts[:, 1].tolist() == pytest.approx([0.25, 1.0, 0.5], abs=1e-4)
     assert log.chosen.tolist() == [0, 2, 1]
     assert log.rewards.tolist() == [1.0, 0.0, 0.5]
     assert log.propensities.tolist() == [0.5, 0.25, 1.0]
@@ -125,7 +128,7 @@ def test_pieces_of_any_size_join_to_the_whole(tmp_path, mapping):
 
 def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
     path = _csv(tmp_path, "x;a;r\n0.5;1;0\n0.25;0;1\n")
-    mapping = table_mapping({"context": ["x"], "arm": "a", "arms": 2, "reward": "r", "delimiter": ";"})
+    mapping = table_mapping({**X, "delimiter": ";"})
     pieces = list(stream_table(path, mapping, chunk_rows=1))
     assert [piece.users[0] for piece in pieces] == ["0", "1"]
     assert [int(piece.timestamps_ms[0]) for piece in pieces] == [0, 1]
@@ -136,17 +139,14 @@ def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
 @pytest.mark.parametrize(("unit", "text", "milliseconds"), [("s", "1.5", 1500), ("ms", "1500", 1500)])
 def test_times_may_be_counts(tmp_path, unit, text, milliseconds):
     path = _csv(tmp_path, f"t,x,a,r\n{text},1,0,0\n")
-    keys = {"timestamp": "t", "timestamp_unit": unit, "context": ["x"], "arm": "a", "arms": 2, "reward": "r"}
+    keys = {**X, "timestamp": "t", "timestamp_unit": unit}
     assert _whole(path, table_mapping(keys)).timestamps_ms.tolist() == [milliseconds]
 
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("warm", "hot", "line 3, column warm: expected a finite number, got a text"),
-        ("warm", "nan", "line 3, column warm: expected a finite number, got nothing"),
-        ("wet", "inf", "line 3, column wet: expected a finite number, got another number"),
-        ("wet", "", "line 3, column wet: expected a finite number, got nothing"),
+        ("warm", "hot", "line 3, column warm: expected a number such as 1234.5, .*, got another value"),
         ("liked", "1.01", r"line 3, column liked: expected a reward from 0 to 1, .*, got another number"),
         ("liked", "-1", "line 3, column liked: expected a reward from 0 to 1"),
         ("chance", "0", r"line 3, column chance: expected a probability from 1e-09 to 1"),
@@ -235,11 +235,9 @@ def test_a_value_that_a_query_cannot_convert_is_not_repeated(mapping, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (MAPPING + "colour: red\n", "unknown key colour; known: context, arm, arms"),
+        (MAPPING + "colour: red\n", "unknown key colour; known: arm, arms"),
         (MAPPING.replace("reward: liked\n", ""), "missing key reward"),
-        ("arm: a\narms: 2\nreward: r\n", r"missing key context \(columns of numbers, or --deployment with features"),
-        (MAPPING.replace("[warm, wet]", "warm"), "context: expected a list of different names"),
-        (MAPPING.replace("[warm, wet]", "[warm, warm]"), "context: expected a list of different names"),
+        ("arm: a\narms: 2\nreward: r\n", r"missing key features \(declared here, or by the --deployment\)"),
         (MAPPING.replace("[tea, milk, water]", "many"), "arms: expected 2 to .*, as a number or as a list of names"),
         (MAPPING.replace("[tea, milk, water]", "1"), "arms: expected 2 to"),
         (MAPPING.replace("user: who", "user: 7"), "user: expected a text, got int"),
@@ -503,7 +501,7 @@ def test_an_item_that_the_mapping_calls_none_is_an_item(tmp_path):
     path = csv_of(
         tmp_path / "log.csv", columns(offer=[("none", "boots")[row % 2] for row in range(VISITS)], shop=[1] * VISITS)
     )
-    mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "context": ["shop"]})
+    mapping = table_mapping({"arm": "offer", "arms": ["none", "boots"], "reward": "bought", "features": ONE_NUMBER})
     assert [len(log) for log in stream_table(path, mapping)] == [VISITS]
 
 

@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from described import described
 
 from hushstream.features.schema import declare
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
@@ -40,7 +41,7 @@ def _log(seed: int, users: int = USERS) -> LoggedDataset:
         arms=ARMS,
         users=np.repeat([f"u{user}" for user in range(users)], ROWS),
         timestamps_ms=np.arange(users * ROWS),
-        contexts=np.ones((users * ROWS, 1), dtype=np.float32),
+        **described(np.ones((users * ROWS, 1))),
         chosen=shown,
         rewards=(draw.random(users * ROWS) < np.where(shown == favourite, 0.9, 0.1)).astype(np.float64),
         propensities=np.full(users * ROWS, 1 / ARMS),

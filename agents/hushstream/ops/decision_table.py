@@ -1,7 +1,8 @@
 """Makes a table of decisions from a deployment's own log, to evaluate another policy on it.
 
-The table has one row for each decision that the model made: the context, the arm that was shown, its propensity, and
-the reward. Decisions are left out if their row would be wrong or biased:
+The table has one row for each decision that the model made: the values of its features, the arm that was shown, its
+propensity, and the reward. Contexts of numbers are one feature, an embedding named ``context``. Decisions are left out
+if their row would be wrong or biased:
 
 * Answers to users who are shown the application's own choice and to users over quota are left out: no policy drew them.
 * A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
@@ -15,14 +16,13 @@ the reward. Decisions are left out if their row would be wrong or biased:
 If items have names, the arms of the table are all items that ever existed, in the order in which they were added,
 each under its id. A row of the catalogue held several items over time, so the catalogue version of a decision says
 which item the decision meant. Its eligible items are those that were on offer then, or the pinned ones of them. If
-contexts have features for each item, those of item n are in the columns of n; they are 0 if a context gave none.
+contexts have numbers for each item, those of item n come n-th; they are 0 if a context gave none.
 
 The table is exact content of persons: keep it in the edge zone, where contexts and clicks are.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from bisect import bisect_right
@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +44,8 @@ from hushstream.engine.learner.arrivals import decode_checked
 from hushstream.engine.learner.batch import eligible_mask
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
+from hushstream.features.schema import FeatureSchema
+from hushstream.features.schema import declare as declare_features
 from hushstream.feedback.join import NOT_SHOWN
 from hushstream.learners.exploration import WHOLE
 from hushstream.ops.export import FILE_MODE
@@ -53,22 +54,25 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.feedback_columns import gather_feedback
 from hushstream.schemas.rows import HARM, REWARD
 
-TABLE, MAPPING = "decisions.csv", "mapping.yaml"
+TABLE, MAPPING = "decisions.jsonl", "mapping.yaml"
 NOTICE = (
     "INTERNAL, NOT PRIVATE: exact content of users of {deployment}. Keep it in the edge zone; results computed from "
     "it are not private either."
 )
 _FOLDER_MODE = 0o700
-_BETWEEN = ("|", "\x1f")
-"""The possible separators between ids; the first one that no id contains is used."""
+_NUMBERS = "context"
+"""The feature that holds a context of numbers."""
+
+_COLUMNS = {key: f"decision.{key}" for key in ("user", "timestamp", "arm", "reward", "propensity", "eligible")}
+"""The columns beside those of the features, whose names have no dots."""
 
 
 class Context(NamedTuple):
-    """A request: the user (as a running number), the time, the features, and the eligible arms."""
+    """A request: the user (as a running number), the time, the values by feature, and the eligible arms."""
 
     user: int
     time_ms: int
-    features: NDArray[np.float32]
+    features: Mapping[str, Any]
     eligible: bytes
 
 
@@ -96,7 +100,7 @@ class DecisionTable:
         rows: the decisions, in the order of their answers.
         left_out: how many decisions were left out, by reason.
         arms: the number of arms.
-        columns: the names of a context's entries.
+        schema: the features.
         deployment: the name of the deployment.
         items: the id of each arm; None if items have no names.
     """
@@ -104,7 +108,7 @@ class DecisionTable:
     rows: Sequence[Row]
     left_out: Mapping[str, int]
     arms: int
-    columns: Sequence[str]
+    schema: FeatureSchema
     deployment: str
     items: Sequence[str] | None = None
 
@@ -116,49 +120,34 @@ class DecisionTable:
         """
         try:
             folder.mkdir(mode=_FOLDER_MODE)
-            with open(_owned(folder / TABLE), "w", encoding="utf-8", newline="") as file:
-                writer = csv.writer(file)
-                writer.writerow(["user", "timestamp", *self.columns, "arm", "reward", "propensity", "eligible"])
-                writer.writerows(map(self._cells, self.rows))
+            with open(_owned(folder / TABLE), "w", encoding="utf-8") as file:
+                file.writelines(f"{json.dumps(self._entries(row))}\n" for row in self.rows)
             with open(_owned(folder / MAPPING), "w", encoding="utf-8") as file:
                 file.write(self._mapping())
         except OSError as error:
             raise HushstreamError(f"{folder}: expected a new folder to write, got {error.strerror}") from None
 
-    def _cells(self, row: Row) -> list[Any]:
+    def _entries(self, row: Row) -> dict[str, Any]:
         context, answer, _, reward = row
         eligible = list(range(self.arms))
         if context.eligible:
             eligible = np.flatnonzero(eligible_mask(context.eligible, self.arms)).tolist()
-        numbers = [f"{number:.9g}" for number in context.features.tolist()]
-        chance = f"{answer.propensity / WHOLE:.9f}"
-        named = self._between.join(str(self._called(arm)) for arm in eligible)
-        shown = self._called(answer.arm)
-        return [f"u{context.user}", context.time_ms, *numbers, shown, f"{reward:g}", chance, named]
-
-    @cached_property
-    def _between(self) -> str:
-        """The separator between eligible arms.
-
-        Raises:
-            HushstreamError: every possible separator occurs in an id.
-        """
-        for one in _BETWEEN:
-            if not any(one in item for item in self.items or ()):
-                return one
-        raise HushstreamError("items: expected ids without a unit separator (U+001F), got one")
+        said = (
+            f"u{context.user}",
+            context.time_ms,
+            self._called(answer.arm),
+            reward,
+            answer.propensity / WHOLE,
+            list(map(self._called, eligible)),
+        )
+        return {**context.features, **dict(zip(_COLUMNS.values(), said, strict=True))}
 
     def _called(self, arm: int) -> int | str:
         return arm if self.items is None else self.items[arm]
 
     def _mapping(self) -> str:
-        keys = {
-            "data": "internal", "user": "user", "timestamp": "timestamp", "timestamp_unit": "ms",
-            "context": list(self.columns), "arm": "arm",
-            "arms": self.arms if self.items is None else list(self.items), "reward": "reward",
-            "propensity": "propensity", "eligible": "eligible",
-            **({} if self._between == _BETWEEN[0] else {"eligible_separator": self._between}),
-        }  # fmt: skip
+        arms = self.arms if self.items is None else list(self.items)
+        keys = {"data": "internal", "timestamp_unit": "ms", "arms": arms, "features": self.schema.plain, **_COLUMNS}
         lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
         return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
 
@@ -205,10 +194,12 @@ def decision_table(logs: LogCopy, system: System) -> DecisionTable:
             left_out[why or ""] += 1
     if not rows:
         raise HushstreamError(f"log: expected decisions that were shown, got none ({dict(left_out)} left out)")
-    columns = [f"x{entry}" for entry in range(len(rows[0].context.features))]
-    if items is None:
-        return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
-    return DecisionTable(rows, left_out, len(items.ids), columns, system.config.deployment, items.ids)
+    schema = rules.features
+    if schema is None:
+        dimension = len(rows[0].context.features[_NUMBERS])
+        schema = declare_features({_NUMBERS: {"kind": "embedding", "dimension": dimension}})
+    arms, ids = (rules.arms, None) if items is None else (len(items.ids), items.ids)
+    return DecisionTable(rows, left_out, arms, schema, system.config.deployment, ids)
 
 
 class _Items:
@@ -259,10 +250,10 @@ class _Items:
         shown = self._number(row.shown, version)
         features = row.context.features
         if self._item_numbers is not None:
-            given = features.reshape(-1, self._item_numbers)
-            by_item = np.zeros((len(self.ids), self._item_numbers), dtype=features.dtype)
+            given = np.reshape(features[_NUMBERS], (-1, self._item_numbers))
+            by_item = np.zeros((len(self.ids), self._item_numbers))
             by_item[list(of_rows.values())] = given[list(of_rows)]
-            features = by_item.ravel()
+            features = {_NUMBERS: by_item.ravel().tolist()}
         return Row(row.context._replace(eligible=among, features=features), answer, shown, row.reward)
 
     def _number(self, row: int, version: int) -> int:
@@ -289,23 +280,21 @@ def _contexts(
     decoded = decode_checked(InputSlice(topic, partition, part.low, part.high, tuple(part.records)), rules)
     columns = decoded.columns
     found: dict[str, Context] = {}
-    features = _features(rules, columns.contexts)
     for row, event_id in enumerate(columns.event_ids):
         if row not in decoded.refused and event_id not in found:
             user = numbers.setdefault(columns.users[row], len(numbers))
-            found[event_id] = Context(user, columns.timestamps_ms[row], features[row], columns.eligible[row])
+            found[event_id] = Context(
+                user, columns.timestamps_ms[row], _features(rules, columns.contexts[row]), columns.eligible[row]
+            )
     return found
 
 
-def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32]:
-    """Turn contexts (n, d) into numbers; declared features become the cells of all blocks, with equal weights."""
+def _features(rules: ContextRules, context: NDArray[Any]) -> Mapping[str, Any]:
+    """The values of a context (d,) by feature."""
     if rules.features is None:
-        return np.asarray(contexts, dtype=np.float32)
-    schema = rules.features
-    blocks = schema.blocks(schema.read(np.ascontiguousarray(contexts).tobytes()))
-    dense = np.zeros((len(contexts), schema.cells), dtype=np.float32)
-    np.add.at(dense, (np.arange(len(contexts))[:, None], blocks.cells), blocks.values.astype(np.float32))
-    return dense / np.float32(len(schema.features))
+        return {_NUMBERS: context.astype(np.float64).tolist()}
+    (row,) = rules.features.read(context.tobytes())
+    return rules.features.values(row)
 
 
 def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int) -> dict[str, _Feedback]:

@@ -185,6 +185,13 @@ class Feature(ABC):
         content = b"".join(one.wire for one in found if isinstance(one.wire, bytes))
         return np.frombuffer(content, self.column.base).reshape(len(found), *self.column.shape), outcomes
 
+    def value(self, wire: Any) -> Any:
+        """The value that one number or vector of a valid column stands for; None where it is missing or unknown.
+
+        It is encoded to the same column again; coordinates may differ by their last unit.
+        """
+        raise BadDeclaration(f"value: expected a feature with values of its own, got a {self.kind}")
+
     @abstractmethod
     def valid(self, column: NDArray[Any]) -> Bools:
         """(n,) whether each value from the wire is one that `encode` gives."""
@@ -260,6 +267,9 @@ class Category(Entries):
             return Encoded(len(self.vocabulary), Outcome.MISSING)
         number = self._numbers.get(text(name, value, "a text"))
         return Encoded(len(self.vocabulary), Outcome.UNKNOWN) if number is None else Encoded(number, Outcome.KNOWN)
+
+    def value(self, wire: Any) -> str | None:
+        return self.vocabulary[wire] if wire < len(self.vocabulary) else None
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray(column <= len(self.vocabulary))
@@ -352,6 +362,15 @@ class Number(Feature):
             np.where(missing, Outcome.MISSING, outside).astype(np.int64),
         )
 
+    def value(self, wire: Any) -> float | None:
+        return None if wire == MISSING_STEP else self._at(int(wire) / STEPS)
+
+    def _at(self, place: float) -> float:
+        """The number at a position on [0, 1]."""
+        if self.scale == "log":
+            return float(self.low * (self.high / self.low) ** place)
+        return self.low + place * (self.high - self.low)
+
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.ones(len(column), dtype=np.bool_)
 
@@ -370,13 +389,7 @@ class Number(Feature):
         return np.where(column == MISSING_STEP, 0.5, column / STEPS)
 
     def within(self, low: float, high: float) -> str:
-        ends = [
-            self.low * (self.high / self.low) ** place
-            if self.scale == "log"
-            else self.low + place * (self.high - self.low)
-            for place in (low, high)
-        ]
-        return f"{ends[0]:.4g} to {ends[1]:.4g}"
+        return f"{self._at(low):.4g} to {self._at(high):.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +408,9 @@ class Boolean(Feature):
         if not isinstance(value, bool | np.bool_):
             raise wrong_type(name, "true or false", value)
         return Encoded(int(value), Outcome.KNOWN)
+
+    def value(self, wire: Any) -> bool | None:
+        return (False, True, None)[wire]
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray(column <= 2)
@@ -446,6 +462,9 @@ class TimeOfDay(Feature):
             np.where(missing, Outcome.MISSING, outside).astype(np.int64),
         )
 
+    def value(self, wire: Any) -> float | None:
+        return None if wire == MISSING_STEP else int(wire) * 24.0 / DAY_STEPS
+
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray((column < DAY_STEPS) | (column == MISSING_STEP))
 
@@ -496,6 +515,9 @@ class DayOfWeek(Feature):
         if day_number not in range(1, len(_DAYS) + 1):
             raise BadValue(f"{name}: expected {expected}, got another number")
         return Encoded(int(day_number) - 1, Outcome.KNOWN)
+
+    def value(self, wire: Any) -> str | None:
+        return (*_DAYS, None)[wire]
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray(column <= len(_DAYS))
@@ -581,6 +603,10 @@ class Tags(Entries):
             bits |= 1 << number
         return Encoded(bits.to_bytes(size, "little"), outcome)
 
+    def value(self, wire: Any) -> list[str]:
+        bits = np.unpackbits(wire, count=len(self.vocabulary), bitorder="little")
+        return [self.vocabulary[number] for number in np.flatnonzero(bits)]
+
     def valid(self, column: NDArray[Any]) -> Bools:
         bits = np.unpackbits(column, axis=1, bitorder="little")
         known = len(self.vocabulary)
@@ -641,6 +667,10 @@ class Coordinates(Feature):
     @property
     def column(self) -> np.dtype[Any]:
         return np.dtype((self.wire, (self.count,)))
+
+    def value(self, wire: Any) -> list[float] | None:
+        """A vector of zeros was missing."""
+        return (wire / float(UNIT)).tolist() if wire.any() else None
 
     def shares(self, column: NDArray[Any]) -> Shares:
         parts = column.astype(np.int64)

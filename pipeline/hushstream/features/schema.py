@@ -232,6 +232,10 @@ class FeatureSchema:
                 )
         return rows
 
+    def values(self, row: np.void) -> dict[str, Any]:
+        """The values by name that one checked row stands for; see `Feature.value`."""
+        return {name: self.features[name].value(row[name]) for name in self.layout.names or ()}
+
     def readable(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """(n,) which of the rows (n, row bytes) are valid encodings."""
         return self.compiled.checked(rows.tobytes())[0]

@@ -28,7 +28,7 @@ import numpy as np
 from hushstream.replay.checks import PlayOptions
 from hushstream.replay.datasets.builtin import find_dataset, known_datasets
 from hushstream.replay.datasets.store import locate, size_of
-from hushstream.replay.logged.log import known_logs
+from hushstream.replay.logged.table import known_logs
 from hushstream.replay.study import Progress, Registry, Study, studies, study_of
 from hushstream.replay.worlds.world import World, WorldError
 from hushstream.schemas.errors import HushstreamError

@@ -162,7 +162,7 @@ def test_a_table_of_decisions_has_features_by_item_and_not_by_row(tmp_path):
     assert table.items == ("a", "b", "c", "d")
     seen: set[str] = set()
     for context, answer, _, _ in table.rows:
-        described = context.features.reshape(4, 2)
+        described = np.reshape(context.features["context"], (4, 2))
         seen |= asked[answer.event_id]
         for item, numbers in zip(table.items, described.tolist(), strict=True):
             assert numbers == pytest.approx(faces[item] if item in asked[answer.event_id] else [0.0, 0.0], abs=1e-6)

@@ -125,8 +125,6 @@ def evaluate(
     features: {age: {kind: number, range: [18, 80]}}    # where no --deployment declares them
     eligible: choices               # what could be shown; position: place on the screen
     ```
-
-    In place of features, context names the columns of a histogram [at least 0 each, together 1].
     """
     from hushstream.replay.checks import nested
     from hushstream.replay.study import studies

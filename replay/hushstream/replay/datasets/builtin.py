@@ -208,7 +208,7 @@ OBD = Dataset(
         f"{_UNVERIFIED} It has too few clicks for any comparison of policies to be significant. The full "
         "release (26 million rows, a zip archive of about 400 MB) is at "
         "https://research.zozo.com/data_release/open_bandit_dataset.zip; unpacked, it is read by the same "
-        "adapter (`hushstream.replay.logged.log.load_obd`)."
+        "adapter (`hushstream.replay.logged.table.load_obd`)."
     ),
     folders=("open-bandit-small", "obd"),
 )

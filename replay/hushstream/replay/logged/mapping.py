@@ -19,7 +19,7 @@ DATA_MEANING = (
     "`data: public`, if exact figures may be shown to everybody, or `data: internal`, for a log of your own "
     "users: every output is then marked INTERNAL, NOT PRIVATE"
 )
-_MEANINGS = {"data": DATA_MEANING, "context": "columns of numbers, or --deployment with features that it declares"}
+_MEANINGS = {"data": DATA_MEANING, "features": "declared here, or by the --deployment"}
 SWAPPED = "; are --mapping and --deployment swapped?"
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _NO_FEATURE = ("user", "arm", "item", "reward", "label", "propensity")
@@ -114,7 +114,6 @@ class TableMapping:
     """The columns of a table by their meaning; the values are names of columns in the file.
 
     Attributes:
-        context: the columns of a histogram, in order; none where features are declared.
         arm: the arm that was shown.
         arms: K, or the names of the K arms in order (then the arm column holds names).
         reward: a number in [0, 1].
@@ -130,10 +129,9 @@ class TableMapping:
         uniform: the log has no propensities, and every eligible arm was shown with the same probability.
         data: ``public`` (exact figures on the log may be shown to everybody) or ``internal`` (only inside the owner's
             organisation; every output is marked); None where it is not given.
-        features: declared features, each read from the column of its name; None where ``context`` names the columns.
+        features: declared features, each read from the column of its name; None where a draft is yet to declare them.
     """
 
-    context: Annotated[tuple[str, ...], names] = ()
     arm: str
     arms: Annotated[int | tuple[str, ...], count_or_names(2, _LARGEST_ARMS)]
     reward: str
@@ -163,9 +161,7 @@ class TableMapping:
     def columns(self) -> tuple[str, ...]:
         """Every column that is needed, once."""
         declared = () if self.features is None else self.features.layout.names or ()
-        return tuple(
-            dict.fromkeys([*self.context, *declared, *(one for one in self.meanings.values() if one is not None)])
-        )
+        return tuple(dict.fromkeys([*declared, *(one for one in self.meanings.values() if one is not None)]))
 
 
 def read_mapping(
@@ -194,7 +190,7 @@ def read_mapping(
     readers = {key: _reader(hint) for key, hint in get_type_hints(made, include_extras=True).items()}
     read = {key: readers[key](source, key, value) for key, value in values.items()}
     schema = read.get("features")
-    seen = [*read.get("context", ()), *((schema.layout.names or ()) if schema is not None else ())]
+    seen = () if schema is None else schema.layout.names or ()
     for key in _NO_FEATURE:
         if read.get(key) in seen:
             raise LogError(
@@ -270,7 +266,7 @@ def table_mapping(
     content, source = given if isinstance(given, Mapping) else read_keys(given), source_of(given)
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    needed = () if draft or features is not None or "features" in content else ("context",)
+    needed = () if draft or features is not None else ("features",)
     mapping = read_mapping(given, TableMapping, features, needed)
     if mapping.uniform and mapping.propensity is not None:
         raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
@@ -287,13 +283,11 @@ def with_features(content: Mapping[Any, Any], source: str, features: FeatureSche
     """Replace the features in a mapping by checked ones, its own or the deployment's; keep the other values.
 
     Raises:
-        LogError: the declaration is invalid, or the mapping names columns of a context as well.
+        LogError: the declaration is invalid, or there are two.
     """
     values = dict(content)
     if features is None and "features" not in content:
         return values
-    if "context" in content:
-        raise LogError(f"{source}: context: expected none beside declared features, got some")
     if features is not None and "features" in content:
         raise LogError(f"{source}: features: expected none, as the deployment declares them, got some")
     try:

@@ -150,8 +150,8 @@ def crosses_that_help(taught: LoggedDataset, evaluated: LoggedDataset) -> list[t
     the squared error on ``evaluated``, rows of other users, significantly: at 5 % for all pairs together.
 
     Args:
-        taught: has declared features.
-        evaluated: likewise.
+        taught: the rows from which the means are taken.
+        evaluated: rows of other users.
     """
     additive = odds_model(taught)
     missed = [one.rewards - additive(one.contexts)[np.arange(len(one)), one.chosen] for one in (taught, evaluated)]
@@ -177,8 +177,6 @@ def crosses_that_help(taught: LoggedDataset, evaluated: LoggedDataset) -> list[t
 
 def _levels(log: LoggedDataset) -> dict[str, npt.NDArray[np.int64]]:
     """The level in a cross of each row, (n,), by feature; 0 where it has none."""
-    assert log.schema is not None
-    assert log.visits is not None
     rows = log.schema.read(b"".join(log.schema.encode(one).row for one in log.visits))
     names = [name for name in log.schema.layout.names or () if log.schema.features[name].level_names]
     return {name: 1 + log.schema.features[name].levels(rows[name]) for name in names}
@@ -190,7 +188,6 @@ def effects(log: LoggedDataset, seed: int = 0) -> tuple[float, dict[str, float]]
     Covariances of what two halves of the users give: the error of an estimate does not count as an effect. The ridge
     shrinks effects, so they read low where an item has few rows.
     """
-    assert log.schema is not None
     fits = [_ridge(log.select(half)) for half in _folds(log, seed, 2)]
     contexts = log.contexts.astype(np.float64)
     items = [means - means.mean() for means, _ in fits]

@@ -13,6 +13,10 @@ rule.
 
 An object within an object is flattened: ``{"user": {"id": 7}}`` has the column ``user_id``. Lists stay values, for tags
 and embeddings. A key that a row lacks is a missing value there. Numbers, booleans and null keep their type.
+
+*Published logs.* By name; the one that is built in is the Open Bandit Dataset (Saito et al. 2020), impressions logged
+with their propensities by two policies. Three items are shown at a time, one row each with its position; the propensity
+is that of the item at its position. The Thompson policy's propensities were computed by its authors by Monte Carlo.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import time
@@ -34,8 +38,9 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.replay.logged.log import LEAST_PROPENSITY, LogError, LoggedDataset
-from hushstream.replay.logged.mapping import INTERNAL, TableMapping, table_mapping
+from hushstream.features.schema import declare
+from hushstream.replay.logged.log import LEAST_PROPENSITY, LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.mapping import INTERNAL, PUBLIC, TableMapping, table_mapping
 from hushstream.replay.logged.values import (
     Place,
     absent,
@@ -49,6 +54,7 @@ from hushstream.replay.logged.values import (
     users,
     visits_of,
 )
+from hushstream.replay.study import Registry
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json", ".dsjson")
 _HEAD_ROWS = 1_000
@@ -232,25 +238,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, time):
         return value.isoformat()
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-HISTOGRAM_TOLERANCE = 1e-3
-"""The tolerance for the sum of a row around 1, the same as that of the learners (float32 rounding)."""
-
-
-def require_histograms(log: LoggedDataset) -> None:
-    """Refuse a log with contexts that the learners would refuse.
-
-    Raises:
-        LogError: an entry is below 0, or a row does not sum to 1; the message names the row.
-    """
-    sums = log.contexts.sum(axis=1, dtype=np.float64)
-    wrong = np.flatnonzero((log.contexts.min(axis=1) < 0) | (np.abs(sums - 1.0) > HISTOGRAM_TOLERANCE))
-    if wrong.size:
-        raise LogError(
-            f"{log.name}: row {wrong[0] + 1}: expected a context of entries of at least 0 that sum to 1, got another; "
-            "declare `features` in the mapping in place of context"
-        )
 
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -494,11 +481,10 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         )
     else:
         stated = propensities(*column(mapping.propensity)) if mapping.propensity else None
-    visits, contexts = (
-        (None, _contexts(mapping, chunk.columns, place))
-        if mapping.features is None
-        else visits_of(mapping.features, chunk.columns, place)
-    )
+    schema = mapping.features
+    if schema is None:
+        raise LogError(f"{table}: expected a mapping with features, or a deployment that declares them, got neither")
+    visits, contexts = visits_of(schema, chunk.columns, place)
     return LoggedDataset(
         name=Path(table).name,
         arms=mapping.arm_count,
@@ -508,6 +494,8 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
             if mapping.timestamp
             else numbers_from.astype(np.int64)
         ),
+        schema=schema,
+        visits=visits,
         contexts=contexts,
         chosen=chosen,
         rewards=rewards(*column(mapping.reward)),
@@ -516,15 +504,7 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         positions=integers(*column(mapping.position)) if mapping.position else None,
         internal=mapping.data == INTERNAL,
         arm_names=mapping.arms if isinstance(mapping.arms, tuple) else (),
-        schema=mapping.features,
-        visits=visits,
     )
-
-
-def _contexts(mapping: TableMapping, columns: dict[str, Sequence[Any]], place: Place) -> npt.NDArray[np.float32]:
-    """The contexts (n, d)."""
-    entries = [numbers(columns[name], name, place, least=-np.inf, most=np.inf) for name in mapping.context]
-    return np.stack(entries, axis=1).astype(np.float32)
 
 
 def propensities(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.float64]:
@@ -734,3 +714,71 @@ def _values(path: Source, name: str, column: Any) -> list[Any]:
             raise LogError(f"{path}, column {name}: expected texts in UTF-8, got other bytes") from None
     values: list[Any] = column.to_pylist()
     return values
+
+
+Loader = Callable[..., LoggedDataset]
+"""A function that reads a log from the dataset's folder; options are passed by keyword."""
+
+LOGS: Registry[Loader] = Registry("log", "hushstream.logs", Callable, LogError)
+"""Logs that other packages offer by entry point."""
+
+POLICIES = ("random", "bts")
+ARMS = {"all": 80, "men": 34, "women": 46}
+
+_USER_FEATURES = tuple(f"user_feature_{number}" for number in range(4))
+
+
+@dataclass(frozen=True, slots=True)
+class _UserFeatures:
+    """The columns of the user features."""
+
+    columns: tuple[str, ...] = _USER_FEATURES
+    delimiter: str = ","
+
+
+def load_obd(folder: str | Path, policy: str = "random", campaign: str = "all") -> LoggedDataset:
+    """Read one log.
+
+    Args:
+        folder: the folder that holds ``random`` and ``bts``, with a table for each campaign.
+        policy: ``random`` or ``bts``, the policy that wrote the log.
+        campaign: ``all`` (80 arms), ``men`` (34) or ``women`` (46).
+
+    Returns:
+        The log in the order of the file. Its features are the four hashed user features, with the values that they have
+        in the logs of both policies; the affinities are left out, as they are zero in most rows. Its users are the
+        combinations of user features, as the release has no user ids.
+
+    Raises:
+        LogError: policy or campaign is unknown, the file is missing or empty, or a row is malformed.
+    """
+    if policy not in POLICIES or campaign not in ARMS:
+        raise LogError(f"obd: expected policy in {POLICIES} and campaign in {tuple(ARMS)}")
+    paths = {name: Path(folder) / name / campaign / f"{campaign}.csv" for name in POLICIES}
+    values: dict[str, set[str]] = {name: set() for name in _USER_FEATURES}
+    for path in (path for name, path in paths.items() if name == policy or path.is_file()):
+        for chunk in read_chunks(path, _UserFeatures()):
+            for name, seen in values.items():
+                seen.update(chunk.columns[name])
+    mapping = TableMapping(
+        features=declare({name: {"kind": "category", "vocabulary": sorted(seen)} for name, seen in values.items()}),
+        timestamp="timestamp",
+        arm="item_id",
+        arms=ARMS[campaign],
+        reward="click",
+        propensity="propensity_score",
+        position="position",
+        data=PUBLIC,
+    )
+    log = concatenate(list(stream_table(paths[policy], mapping)))
+    users = np.array(["-".join(visit.values()) for visit in log.visits], dtype=np.str_)
+    return replace(log, name=f"obd/{policy}/{campaign}", users=users)
+
+
+def known_logs() -> dict[str, Loader]:
+    """Return the loader of every published log by the name of its dataset, sorted.
+
+    Raises:
+        LogError: two packages claim one name.
+    """
+    return LOGS.known({"obd": load_obd})

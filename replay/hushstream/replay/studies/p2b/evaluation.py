@@ -2,13 +2,9 @@
 
 Replays the log of another policy through the client, with the same learners, slots, release and warm start.
 
-Each row requests a decision. If the decision equals the logged one, and the row survives the thinning of a policy that
-was not uniform, its logged reward is sent back. Otherwise the decision counts as never shown, and nothing is learned
-from it (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the thinning).
-
-Where features are declared, all act in shadow mode: the logged item is reported as shown, with its reward. So each of
-their rows counts, as in a deployment that runs beside the policy that wrote the log, and a user's own learning, with
-which the shared private model is compared, is as good as it would be there.
+Each row requests a decision. All act in shadow mode: the logged item is reported as shown, with its reward. So each
+row counts, as in a deployment that runs beside the policy that wrote the log, and a user's own learning, with which the
+shared private model is compared, is as good as it would be there.
 
 Phase 0: some users learn alone and act, and each has one slot due; then the phase is ended. Phase 1: the rows of all
 other users are played once for each model track, as distinct users.
@@ -67,15 +63,7 @@ from hushstream.replay.logged.evaluate import (
     thinned,
 )
 from hushstream.replay.logged.gains import LOGGING, OWN, SINGLE, Gains, finding, gains
-from hushstream.replay.logged.log import (
-    ESTIMATED_MARK,
-    INTERNAL_MARK,
-    LOGS,
-    LogError,
-    LoggedDataset,
-    concatenate,
-    known_logs,
-)
+from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK, LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import DATA_MEANING, SWAPPED, looks_like_mapping, source_of, table_mapping
 from hushstream.replay.logged.models import (
     crosses_that_help,
@@ -85,7 +73,7 @@ from hushstream.replay.logged.models import (
     reward_model,
     with_estimated_propensities,
 )
-from hushstream.replay.logged.table import Table, require_histograms, stream_table
+from hushstream.replay.logged.table import LOGS, Table, known_logs, stream_table
 from hushstream.replay.report import frame
 from hushstream.replay.report.parts import (
     EXACT,
@@ -106,7 +94,6 @@ from hushstream.replay.studies.p2b.run import (
 )
 from hushstream.replay.study import Progress
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.codebook import normalise_grid
 from hushstream.systems.p2b.configuration import MeasurementConfig, P2BConfig
 from hushstream.systems.p2b.forecast import Spreads
 from hushstream.systems.p2b.guarantee import guarantee_of
@@ -122,7 +109,6 @@ class LoggedPlan:
 
     Attributes:
         contributes: (n,) the rows of phase 0; all rows of a user are in one phase.
-        survives: (n,) the rows whose reward is sent back if the decision agrees with them.
         conditions: conditions of the comparison in phase 1.
         in_flight: how many rows are played at the same time; each user has one at most.
         speed: logged seconds played per second; None: as fast as possible.
@@ -130,7 +116,6 @@ class LoggedPlan:
     """
 
     contributes: NDArray[np.bool_]
-    survives: NDArray[np.bool_]
     conditions: tuple[str, ...] = tuple(TRACK_OF)
     in_flight: int = 512
     speed: float | None = None
@@ -168,24 +153,20 @@ class LoggedLoop:
     """Plays a log against a deployment."""
 
     def __init__(
-        self,
-        log: LoggedDataset,
-        plan: LoggedPlan,
-        progress: Progress | None = None,
-        rules: ContextRules | None = None,
+        self, log: LoggedDataset, plan: LoggedPlan, rules: ContextRules, progress: Progress | None = None
     ) -> None:
         """Bind a log, whose rows are in the order of time, to a plan.
 
         Args:
-            log: the log; its contexts are histograms, or values of declared features.
+            log: the log.
             plan: the phase of each row.
+            rules: the contexts that the deployment accepts.
             progress: called after every row.
-            rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
 
         Raises:
             LogError: one of the phases has no rows.
         """
-        if log.chosen.shape != plan.contributes.shape or log.chosen.shape != plan.survives.shape:
+        if log.chosen.shape != plan.contributes.shape:
             raise LogError(f"{log.name}: expected a plan for {len(log)} rows, got one for {plan.contributes.shape}")
         self._phases = (np.flatnonzero(plan.contributes), np.flatnonzero(~plan.contributes))
         if not all(len(rows) for rows in self._phases):
@@ -194,7 +175,7 @@ class LoggedLoop:
         self._plan = plan
         self._progress = progress
         self._rules = rules
-        self._named = rules is not None and rules.catalogue is not None
+        self._named = rules.catalogue is not None
         self._users = log.user_numbers
         self._places = _Places(plan.in_flight)
         self._total = int((self._phases[0] >= plan.first).sum()) + len(self._phases[1]) * len(plan.conditions)
@@ -215,7 +196,7 @@ class LoggedLoop:
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
             await client.end_phase(0)
             tracks = {TRACK_OF[condition] for condition in plan.conditions} - {COLD}
-            await await_models(client, tracks, log.partitions(), self._log.visit(0))
+            await await_models(client, tracks, log.partitions(), self._log.visits[0])
             async with _tasks() as tasks:
                 for condition in plan.conditions:
                     tasks.create_task(self._phase(client, condition, evaluated, TRACK_OF[condition]))
@@ -256,18 +237,15 @@ class LoggedLoop:
             eligible = [self._item(arm) for arm in np.flatnonzero(log.eligible[row]).tolist()]
         asked = time.perf_counter()
         decision = await client.decide(
-            event_id, user, log.visit(row), eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
+            event_id, user, log.visits[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
         )
         self.played.decided[condition][row] = decision.arm
         if self.played.decisions % 16 == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         self.played.decisions += 1
         chosen = self._item(int(log.chosen[row]))
-        if log.schema is not None:
-            await client.shown(event_id, user, chosen)
-            await client.reward(event_id, user, chosen, float(log.rewards[row]))
-        elif decision.arm == log.chosen[row] and self._plan.survives[row]:
-            await client.reward(event_id, user, chosen, float(log.rewards[row]))
+        await client.shown(event_id, user, chosen)
+        await client.reward(event_id, user, chosen, float(log.rewards[row]))
         if self._progress is not None:
             self._progress(self.played.decisions, self._total, "phase 0" if condition == CONTRIBUTORS else "phase 1")
 
@@ -431,7 +409,7 @@ def _draw_policies(rows: Sequence[tuple[Any, ...]], sheet: Sheet) -> None:
 
 
 ADDITIVE = "an additive model of the exact rewards, with the same features"
-"""What "without privacy" means here: with declared features `reward_model`, with histograms a start from it."""
+"""What "without privacy" means here: `reward_model`."""
 
 _ADVICE = {
     "deploy": "Deploy: the shared private model is significantly better than {needed}",
@@ -740,7 +718,7 @@ def evaluated_deployment(path: Path) -> EvaluatedDeployment:
         )
     config, unconfirmed = read_draft(path)
     if config.system != "p2b" or config.context.declared is None:
-        got = config.system if config.system != "p2b" else "p2b with histograms"
+        got = config.system if config.system != "p2b" else "p2b without names of features"
         raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
     if config.kind != "hosted":
         raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
@@ -826,23 +804,21 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         progress: called with (rows done, rows in all, what is going on).
 
     Raises:
-        HushstreamError: the dataset is unknown, the log or the mapping cannot be read, contexts are no histograms, or
-            the configuration is invalid.
+        HushstreamError: the dataset is unknown, the log or the mapping cannot be read, or the configuration is invalid.
     """
     deployment = None if options.deployment is None else evaluated_deployment(options.deployment)
     log = read_log(options, None if deployment is None else deployment.schema)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
-    plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
+    plan = LoggedPlan(contributes, options.conditions, options.in_flight, options.speed, options.first)
     with deployed(options.folder) as folder:
         config = _config(options, log, contributors) if deployment is None else deployment.replayed(log, contributes)
-        played_log = _on_grid(log, config)
-        system, recording = _played(options, config, played_log, plan, folder, progress)
+        system, recording = _played(options, config, log, plan, folder, progress)
     others = [
-        _redrawn(replace(options, seed=options.seed + draw), config, played_log, plan)
+        _redrawn(replace(options, seed=options.seed + draw), config, log, plan)
         for draw in range(1, _DRAWS if _redraws(options, plan) else 1)
     ]
-    return _result(options, log, plan, contributors, system, recording, others, deployment, progress)
+    return _result(options, log, plan, survives, contributors, system, recording, others, deployment, progress)
 
 
 _DRAWS, _MOST_REDRAWN = 5, 20_000
@@ -866,8 +842,8 @@ def _played(
     marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
     make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked)
     system = load(folder)
-    place, rules = options.place(folder, resume=options.first > 0), None if log.schema is None else system.requests
-    return system, run_to_end(lambda: play(system, place, LoggedLoop(log, plan, progress, rules).run))
+    place, loop = options.place(folder, resume=options.first > 0), LoggedLoop(log, plan, system.requests, progress)
+    return system, run_to_end(lambda: play(system, place, loop.run))
 
 
 def _redrawn(options: EvaluateOptions, config: P2BConfig, log: LoggedDataset, plan: LoggedPlan) -> NDArray[np.int64]:
@@ -881,8 +857,7 @@ def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) ->
     """Read the rows to replay, by time; ``features`` are those of the evaluated deployment, if any.
 
     Raises:
-        LogError: the mapping does not say whether the log is public, the log cannot be replayed, or its contexts are no
-            histograms.
+        LogError: the mapping does not say whether the log is public, or the log cannot be replayed.
     """
     if options.log is None or options.mapping is None:
         log = load_log(options.dataset, options.data_dir, **options.world)
@@ -891,8 +866,6 @@ def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) ->
     log = log.in_time_order()
     if options.limit is not None:
         log = log.select(np.arange(min(options.limit, len(log))))
-    if log.schema is None:
-        require_histograms(log)
     if log.internal and options.bootstrap is not None:
         raise HushstreamError(
             "bootstrap: expected none for an internal log, whose rows would be in clear on "
@@ -939,18 +912,15 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
     values: dict[str, Any] = {
         "deployment": "evaluate",
         "items": {"capacity": log.arms},
-        "features": {"dimension": log.dimension, "digits": 2} if log.schema is None else log.schema.plain,
+        "features": log.schema.plain,
         "expected_slots": contributors,
         "slot": {"after_interactions": 1},
         "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS, "settle_seconds": NEVER_SECONDS},
         "release": {"window_units": max(1_000_000, contributors + 1)},
     }
     config = parse_as(P2BConfig, merged_values(values, options.config))
-    dimension = config.context.dimension if log.schema is None else config.context.schema.cells
-    if (config.arms, dimension) != (log.arms, log.dimension):
-        raise HushstreamError(
-            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
-        )
+    if (config.arms, config.context.declared) != (log.arms, log.schema):
+        raise HushstreamError(f"configuration: expected the log's {log.arms} arms and features, got others")
     return config
 
 
@@ -964,20 +934,11 @@ def measured_spreads(log: LoggedDataset, seed: int) -> Spreads:
     return Spreads(items / scale, {name: one / scale for name, one in blocks.items()}, ASSUMED_REST, rate)
 
 
-def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
-    """The log with contexts rounded to the grid, as the learners take them."""
-    if log.schema is not None:
-        return log
-    contexts = normalise_grid(log.contexts, config.context.digits)
-    return LoggedDataset(
-        log.name, log.arms, log.users, log.timestamps_ms, contexts, log.chosen, log.rewards, eligible=log.eligible
-    )
-
-
 def _result(
     options: EvaluateOptions,
     log: LoggedDataset,
     plan: LoggedPlan,
+    survives: NDArray[np.bool_],
     contributors: int,
     system: System,
     recording: Recording[LoggedPlayed],
@@ -987,7 +948,7 @@ def _result(
 ) -> RunResult:
     if progress is not None:
         progress(0, 2, "estimates")
-    estimates, compared, crosses = _evaluate(log, plan, recording.played, others, options.seed)
+    estimates, compared, crosses = _evaluate(log, plan, survives, recording.played, others, options.seed)
     live: dict[str, Any] = {}
     if deployment is not None:
         live = deployment.live(log, compared.advice == "deploy", measured_spreads(log, options.seed))
@@ -1035,7 +996,12 @@ def _result(
 
 
 def _evaluate(
-    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, others: Sequence[NDArray[np.int64]], seed: int
+    log: LoggedDataset,
+    plan: LoggedPlan,
+    survives: NDArray[np.bool_],
+    played: LoggedPlayed,
+    others: Sequence[NDArray[np.int64]],
+    seed: int,
 ) -> tuple[tuple[PolicyEstimate, ...], Gains, tuple[tuple[str, str], ...]]:
     """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
@@ -1056,15 +1022,14 @@ def _evaluate(
         if name in decided:
             agrees = decided[name] == part.chosen
             matched = float(agrees.mean())
-            estimates.append(PolicyEstimate(name, replay_value(part, agrees & plan.survives[evaluated]), matched))
+            estimates.append(PolicyEstimate(name, replay_value(part, agrees & survives[evaluated]), matched))
         found = policy_values(part, probabilities, expected)
         estimates += [PolicyEstimate(name, one, matched) for one in found]
     own = importance_sampling(part, part.propensities, self_normalised=False)
     compared = gains(part, shown, expected, WARM_PRIVATE, _POLICIES, OF_EXACT, NONLINEAR)
     earned = tuple(float(doubly_robust_terms(part, one, expected).mean()) for one in draws)
     compared = replace(compared, draws=earned if WARM_PRIVATE in compared.rewards else ())
-    crosses = () if log.schema is None else tuple(crosses_that_help(taught, part))
-    return (*estimates, PolicyEstimate("logged", own)), compared, crosses
+    return (*estimates, PolicyEstimate("logged", own)), compared, tuple(crosses_that_help(taught, part))
 
 
 def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:
@@ -1095,7 +1060,7 @@ def references(taught: LoggedDataset, evaluated: LoggedDataset, seed: int = 0) -
     """Probabilities (n, K) of every reference policy on the evaluated rows, by name.
 
     Args:
-        taught: the rows from which "popular", "non-private" and, with declared features, "nonlinear" learn, in clear.
+        taught: the rows from which "popular", "non-private" and "nonlinear" learn, in clear.
         evaluated: the rows of other users, on which policies are evaluated.
         seed: of the trees.
     """
@@ -1105,9 +1070,8 @@ def references(taught: LoggedDataset, evaluated: LoggedDataset, seed: int = 0) -
     scores = {
         "popular": np.broadcast_to(_mean_rewards(taught), allowed.shape),
         "non-private": reward_model(taught)(evaluated.contexts),
+        NONLINEAR: nonlinear_reward_model(taught, seed)(evaluated.contexts),
     }
-    if taught.schema is not None:
-        scores[NONLINEAR] = nonlinear_reward_model(taught, seed)(evaluated.contexts)
     random = {"random": allowed / allowed.sum(axis=1, keepdims=True)}
     return random | {name: one_arm(_best(one, allowed), evaluated.arms) for name, one in scores.items()}
 
