@@ -34,7 +34,7 @@ def hushstream(*arguments):
 
 
 def test_rows_come_as_json_with_stable_keys():
-    answer = hushstream("--only", "discrete-laplace", "--only", "paper", "--quick", "--json")
+    answer = hushstream("--only", "discrete-laplace", "--only", "p2b-paper", "--quick", "--json")
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.stdout)
     assert set(found) == {"effort", "passed", "false_alarm_of_all", "audits"}
@@ -50,12 +50,12 @@ def test_rows_come_as_json_with_stable_keys():
 
 
 def test_the_table_shows_claim_bound_confidence_runs_and_verdict():
-    answer = hushstream("--only", "paper", "--quick")
+    answer = hushstream("--only", "p2b-paper", "--quick")
     assert answer.exit_code == 0
     printed = " ".join(answer.stdout.replace("│", " ").split())
     for word in ("claim (epsilon, delta)", "bound by curve", "finds", "1 - 1e-06", "1,000", "NOT PRIVATE AS STATED"):
         assert word in printed
-    assert "The claims of paper, calibrated as in their papers, are broken, as they must be" in printed
+    assert "The claims of p2b-paper, calibrated as in their papers, are broken, as they must be" in printed
 
 
 def test_a_bound_above_its_claim_is_exit_code_one(monkeypatch):
@@ -88,11 +88,11 @@ def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):
     monkeypatch.setattr(
         p2b_release, "paper", lambda reports, threshold: release.tuples(reports, reports.codes >= 0, threshold)
     )
-    answer = hushstream("--only", "paper", "--quick")
+    answer = hushstream("--only", "p2b-paper", "--quick")
     assert answer.exit_code == 1
     assert "was not broken" in " ".join(answer.stdout.split())
     assert "are broken, as they must be" not in answer.stdout
-    (row,) = json.loads(hushstream("--only", "paper", "--quick", "--json").stdout)["audits"]
+    (row,) = json.loads(hushstream("--only", "p2b-paper", "--quick", "--json").stdout)["audits"]
     assert (row["claim_broken"], row["passed"]) == (False, False)
 
 
@@ -102,8 +102,9 @@ def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):
         (("--runs", "5"), "expected --runs with --config, got it alone"),
         (("--all", "--runs", "100"), "--all or --only alone"),
         (("--all", "--quick", "--thorough"), "got both"),
-        (("--only", "nothing"), "expected one of discrete-laplace"),
-        (("--only", "paper", "--false-alarm", "1"), "false alarm in"),
+        (("--only", "nothing"), "expected a name that `hushstream audit` lists, got 'nothing'"),
+        (("--only", "p2b-papr"), "got 'p2b-papr', did you mean p2b-paper?"),
+        (("--only", "p2b-paper", "--false-alarm", "1"), "false alarm in"),
     ],
 )
 def test_wrong_usage_is_refused(arguments, message):

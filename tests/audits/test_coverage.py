@@ -147,7 +147,7 @@ def test_every_section_with_an_epsilon_of_its_own_has_a_row():
 
 def test_every_calibration_of_a_paper_that_is_not_private_as_stated_has_a_row_that_must_break_it():
     rows = {audit.name for audit in all_audits() if audit.paper_claim is not None}
-    assert rows == {"paper", "bgt-paper", "colin-paper", "pdap-paper", "pdol-paper"}
+    assert rows == {"p2b-paper", "bgt-paper", "colin-paper", "pdap-paper", "pdol-paper"}
     assert [one.key for one in CALIBRATIONS if not one.as_stated] == ["paper"]
     assert len(subjects(Exposure)) == 1
 
@@ -261,7 +261,7 @@ def test_every_role_that_releases_with_noise_has_a_fork(kind):
         "buffered-toeplitz",
         "slot-sums-fresh",
         "tuples",
-        "paper",
+        "p2b-paper",
         "lift",
         "forked-windows",
         "shifted-window",

@@ -60,7 +60,7 @@ def law_of(test):
 
 LAWLESS = {
     *(name for name in audit_names() if name.startswith(("forked-", "time-of-", "differenced-"))),
-    *("tuples-unique", "paper", "pdap-dark", "pdap-dark-named", "pdap-paper", "pdol-paper", "bgt-paper"),
+    *("tuples-unique", "p2b-paper", "pdap-dark", "pdap-dark-named", "pdap-paper", "pdol-paper", "bgt-paper"),
     *("shifted-window", "redrawn-noise", "redrawn-sums", "two-owners", "injected-reports"),
 }
 """Rows whose attack is not on noise of one known law."""

@@ -14,6 +14,7 @@ from unicodedata import normalize
 import pytest
 from modules import module_at
 
+from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audits import AuditResult
@@ -73,6 +74,16 @@ def test_every_system_has_its_settings_and_its_page() -> None:
             "## How to start it",
         ):
             assert part in text, (name, part)
+
+
+def test_the_plain_page_of_a_system_has_the_guarantee_that_its_example_prints() -> None:
+    for name, kind in kinds().items():
+        page = SITE.parent / "systems" / f"{name}.md"
+        found = re.search(r"```{guarantee} (\S+)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        assert found is not None
+        example = (page.parent / found[1]).resolve()
+        said = kind.guarantee(read_config(example), artefacts_of(example.parent)).sentence()
+        assert " ".join(found[2].split()) == said
 
 
 def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:

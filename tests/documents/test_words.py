@@ -16,7 +16,7 @@ from modules import module_at
 from rich.console import Console
 
 from hushstream.replay.experiments.findings import Findings, table
-from hushstream.replay.experiments.systems import PAPERS, settings
+from hushstream.replay.experiments.systems import PAPERS, SETTINGS
 from hushstream.replay.study import studies
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +173,7 @@ def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
     rows = rows_of(made, "papers")
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(table(PAPERS, Findings(rows, [], (), (), settings(quick=False))))
+        console.print(table(PAPERS, Findings(rows, [], (), (), SETTINGS)))
     text = captured.get()
     lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
     assert [cells[0].strip() for cells in lines] == [row["system"] for row in rows]

@@ -100,7 +100,7 @@ def test_a_run_names_worlds_seeds_guarantees_and_digests(name, findings_of):
     assert described["description"]["worlds"]
     assert described["description"]["seeds"]
     for row in described["rows"]:
-        if row["condition"] == "warm_private":
+        if row["condition"] == "shared private model":
             assert len(row["digest"]) == 32
             assert row["deployment"] == "hosted"
             assert REPRODUCIBLE in row["marks"]
@@ -184,7 +184,9 @@ def test_tmc2007_is_played_from_a_local_folder(monkeypatch):
         pytest.skip("HUSHSTREAM_DATA is not set: no folder with the real datasets")
     monkeypatch.delenv("HUSHSTREAM_DATA")
     found = played(find_experiment("p2b-fig6"), quick=True, data_dir=given)
-    cold = [row for row in found.rows if row["condition"] == "cold" and row["plan"] == "one slot in a life"]
+    cold = [
+        row for row in found.rows if row["condition"] == "own learning only" and row["plan"] == "one slot in a life"
+    ]
     assert cold[0]["reward"] < cold[-1]["reward"]
 
 
@@ -221,9 +223,10 @@ def test_figures_6_and_7_without_files_end_with_what_they_need(tmp_path, monkeyp
 def test_a_points_rows_hold_what_was_played():
     played = play(_point(), (0, 1, 2))
     sums, tuples = played.rows()[2:]
-    assert [row["condition"] for row in played.rows()] == ["cold", "warm_nonprivate", "warm_private", "warm_private"]
+    conditions = [row["condition"] for row in played.rows()]
+    assert conditions == ["own learning only", "shared, non-private", *["shared private model"] * 2]
     assert sums["reward"] == pytest.approx(played.means[:, 2].mean())
-    assert sums["of_cold"] == pytest.approx((played.means[:, 2] / played.means[:, 0]).mean())
+    assert sums["over_own_learning"] == pytest.approx((played.means[:, 2] / played.means[:, 0]).mean())
     assert sums["epsilon"] == 2.0
     assert sums["released_share"] == 1.0
     total = tuples["unsampled_share"] + tuples["released_share"]

@@ -32,7 +32,8 @@ from hushstream.replay.studies.p2b.evaluation import (
     policy_rows,
     remarks,
 )
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, reached_text, reward_figures
+from hushstream.replay.studies.p2b.play import CONDITION_NAMES, CONDITIONS
+from hushstream.replay.studies.p2b.run import reached_text, reward_figures
 
 NAMES = ("results.json", "figures.csv", "picture.png")
 DIGEST = "018dbbf12c2a1711938c4169a0651d66"

@@ -19,7 +19,7 @@ from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import document
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.evaluation import EvaluateOptions, LoggedLoop, LoggedPlan, evaluate_with
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES
+from hushstream.replay.studies.p2b.play import CONDITION_NAMES
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem

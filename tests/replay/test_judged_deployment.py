@@ -30,7 +30,8 @@ from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import RunResult, document, write
 from hushstream.replay.studies.p2b.evaluation import PLAN_OF, EvaluateOptions, conclusion, evaluate_with
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, P2BOptions, clear_rewards, clear_sums_of, run_p2b
+from hushstream.replay.studies.p2b.play import CONDITION_NAMES
+from hushstream.replay.studies.p2b.run import P2BOptions, clear_rewards, clear_sums_of, run_p2b
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.guarantee import guarantee_of
 

@@ -12,7 +12,8 @@ from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.report.parts import RoleCheck
 from hushstream.replay.report.replayed import RunResult
-from hushstream.replay.studies.p2b.run import CONDITION_NAMES, CONDITIONS, reached_text, reward_figures
+from hushstream.replay.studies.p2b.play import CONDITION_NAMES, CONDITIONS
+from hushstream.replay.studies.p2b.run import reached_text, reward_figures
 
 MakeResult = Callable[..., RunResult]
 NOT_PRIVATE_LINE = CONDITION_NAMES["warm_nonprivate"]

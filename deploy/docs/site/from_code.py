@@ -19,7 +19,8 @@
 ``{feature-kinds}``
     every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
-    what ``hushstream guarantee`` prints first of a configuration, in a box.
+    what ``hushstream guarantee`` prints first of a configuration, in a box; its content, the first sentence, is for
+    readers of the plain page.
 """
 
 from __future__ import annotations
@@ -193,6 +194,7 @@ class Promised(FromCode):
     """See the module."""
 
     required_arguments = 1
+    has_content = True
 
     def text(self) -> str:
         """A quotation."""

@@ -351,7 +351,7 @@ def _sums_guarantee(
         deployment=deployment,
         truncation_units=delta,
         not_protected=_not_protected(deployment),
-        conditions=() if tree_levels == 1 else ("every report is in one window, which is one leaf", NOISE_ONCE),
+        conditions=() if tree_levels == 1 else ("each report is counted once, in one window's sums", NOISE_ONCE),
     )
 
 

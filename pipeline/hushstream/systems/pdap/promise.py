@@ -94,7 +94,7 @@ NOT_PROTECTED = (
     "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",
 )
 CONDITIONS = (
-    "every outcome is in one block, ever",
+    "each reward is counted once, in the sum of one block (a cell and an arm)",
     "no arm is chosen by anyone who sees rewards: outcomes of such choices would carry one reward into many blocks",
     "no block's noise is ever used for other outcomes (digests in the journal ensure this)",
 )

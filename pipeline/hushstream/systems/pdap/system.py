@@ -167,7 +167,7 @@ ERASURE = Erasure(
         "waiting to be; the guarantee covers them",
         "at a vendor on trial, sums of its users' exact rewards by cell and item, which name nobody and stay there",
         "that contexts came to a cell, how many outcomes each block has, and forwards: by opaque names, all public",
-        "no allowance is refilled: each reward is in one block, ever",
+        "no allowance is refilled: each reward is counted once",
         EVENTS_STAY,
     ),
     waits=(

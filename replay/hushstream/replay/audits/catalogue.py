@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache, partial
 from itertools import chain
 from typing import Any
@@ -339,7 +340,8 @@ def chosen_audits(names: Sequence[str]) -> list[str]:
     known = _known()
     for name in names:
         if name not in known:
-            raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
+            near = "".join(f", did you mean {one}?" for one in get_close_matches(name, known, n=1))
+            raise HushstreamError(f"audit: expected a name that `hushstream audit` lists, got {name!r}{near}")
     return [name for name in known if not names or name in names]
 
 

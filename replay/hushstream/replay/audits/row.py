@@ -217,7 +217,8 @@ def _caption(rows: Sequence[Row]) -> str:
     if broken:
         caption += f" The claims of {' and '.join(broken)}, calibrated as in their papers, are broken, as they must be."
     return (
-        f"{caption} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
-        " the exact trade-off curve at every calibration. Runs: on each of two neighbours. Finds: the smallest fault"
-        " that a row finds with a probability of 0.9; where a claim holds, none of this size was found."
+        f"{caption} Bound: epsilon is at least this, whatever the mechanism. Bound by curve: where noise of a known"
+        " form protects, the epsilon that it is calibrated to is at least this (by its exact trade-off curve). Runs: on"
+        " each of two neighbours. Finds: the smallest fault that a row finds with probability 0.9; where a claim holds,"
+        " none of this size was found."
     )

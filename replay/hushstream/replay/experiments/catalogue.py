@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from hushstream.replay.experiments.findings import (
     MEASURED,
     MOST_ROWS,
     NO_TARGET,
+    QUICK,
+    WHOSE,
     Experiment,
     Findings,
     Scale,
@@ -65,7 +67,8 @@ def played(
     Raises:
         DatasetError: a dataset that it needs is absent.
     """
-    return experiment.run(Scale(quick, None if data_dir is None else str(data_dir), system), progress)
+    found = experiment.run(Scale(quick, None if data_dir is None else str(data_dir), system), progress)
+    return replace(found, settings=(QUICK, *found.settings)) if quick else found
 
 
 def write(experiment: Experiment, found: Findings, folder: Path | str) -> list[Path]:
@@ -110,7 +113,7 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
             marks=with_meanings(found.marks),
             figure=f"{sum(reached)} of {len(reached)}" if reached else "",
             outcome=(
-                "targets are reached." if reached else NO_TARGET,
+                "targets are reached." if reached else f"{NO_TARGET.capitalize()}.",
                 *(f"Not reached: {row.name}." for row in found.targets if row.reached is False),
                 f"After {experiment.source}.",
             ),
@@ -148,9 +151,10 @@ def _targets(targets: Sequence[BenchRow]) -> Section:
         for row in targets
         if row.value is not None
     )
-    columns = ("Figure", "Found", "Target")
-    title = "Targets are ours, unless they name the paper."
-    return Section("targets", "Targets", (Table(title, columns, rows),))
+    if not any(row.target for row in targets):
+        return Section("targets", "Figures", (Table("", ("Figure", "Found"), tuple(row[:2] for row in rows)),))
+    title = f"Targets are {WHOSE}."
+    return Section("targets", "Targets", (Table(title, ("Figure", "Found", "Target"), rows),))
 
 
 def _with_unit(text: str, row: BenchRow) -> str:

@@ -207,7 +207,9 @@ MEASURED = "measured on public datasets and simulations; no noise was added to t
 MOST_ROWS, FEW_ROWS = 40, 10
 """No table is longer than the first; of more rows a terminal shows about the second, and the CSV holds all."""
 
-NO_TARGET = "No target is evaluated at this size."
+WHOSE = "ours, unless they name the paper"
+QUICK = "Quick: a small version, with fewer points, users or seeds; it shows the form of the result alone."
+NO_TARGET = "no target is stated for a run of this size"
 
 
 def document(experiment: Experiment, found: Findings) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def table(experiment: Experiment, found: Findings) -> Group:
         f"Seeds: {', '.join(map(str, found.seeds)) or 'none'}.",
         *found.settings,
     ]
-    targets = targets_table(found.targets) if found.targets else Text(NO_TARGET)
+    targets = targets_table(found.targets) if found.targets else Text(f"{NO_TARGET.capitalize()}.")
     return Group(targets, _rows_table(experiment, found.rows), Text("\n".join(facts)))
 
 
@@ -301,10 +303,13 @@ _SAID = {True: "yes", False: "no", None: ""}
 
 
 def targets_table(targets: Sequence[BenchRow]) -> Table:
-    """The table of targets for a terminal."""
-    made = Table("name", "value", "unit", "target", "reached", title="Targets (ours, unless they name the paper)")
+    """The table of targets for a terminal; of a run that none is stated for, of its figures alone."""
+    stated = any(row.target for row in targets)
+    columns = ("name", "value", "unit", "target", "reached")
+    made = Table(*columns[: 5 if stated else 3], title=f"Targets ({WHOSE})" if stated else f"Figures ({NO_TARGET})")
     for row in targets:
-        made.add_row(row.name, f"{row.value:.4g}", row.unit, row.target, _SAID[row.reached])
+        said = (row.name, f"{row.value:.4g}", row.unit, row.target, _SAID[row.reached])
+        made.add_row(*said[: len(made.columns)])
     return made
 
 

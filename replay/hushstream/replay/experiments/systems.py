@@ -320,7 +320,7 @@ def run_papers(scale: Scale, progress: Progress | None) -> Findings:
     rows = [row | (_attacked_columns(attacked[row["audit"]]) if "audit" in row else {}) for row in rows]
     seeds = {row["first_seed"] + count for row in rows for count in range(row.get("seeds", 0))}
     worlds = tuple(f"of {row['system']}: {row['setting']}" for row in rows)
-    return Findings(rows, [] if scale.quick else targets(rows), worlds, sorted(seeds), settings(scale.quick))
+    return Findings(rows, [] if scale.quick else targets(rows), worlds, sorted(seeds), SETTINGS)
 
 
 def _attacked_columns(attacked: AuditRow) -> Row:
@@ -337,17 +337,15 @@ def _attacked_columns(attacked: AuditRow) -> Row:
     }
 
 
-def settings(quick: bool) -> tuple[str, ...]:
-    """How the figures are read."""
-    return (
-        "± is half of the 95 % interval of the mean over seeds; differences are paired by seed.",
-        "True: our upper bound, of the paper's mechanism. Least: lower bounds on epsilon (at the claimed delta) and on "
-        "delta (at the claimed epsilon), proven by an attack: hushstream audit --only NAME.",
-        "Reimplemented: the paper's algorithm. Ours: a DP-corrected variant at the true epsilon, or at the claimed one "
-        f"where there is none or it is above {MOST_EPSILON:g}.",
-        "Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
-        *(("Quick: small worlds and few seeds show the form of the result alone.",) * quick),
-    )
+SETTINGS = (
+    "± is half of the 95 % interval of the mean over seeds; differences are paired by seed.",
+    "True: our upper bound, of the paper's mechanism. Least: lower bounds on epsilon (at the claimed delta) and on "
+    "delta (at the claimed epsilon), proven by an attack: hushstream audit --only NAME.",
+    "Reimplemented: the paper's algorithm. Ours: a DP-corrected variant at the true epsilon, or at the claimed one "
+    f"where there is none or it is above {MOST_EPSILON:g}.",
+    "Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
+)
+"""How the figures are read."""
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:

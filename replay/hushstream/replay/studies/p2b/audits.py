@@ -829,7 +829,7 @@ def _releases() -> tuple[Audit, ...]:
             subjects=(crowds,),
         ),
         Audit(
-            "paper",
+            "p2b-paper",
             "release",
             unique,
             1_000,

@@ -83,9 +83,8 @@ from hushstream.replay.report.sheet import BLUE, Drawing, Sheet
 from hushstream.replay.result import Headline
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.play import COLD, WARM_PRIVATE
+from hushstream.replay.studies.p2b.play import COLD, CONDITION_NAMES, WARM_PRIVATE
 from hushstream.replay.studies.p2b.run import (
-    CONDITION_NAMES,
     TRACK_OF,
     against,
     await_models,

@@ -15,7 +15,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
+from hushstream.privacy.amounts import delta_value, float_up
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, tuples_guarantee
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
 from hushstream.replay.datasets.builtin import AbsentDatasetError, find_dataset
 from hushstream.replay.datasets.store import locate, remedy
@@ -24,6 +25,7 @@ from hushstream.replay.experiments.rows import BenchRow, Row, columns, over_seed
 from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.p2b.play import (
     COLD,
+    CONDITION_NAMES,
     WARM_NONPRIVATE,
     WARM_PRIVATE,
     Line,
@@ -41,6 +43,7 @@ _CONDITIONS = ("condition", "line")
 
 FIG3 = "p2b-fig3"
 THRESHOLDS = (10, 20, 50, 100)
+PUBLISHED = "delta_of_the_published_release"
 TARGET_DELTA = Fraction(1, 10**6)
 
 _DELTAS_AT_HALF = {10: 7.6e-3, 20: 6.0e-4, 50: 9.2e-7, 100: 5.3e-11}
@@ -50,11 +53,12 @@ _SMALLEST = {0.1: 36, 0.25: 41, 0.5: 50, 0.75: 73, 0.9: 148}
 @experiment(
     FIG3,
     "Epsilon against the probability p that a report is kept, with the exact delta of each threshold",
-    f"{PAPER}, Figure 3 and Equation 3",
+    f"{PAPER}, Figure 3 and Equation 3, by our formulas: thresholds count equal tuples, as our corrected release does;"
+    " the paper's counts codes alone, and has delta p at any threshold",
     Curve("The privacy cost of a report: epsilon against p", ("epsilon",), "p"),
     Curve(
         "The privacy cost of a report: delta against p",
-        tuple(f"delta_threshold_{threshold}" for threshold in THRESHOLDS),
+        (*(f"delta_threshold_{threshold}" for threshold in THRESHOLDS), PUBLISHED),
         "p",
         log="y",
         suffix="-delta",
@@ -72,8 +76,8 @@ def fig3(scale: Scale, progress: Progress | None = None) -> Findings:
             progress(step, steps - 1, "p")
     settings = (
         f"Relation: {tuples_guarantee(50, Fraction(1, 2)).relation}.",
-        "Epsilon is -ln(1-p), rounded up to millionths; delta is exact for release mode tuples, for the worst number of"
-        " other reports.",
+        "Epsilon is -ln(1-p), rounded up to millionths; the delta of a threshold is exact for release mode tuples, for"
+        " the worst number of other reports.",
         "One slot a user; the shuffler draws the coin after the window has closed.",
     )
     return Findings(rows, _fig3_targets(rows), (), (), settings)
@@ -84,8 +88,14 @@ def _row(chance: Fraction) -> Row:
     row: Row = {"p": float(chance), "epsilon": float(epsilon), "formula": -math.log1p(-float(chance))}
     for threshold in THRESHOLDS:
         row[f"delta_threshold_{threshold}"] = float(exact_delta(threshold, chance, epsilon))
+    row[PUBLISHED] = _published_delta(chance)
     row["smallest_threshold"] = smallest_threshold(chance, epsilon, TARGET_DELTA)
     return row
+
+
+def _published_delta(chance: Fraction) -> float:
+    """The delta of the paper's release, at any threshold."""
+    return float_up(delta_value(paper_guarantee(THRESHOLDS[0], chance).delta_units))
 
 
 def _fig3_targets(rows: list[Row]) -> list[BenchRow]:
@@ -97,6 +107,8 @@ def _fig3_targets(rows: list[Row]) -> list[BenchRow]:
         delta = float(exact_delta(threshold, half, curve_epsilon(half)))
         name = f"delta at p=0.5, threshold {threshold}"
         found.append(BenchRow(name, delta, "delta", f"{known:g} to two digits", f"{delta:.1e}" == f"{known:.1e}"))
+    published = _published_delta(half)
+    found.append(BenchRow("delta of the published release at p=0.5", published, "delta", "p", published == half))
     for chance, known_threshold in _SMALLEST.items():
         p = Fraction(str(chance))
         least = smallest_threshold(p, curve_epsilon(p), TARGET_DELTA)
@@ -287,10 +299,9 @@ def _panels_here(data_dir: str | None) -> tuple[list[Panel], tuple[str, ...]]:
 
 
 def ratio_target(name: str, played: Played, line: int, condition: str, bound: float) -> BenchRow:
-    """A line's reward divided by that of cold or non-private users, which should reach a bound."""
+    """A line's reward divided by that of own learning or without privacy, which should reach a bound."""
     value, low, high = played.ratio(line, condition)
-    against = "non-private" if condition == WARM_NONPRIVATE else "cold"
-    title = f"{name}: private over {against} (95 %: {low:.3f} to {high:.3f})"
+    title = f"{name}: private over {CONDITION_NAMES[condition]} (95 %: {low:.3f} to {high:.3f})"
     return BenchRow(title, value, "ratio", f"at least {bound:g}", value >= bound)
 
 
@@ -311,7 +322,7 @@ def _fig4_targets(played: Sequence[Played], users: int, codes: int) -> list[Benc
 
 
 def _fig5_targets(played: Sequence[Played]) -> list[BenchRow]:
-    names = ("cold", "warm non-private", *(line.label for line in played[0].point.lines))
+    names = (CONDITION_NAMES[COLD], CONDITION_NAMES[WARM_NONPRIVATE], *(line.label for line in played[0].point.lines))
     ends = f"d={played[0].point.dimension} minus d={played[-1].point.dimension}"
     found = []
     for column, name in enumerate(names):
@@ -324,7 +335,7 @@ def _fig5_targets(played: Sequence[Played]) -> list[BenchRow]:
 def _fig6_targets(panel: Panel, played: Sequence[Played]) -> list[BenchRow]:
     first, last = played[0], played[-1]
     found = []
-    names = ("cold", "warm non-private", *(line.label for line in first.point.lines))
+    names = (CONDITION_NAMES[COLD], CONDITION_NAMES[WARM_NONPRIVATE], *(line.label for line in first.point.lines))
     for column, name in enumerate(names):
         rise = _points(last.means[:, column] - first.means[:, column])
         # The model from exact data cannot rise much more here, so the target is for the others.

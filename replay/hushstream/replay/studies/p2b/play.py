@@ -133,6 +133,13 @@ COLD, WARM_NONPRIVATE, WARM_PRIVATE = "cold", "warm_nonprivate", "warm_private"
 CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
 """Conditions of the comparison."""
 
+CONDITION_NAMES = {
+    WARM_PRIVATE: "shared private model",
+    COLD: "own learning only",
+    WARM_NONPRIVATE: "shared, non-private",
+}
+"""The conditions in words, in the order in which they are shown."""
+
 CHUNK_USERS = 20_000
 """The number of users in memory at a time; with T=10 and d=10 they take 11 MB."""
 
@@ -515,7 +522,7 @@ class Played:
         point: what was played.
         systems: the deployments, in the order of the lines.
         guarantees: the guarantees of the deployments, with seeded keys.
-        means: (seeds, 2 + lines): mean reward of cold, non-private, and each line.
+        means: (seeds, 2 + lines): mean reward by own learning only, without privacy, and of each line.
         released: what was released and withheld, by line, over all seeds.
     """
 
@@ -526,16 +533,16 @@ class Played:
     released: tuple[Released, ...]
 
     def rows(self) -> list[Row]:
-        """One row for cold, one for non-private, and one for each line."""
+        """One row for own learning only, one without privacy, and one for each line."""
         front = {**self.point.columns, "world": self.point.world.key, "users": self.point.users}
         return [
-            {**front, "condition": COLD, **self._reward(0)},
-            {**front, "condition": WARM_NONPRIVATE, **self._reward(1)},
+            {**front, "condition": CONDITION_NAMES[COLD], **self._reward(0)},
+            {**front, "condition": CONDITION_NAMES[WARM_NONPRIVATE], **self._reward(1)},
             *({**front, **self._private(index)} for index in range(len(self.systems))),
         ]
 
     def ratio(self, line: int, condition: str) -> tuple[float, float, float]:
-        """Reward of a line divided by that of cold or non-private users: mean over seeds, and its 95 % interval."""
+        """Reward of a line divided by that of another condition: mean over seeds, and its 95 % interval."""
         return over_seeds(self.means[:, 2 + line] / self.means[:, 0 if condition == COLD else 1])
 
     def _reward(self, column: int) -> Row:
@@ -546,17 +553,17 @@ class Played:
         system, guarantee, released = self.systems[index], self.guarantees[index], self.released[index]
         to_nonprivate, to_cold = self.ratio(index, WARM_NONPRIVATE), self.ratio(index, COLD)
         return {
-            "condition": WARM_PRIVATE,
+            "condition": CONDITION_NAMES[WARM_PRIVATE],
             "line": self.point.lines[index].label,
             "mode": system.config.release.mode,
             "codes": system.codes,
             **self._reward(2 + index),
-            "of_nonprivate": to_nonprivate[0],
-            "of_nonprivate_low": to_nonprivate[1],
-            "of_nonprivate_high": to_nonprivate[2],
-            "of_cold": to_cold[0],
-            "of_cold_low": to_cold[1],
-            "of_cold_high": to_cold[2],
+            "over_non_private": to_nonprivate[0],
+            "over_non_private_low": to_nonprivate[1],
+            "over_non_private_high": to_nonprivate[2],
+            "over_own_learning": to_cold[0],
+            "over_own_learning_low": to_cold[1],
+            "over_own_learning_high": to_cold[2],
             "withheld_share": released.withheld_share,
             "unsampled_share": released.unsampled / released.reports,
             "released_share": released.released / released.reports,

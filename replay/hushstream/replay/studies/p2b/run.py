@@ -60,7 +60,7 @@ from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRo
 from hushstream.replay.result import BadResult, Headline
 from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.play import COLD, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE
+from hushstream.replay.studies.p2b.play import COLD, CONDITION_NAMES, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.study import Progress, Sample
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.mixed_table import ITEMS, CatalogueWorld, FeatureWorld
@@ -216,13 +216,6 @@ async def _await_model(
 
 TRACK_OF = {COLD: "cold", WARM_PRIVATE: "private"}
 """The conditions that a deployment plays, each with the model track that its users start from."""
-
-CONDITION_NAMES = {
-    WARM_PRIVATE: "shared private model",
-    COLD: "own learning only",
-    WARM_NONPRIVATE: "shared, non-private",
-}
-"""The conditions in words, in the order in which they are shown."""
 
 GAIN = "the gain over users' own learning"
 WITHOUT_PRIVACY = "an additive model of the exact interactions with the same features"

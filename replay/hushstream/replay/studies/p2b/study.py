@@ -55,7 +55,7 @@ CLAIM = Paper(
     source="Malekzadeh et al., Privacy-Preserving Bandits (P2B; MLSys 2020)",
     claimed_epsilon=float(LN_2),
     claimed_as="δ exp(-Ω(l (1 - p)²)), at l = 10, p = 1/2 by our formula 0.0076",
-    audit="paper",
+    audit="p2b-paper",
     fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled, "
     "at any l. Ours adds noise to every sum",
     protects="one user's context",
