@@ -317,13 +317,8 @@ class Decisions:
         self._shown[place] = arm
         return JoinOutcome.SHOWN if arm == self._arms[place] else JoinOutcome.OTHER_ARM
 
-    def reward(self, number: int) -> None:
-        """Note that a waiting decision waits no more, because its reward has come."""
-        self._states[number - self._first] ^= _WAITS ^ _ANSWERED
-        self._wipe(number)
-
     def reward_all(self, numbers: Sequence[int], arms: Sequence[int]) -> Resolving:
-        """See `reward`, of some decisions that wait, each once, with the arms that their rewards name."""
+        """Note that some waiting decisions wait no more, each once, as rewards have come that name these arms."""
         places, width = np.array(numbers) - self._first, self._width
         np.frombuffer(self._states, np.uint8)[places] ^= _WAITS ^ _ANSWERED
         every, shown = np.frombuffer(self._contexts, np.uint8).reshape(-1, width), np.frombuffer(self._shown, np.intc)

@@ -295,21 +295,16 @@ def test_a_partition_answers_the_same_whether_rows_wait_for_each_other_or_not(
 ) -> None:
     """Every user has several rows in a batch, and learns while some are still to be answered."""
     sizes: list[int] = []
-    answer, take = LearnerMachine._answer_run, LearnerMachine._take_row
+    answer = LearnerMachine._answer_run
 
     def noted(machine: LearnerMachine) -> None:
         sizes.append(len(machine._run.rows))
         answer(machine)
 
-    def alone(machine: LearnerMachine, *row: Any) -> None:
-        take(machine, *row)
-        machine._answer_run()
-
     monkeypatch.setattr(LearnerMachine, "_answer_run", noted)
     waited = _lived(rigs, users=6)
     assert max(sizes) > 6, "some user has two rows that are answered together"
-    monkeypatch.setattr(LearnerMachine, "_take_row", alone)
-    monkeypatch.setattr(learner, "_FEW", 1 << 30)
+    monkeypatch.setattr(learner, "AT_ONCE", 1)
     sizes.clear()
     assert _lived(rigs, users=6) == waited
     assert max(sizes) == 1

@@ -683,16 +683,18 @@ def declared_rig(rigs, system):
 def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, seed, declared):
     """Known users and new ones, events asked again, clicks that come early, late or twice, waits that end between."""
 
-    def played(few):
-        taken = {"_take_rows": [], "_learn_rewards": []}
-        for name, found in taken.items():
+    def played(at_once):
+        taken = {"_take": [], "_learn_rewards": []}
+        for (name, found), rows in zip(taken.items(), (1, 0), strict=True):
             usual = getattr(learner.LearnerMachine, name)
             monkeypatch.setattr(
                 learner.LearnerMachine,
                 name,
-                lambda self, *some, usual=usual, found=found: found.append(len(some[1])) or usual(self, *some),
+                lambda self, *some, usual=usual, found=found, rows=rows: (
+                    found.append(len(some[rows])) or usual(self, *some)
+                ),
             )
-        monkeypatch.setattr(learner, "_FEW", few)
+        monkeypatch.setattr(learner, "AT_ONCE", at_once)
         draw, feedback = np.random.default_rng(seed), {"attribution_window_seconds": 20.0, "remembered_events": 8}
         system = rigs.make_system(partitions={"learner": 1}, slot={"after_interactions": 4}, feedback=feedback)
         rig, users = declared_rig(rigs, system) if declared else rigs.LearnerRig(system), []
@@ -719,9 +721,9 @@ def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, s
         monkeypatch.undo()
         return rig, taken
 
-    (together, taken), (one_by_one, alone) = played(2), played(1 << 30)
+    (together, taken), (one_by_one, alone) = played(learner.AT_ONCE), played(1)
     assert all(len(sizes) > 10 and max(sizes) > 3 for sizes in taken.values())
-    assert not any(alone.values())
+    assert all(max(sizes) == 1 for sizes in alone.values())
     assert same_bytes(together, one_by_one)
     assert together.machine.snapshot() == one_by_one.machine.snapshot()
 
@@ -731,13 +733,13 @@ def test_a_row_that_is_taken_again_has_nothing_of_who_left_it(rigs):
     rig.interact("ann", 5)
     rows = [rig.machine.agents.row("ann")]
     rig.machine.agents.delete_state("ann")
-    rows.append(rig.machine.agents.begin("bob", "private"))
+    rows += rig.machine.agents.begin({"bob": "private"})
     assert rows[0] == rows[1], "the row is taken again"
 
     def held(machine, row):
         return {name: getattr(machine.agents.table, name)[row] for name in machine.agents.table._empty}
 
-    assert held(rig.machine, rows[1]) == held(other.machine, other.machine.agents.begin("bob", "private"))
+    assert held(rig.machine, rows[1]) == held(other.machine, *other.machine.agents.begin({"bob": "private"}))
 
 
 def test_rows_answered_together_are_judged_one_by_one_in_a_replay(rigs):

@@ -532,22 +532,26 @@ class Table:
         self._free: list[int] = []
         self._growth = growth
 
-    def begin(self, key: Key | str, track: str, spent: Allowance | None = None) -> int:
-        """The row of a new user, or of one whose state was deleted; see `EdgeAgent`."""
-        if not self._free:
-            size = len(self.user)
+    def begin(self, keys: Sequence[Key | str], tracks: Sequence[str], spent: Sequence[Allowance | None]) -> list[int]:
+        """The rows of new users, at least one, or of some whose state was deleted; see `EdgeAgent`."""
+        size, more, free = len(self.user), len(keys), self._free
+        if len(free) < more:
+            added = max(more, self._growth)
             for name, value in self._empty.items():
-                getattr(self, name).extend([value] * self._growth)
-            self._free = list(range(size + self._growth - 1, size - 1, -1))
-        row = self._free.pop()
-        self.track[row] = track
-        if isinstance(key, str):
-            self.user[row] = key
-        else:
-            self.key[row] = key
-        if spent is not None:
-            self._continue(row, spent)
-        return row
+                getattr(self, name).extend([value] * added)
+            free[:0] = range(size + added - 1, size - 1, -1)
+        rows = free[: -more - 1 : -1]
+        del free[-more:]
+        for row, key, track in zip(rows, keys, tracks, strict=True):
+            self.track[row] = track
+            if isinstance(key, str):
+                self.user[row] = key
+            else:
+                self.key[row] = key
+        for row, allowance in zip(rows, spent, strict=True):
+            if allowance is not None:
+                self._continue(row, allowance)
+        return rows
 
     def _continue(self, row: int, spent: Allowance) -> None:
         """Go on from what a user has spent. The slot in progress is begun again."""
@@ -624,24 +628,35 @@ class Table:
             return -1
         return self.due[row] if self._in_slot(row) else self.due[row] - 1
 
-    def within_quota(self, row: int, log_time_ms: int) -> bool:
-        """See `EdgeAgent.within_quota`, of the user of a row."""
-        terms, self.seen_ms[row] = self.terms, log_time_ms
+    def visit(self, rows: Sequence[int], times_ms: Sequence[int]) -> list[int]:
+        """Count a context of each of some rows; returns the places of those beyond their users' quotas."""
+        terms, seen_ms, beyond = self.terms, self.seen_ms, list[int]()
+        for row, now_ms in zip(rows, times_ms, strict=True):
+            seen_ms[row] = now_ms
         if terms.contexts_per_period is None:
-            return True
-        period = log_time_ms // terms.quota_period_ms
-        if period != self.period[row]:
-            self.period[row], self.used[row] = period, 0
-        self.used[row] = min(self.used[row] + 1, terms.contexts_per_period + 1)
-        return self.used[row] <= terms.contexts_per_period
+            return beyond
+        for place, row in enumerate(rows):
+            period = times_ms[place] // terms.quota_period_ms
+            if period != self.period[row]:
+                self.period[row], self.used[row] = period, 0
+            self.used[row] = min(self.used[row] + 1, terms.contexts_per_period + 1)
+            if self.used[row] > terms.contexts_per_period:
+                beyond.append(place)
+        return beyond
 
     def rewarded(
         self, rows: Sequence[int], held: Sequence[int], arms: Sequence[int], rewards: Sequence[float]
     ) -> tuple[list[Lesson], int]:
-        """Take in rewards of decisions that wait, each once, whose items have no caps.
+        """Take in rewards of decisions that wait, each once; the caller must have checked them, and learns the lessons.
 
-        Returns what they teach, and how many of them are of the arm that was decided.
+        A reward implies that its arm was on screen, unless *shown* said otherwise. Returns what the rewards teach, and
+        how many of them are of the arm that was decided.
         """
+        catalogue = self.terms.policy.catalogue
+        if catalogue is not None and catalogue.caps:
+            for row, arm, decision in zip(rows, arms, map(self.decisions.__getitem__, held), strict=True):
+                if decision.shown_arm == NOT_SHOWN:
+                    self.agent(row).note_show(decision, arm)
         numbers, deadlines_ms, contexts, on_screen, agreed = self.decisions.reward_all(held, arms)
         return [*map(self.resolved, rows, numbers, deadlines_ms, contexts, on_screen, rewards)], agreed
 
@@ -703,7 +718,7 @@ class EdgeAgent:
             decisions: those of all users of a partition; None for a user alone.
         """
         self.table = Table(terms, decisions, growth=1)
-        self.row = self.table.begin(key, track, spent)
+        (self.row,) = self.table.begin([key], [track], [spent])
 
     @property
     def terms(self) -> EdgeTerms:
@@ -744,7 +759,7 @@ class EdgeAgent:
 
     def within_quota(self, log_time_ms: int) -> bool:
         """Count one context of the user, and return whether the quota allows to learn from it."""
-        return self.table.within_quota(self.row, log_time_ms)
+        return not self.table.visit([self.row], [log_time_ms])
 
     def may_choose(self, allowed: NDArray[np.bool_] | None, now_ms: int) -> NDArray[np.bool_] | None:
         """The allowed arms that caps and pins leave, bool (K,); None for all. See *Rules*."""
@@ -821,7 +836,7 @@ class EdgeAgent:
         """See `shown`, of a decision that waits; the arm is one."""
         outcome = self.decisions.show(decision.held, arm)
         if outcome is not JoinOutcome.REPEATED_FEEDBACK:
-            self._note_show(decision, arm)
+            self.note_show(decision, arm)
         return outcome
 
     def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
@@ -835,22 +850,9 @@ class EdgeAgent:
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
-        outcome, lesson = self.rewarded_checked(decision, arm, reward)
-        learn(self.terms.policy, (lesson,))
-        return outcome
-
-    def rewarded_checked(self, decision: OpenDecision, arm: int, reward: float) -> tuple[JoinOutcome, Lesson]:
-        """See `rewarded`, of a decision that waits; the caller must have checked arm and reward, and learns the lesson.
-
-        A reward implies that its arm was on screen, unless *shown* said otherwise.
-        """
-        on_screen = decision.shown_arm
-        if on_screen == NOT_SHOWN:
-            on_screen = arm
-            self._note_show(decision, arm)
-        self.decisions.reward(decision.held)
-        outcome = JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
-        return outcome, self._resolved(decision, on_screen, reward)
+        lessons, agreed = self.table.rewarded([self.row], [decision.held], [arm], [reward])
+        learn(self.terms.policy, lessons)
+        return JoinOutcome.REWARDED if agreed else JoinOutcome.OTHER_ARM
 
     def expire(self, event_id: str) -> JoinOutcome:
         """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
@@ -867,7 +869,8 @@ class EdgeAgent:
 
     def expired(self, decision: OpenDecision) -> Lesson:
         """What a decision teaches that was shown and whose wait has ended without a reward."""
-        return self._resolved(decision, decision.shown_arm, 0.0)
+        number, deadline_ms, context = decision.number, decision.deadline_ms, decision.context
+        return self.table.resolved(self.row, number, deadline_ms, context, decision.shown_arm, 0.0)
 
     def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
@@ -985,7 +988,8 @@ class EdgeAgent:
         self.first, self.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
         self._waits, self.shows = terms.choice.load(dumped), load_shows(dumped.get("shows", ()))
 
-    def _note_show(self, decision: OpenDecision, arm: int) -> None:
+    def note_show(self, decision: OpenDecision, arm: int) -> None:
+        """Note that an arm was on screen, if its item has a cap."""
         catalogue = self.terms.policy.catalogue
         if catalogue is not None and catalogue.caps:
             at_ms = decision.deadline_ms - self.terms.attribution_window_ms
@@ -996,9 +1000,6 @@ class EdgeAgent:
         if interaction is None:
             return policy.null()
         return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
-
-    def _resolved(self, decision: OpenDecision, arm: int, reward: float) -> Lesson:
-        return self.table.resolved(self.row, decision.number, decision.deadline_ms, decision.context, arm, reward)
 
     def drawn(self, exploration: Exploration, event_id: str, scores: Scores, eligible: Mask) -> Drawn:
         """Draw an arm and its propensity from the scores, with the event's number."""

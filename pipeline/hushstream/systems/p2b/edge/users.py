@@ -239,14 +239,11 @@ class Users:
         """How many users are in memory."""
         return len(self._young) + len(self._old) + len(self._leaving)
 
-    def recent(self, users: Sequence[str]) -> list[int | None]:
-        """The rows of users who had an event of late, as `row` gives them; None for all others."""
-        found = [*map(self._young.get, users)]
-        if self._tracks or self._cut is not None:
-            for user, row in zip(users, found, strict=True):
-                if row is not None:
-                    self.touch(row, user)
-        return found
+    def rows(self, users: Sequence[str]) -> list[Any]:
+        """The rows of users, as `row` gives them."""
+        if self._tracks or self._cut is not None or self._owed or not self.store.empty:
+            return [*map(self.row, users)]
+        return [*map(self._young.get, users)]
 
     def row(self, user: str) -> int | None:
         """A user's row, brought into memory; None for a user without a state. The caller may change it."""
@@ -277,15 +274,20 @@ class Users:
         if self._tracks:
             self._changed.add(row)
 
-    def begin(self, user: str, track: str) -> int:
-        """The row of a new user, who continues from the allowance that was spent before their state was deleted."""
-        value = self._spilled(user)
-        row = self.table.begin(user, track, None if value is None else unpack_allowance(value))
-        # The row holds the allowance from now on. One that waits for the store would hide a state put there later.
-        if self._owed:
-            self._owed.pop(self.name(user), None)
-        self.adopt(user, row)
-        return row
+    def begin(self, tracks: Mapping[str, str]) -> list[int]:
+        """The rows of new users, given the track of each.
+
+        Who had their state deleted continues from the allowance that was spent before.
+        """
+        values = [*map(self._spilled, tracks)]
+        spent = [None if value is None else unpack_allowance(value) for value in values]
+        rows = self.table.begin([*tracks], [*tracks.values()], spent)
+        for user, row in zip(tracks, rows, strict=True):
+            # The row holds the allowance from now on. One that waits for the store would hide a state put there later.
+            if self._owed:
+                self._owed.pop(self.name(user), None)
+            self.adopt(user, row)
+        return rows
 
     def delete_state(self, user: str) -> None:
         """Delete the state of a user, if they have one, and keep their allowance."""
@@ -438,6 +440,6 @@ class Users:
 
     def load(self, user: str, fields: Mapping[str, Any]) -> int:
         """The row of a user from their packed values."""
-        row = self.table.begin(user, fields["line"])
+        (row,) = self.table.begin([user], [fields["line"]], [None])
         self.table.agent(row).restore(fields)
         return row

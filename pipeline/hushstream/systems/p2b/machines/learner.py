@@ -386,64 +386,70 @@ class LearnerMachine(DecisionRole):
 
         What waits in the run is answered first where a click touches it: its event, its user, or what all count.
         """
-        clicks, first = rows.rows, 0
-        held, at, unusual = self._rewards_of(clicks)
+        clicks, run, first = rows.rows, self._run, 0
+        if run.rows and (
+            self.lift is not None or any(one.event_id in run.events or one.user in run.users for one in clicks)
+        ):
+            self._answer_run()
+        held, unusual = self._rewards_of(clicks)
         while first < len(clicks):
-            stop = first + 1
-            if first == unusual[-1]:
+            stop = min(first + AT_ONCE, unusual[-1])
+            if first == stop:
                 unusual.pop()
+                stop = first + 1
                 self._learn_one(clicks[first], part, batch)
             else:
-                stop = unusual[-1]
-                self._learn_rewards(clicks[first:stop], at[first:stop], held[first:stop], batch)
+                self._learn_rewards(clicks[first:stop], held[first:stop], batch)
             first = stop
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
 
-    def _rewards_of(self, clicks: Sequence[FeedbackRow]) -> tuple[Sequence[int], Sequence[Any], list[int]]:
-        """The decisions and users that feedback is of, and which of it is taken one by one, as in `_users_of`.
+    def _rewards_of(self, clicks: Sequence[FeedbackRow]) -> tuple[Sequence[int], list[int]]:
+        """The decisions that feedback is of, and which of it is taken one by one, the first one last, behind the end.
 
         One by one comes what is no first reward, in time, of a decision that waits.
         """
-        run, catalogue = self._run, self.terms.policy.catalogue
-        if len(clicks) < _FEW or self.lift is not None or (catalogue is not None and catalogue.caps):
-            return (), (), [*range(len(clicks), -1, -1)]
+        if not clicks:
+            return (), [0]
         kinds, events, users, arms, _, _, _, times_ms = zip(*clicks, strict=True)
-        held, at = self.past.waiting_in_time(events, users, times_ms), self.agents.recent(users)
-        unusual, met = list[int](), run.events.copy()
-        for place, (kind, event_id, user, arm) in enumerate(zip(kinds, events, users, arms, strict=True)):
-            good = kind == REWARD and held[place] != NO_DECISION and at[place] is not None and arm < self.arms
-            if not good or event_id in met or user in run.users:
+        held = self.past.waiting_in_time(events, users, times_ms)
+        unusual, met = list[int](), {NO_DECISION}
+        for place, (kind, number, arm) in enumerate(zip(kinds, held, arms, strict=True)):
+            if kind != REWARD or number in met or arm >= self.arms:
                 unusual.append(place)
             else:
-                met.add(event_id)
-        return held, at, [len(clicks), *reversed(unusual)]
+                met.add(number)
+        return held, [len(clicks), *reversed(unusual)]
 
-    def _learn_rewards(
-        self, clicks: Sequence[FeedbackRow], at: Sequence[int], held: Sequence[int], batch: DecisionBatch
-    ) -> None:
+    def _learn_rewards(self, clicks: Sequence[FeedbackRow], held: Sequence[int], batch: DecisionBatch) -> None:
         """Take in first rewards of decisions that wait."""
-        _, _, _, arms, rewards, *_ = zip(*clicks, strict=True)
+        _, events, users, arms, rewards, *_ = zip(*clicks, strict=True)
+        at, decisions = self.agents.rows(users), [] if self.lift is None else [*map(self.past.__getitem__, held)]
         lessons, agreed = self.agents.table.rewarded(at, held, arms, rewards)
         self._run.lessons.extend(lessons)
         self._run.taught.update(at)
         found = {JoinOutcome.REWARDED: agreed, JoinOutcome.OTHER_ARM: len(lessons) - agreed}
         batch.counts.update({outcome: count for outcome, count in found.items() if count})
+        if self.lift is not None:
+            agents = map(self.agents.table.agent, at)
+            for agent, event_id, decision, lesson in zip(agents, events, decisions, lessons, strict=True):
+                decided = lesson.arm == decision.arm
+                self._count_lift(self.lift, agent, event_id, decision, decided, lesson.reward)
 
     def _learn_one(self, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
-        """Join a piece of feedback to its decision, or keep it until the decision comes."""
-        run = self._run
-        if run.rows and (self.lift is not None or click.event_id in run.events or click.user in run.users):
-            self._answer_run()
+        """Join a piece of feedback that teaches nothing to its decision, or keep it until the decision comes."""
         if click.kind == HARM:
             self._harmed(click, part, batch)
             return
         decision = self.past.waiting(click.event_id, click.user)
-        if decision is not None:
-            self._apply(decision, click, part, batch)
-            return
-        past = self.past.get(click.event_id, len(run.rows))
-        if past is None:
+        past = self.past.get(click.event_id, len(self._run.rows))
+        if decision is not None and click.arm >= self.arms:
+            batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+        elif decision is not None and click.time_ms > decision.deadline_ms:
+            batch.too_late(click)
+        elif decision is not None:
+            batch.counts[self._agent(click.user).shown_checked(decision, click.arm)] += 1
+        elif past is None:
             self._hold_early(click, part, batch)
         elif past.user != click.user:
             batch.refuse_at(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -470,25 +476,6 @@ class LearnerMachine(DecisionRole):
         for evicted in gave_way:
             batch.refuse_at(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
-    def _apply(self, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: DecisionBatch) -> None:
-        """Join a piece of feedback to its decision."""
-        if click.arm >= self.arms:
-            batch.refuse_at(Reason.UNKNOWN_ARM, part, click.offset, click.row)
-            return
-        if click.time_ms > decision.deadline_ms:
-            batch.too_late(click)
-            return
-        agent = self._agent(click.user)
-        if click.kind == REWARD:
-            outcome, lesson = agent.rewarded_checked(decision, click.arm, click.reward)
-            self._run.add(agent.row, lesson)
-            if self.lift is not None:
-                rewarded = outcome is JoinOutcome.REWARDED
-                self._count_lift(self.lift, agent, click.event_id, decision, rewarded, click.reward)
-        else:
-            outcome = agent.shown_checked(decision, click.arm)
-        batch.counts[outcome] += 1
-
     def _agent(self, user: str) -> EdgeAgent:
         """The agent of a user whose decision waits."""
         agent = self.agents.get(user)
@@ -505,24 +492,23 @@ class LearnerMachine(DecisionRole):
             run.decoded, run.batch = decoded, batch
         self._end_unseen(columns, rows.rows, batch)
         calm_ms, times_ms, first, last = self._calm_ms(), columns.timestamps_ms, rows.rows.start, rows.rows.stop
-        at, unusual = self._users_of(decoded, rows.rows, batch)
+        alone = self._alone(decoded, rows.rows)
         while first < last:
             if calm_ms > times_ms[first] > self.now_ms:
                 self.now_ms = times_ms[first]
             elif times_ms[first] > self.now_ms:
                 self.advance(times_ms[first], batch)
                 calm_ms = self._calm_ms()
-            stop = first + 1
-            if first == unusual[-1]:
-                unusual.pop()
-                self._take_row(decoded, first, batch)
-            else:
-                stop = min(first + AT_ONCE - len(run.rows), unusual[-1])
-                if max(times_ms[first:stop]) >= calm_ms:
-                    stop = next((row for row in range(first + 1, stop) if times_ms[row] >= calm_ms), stop)
-                self._take_rows(
-                    columns, range(first, stop), at[first - last : stop - last or None], times_ms[first:stop]
-                )
+            stop = min(first + AT_ONCE - len(run.rows), alone[-1])
+            if first == stop:
+                alone.pop()
+                stop = first + 1
+                if self._turned_away(decoded, first, batch):
+                    first = stop
+                    continue
+            elif max(times_ms[first:stop]) >= calm_ms:
+                stop = next((row for row in range(first + 1, stop) if times_ms[row] >= calm_ms), stop)
+            self._take(decoded, range(first, stop), batch)
             first = stop
         if batch.clicks.next_ms >= NEVER_MS:
             self._answer_run()
@@ -537,109 +523,125 @@ class LearnerMachine(DecisionRole):
         if not narrows and self.past.numbers.keys().isdisjoint(columns.event_ids[rows.start : rows.stop]):
             batch.counts.update({JoinOutcome.NEVER_SHOWN: never} if (never := self.past.end_unseen(last_ms)) else {})
 
-    def _users_of(
-        self, decoded: DecodedContexts, rows: range, batch: DecisionBatch
-    ) -> tuple[Sequence[int | None], list[int]]:
-        """Of some rows the users, and the rows that are taken one by one, the first one last, behind the end of all.
+    def _alone(self, decoded: DecodedContexts, rows: range) -> list[int]:
+        """The rows that are taken alone, the first one last, behind the end of all.
 
-        One by one come rows before which something else may have to be answered, learned or refused.
+        Alone come rows that may be turned away or have feedback already, and where caps count what waits, rows of a
+        user who has one before.
         """
         columns, some, known = decoded.columns, slice(rows.start, rows.stop), self.past.numbers.keys()
-        catalogue, early, met = self.terms.policy.catalogue, self.early.events, set(self._run.events)
-        if (
-            len(rows) < _FEW
-            or decoded.refused
-            or self.lift is not None
-            or self.expire_ms is not None
-            or self.terms.contexts_per_period is not None
-            or (catalogue is not None and catalogue.narrows)
-            or (self.items is not None and not self.items.catalogue.offered.any())
-            or any(columns.eligible[some])
-            or max(columns.after_clicks[some]) >= batch.clicks.read_to
-        ):
-            return (), [*range(rows.stop, rows.start - 1, -1)]
-        events, at = columns.event_ids[some], self.agents.recent(columns.users[some])
-        distinct = len(set(events)) == len(events)
-        if distinct and None not in at and all(one.isdisjoint(events) for one in (known, early, met)):
-            return at, [rows.stop]
-        unusual = []
-        for row, event_id, user in zip(rows, events, at, strict=True):
-            if user is None or event_id in known or event_id in early or event_id in met:
-                unusual.append(row)
+        events, early, met = columns.event_ids[some], self.early.events, self._run.events
+        catalogue, refused = self.terms.policy.catalogue, decoded.refused
+        narrows = catalogue is not None and catalogue.narrows
+        plain = not (refused or narrows) and len(set(events)) == len(events)
+        if plain and all(one.isdisjoint(events) for one in (known, early, met)):
+            return [rows.stop]
+        found, met, users = list[int](), met.copy(), set[str]()
+        for row, event_id, user in zip(rows, events, columns.users[some], strict=True):
+            if row in refused or (narrows and user in users) or any(event_id in one for one in (known, early, met)):
+                found.append(row)
             met.add(event_id)
-        return at, [rows.stop, *reversed(unusual)]
+            users.add(user)
+        return [rows.stop, *reversed(found)]
 
-    def _take_rows(self, columns: ContextColumns, rows: range, at: Sequence[Any], times_ms: Sequence[int]) -> None:
-        """Take rows of users who are known into the run. Nothing ends, settles or is released before the last one."""
-        run, seen_ms = self._run, self.agents.table.seen_ms
-        moments_ms = [*accumulate(times_ms, max, initial=self.now_ms)][1:]
-        for row, now_ms in zip(at, moments_ms, strict=True):
-            seen_ms[row] = now_ms
-        self.now_ms = moments_ms[-1]
-        full = self.items is None or self.items.catalogue.full
-        run.rows.extend(rows)
-        run.at.extend(at)
-        run.masks.extend([None if full else self.offered_among(None)] * len(rows))
-        run.times_ms.extend(moments_ms)
-        run.own_choices.extend([False] * len(rows))
-        run.events.update(columns.event_ids[rows.start : rows.stop])
-        run.users.update(columns.users[rows.start : rows.stop])
-        if len(run.rows) == AT_ONCE:
-            self._answer_run()
-
-    def _take_row(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> None:
-        """Take a row into the run, or refuse it, or repeat an answer to it, or answer it publicly."""
-        columns, now_ms, run, agents = decoded.columns, self.now_ms, self._run, self.agents
-        event_id, user, catalogue = columns.event_ids[row], columns.users[row], self.terms.policy.catalogue
+    def _turned_away(self, decoded: DecodedContexts, row: int, batch: DecisionBatch) -> bool:
+        """Refuse a row that cannot be read, or repeat the answer of its event; False if it is still to be taken."""
+        event_id, run = decoded.columns.event_ids[row], self._run
         if event_id in run.events:
             self._answer_run()
         past = self.past.get(event_id, len(run.rows)) if event_id in self.past.numbers else None
-        if past is not None or row in decoded.refused:
-            self._answer_run()
-            batch.turn_away(decoded, row, past, decoded.refused.get(row))
-            return
-        mask: Mask = None
-        at = agents.row(user)
-        if at is not None and self.expire_ms is not None and agents.table.seen_ms[at] + self.expire_ms <= now_ms:
-            agents.delete_state(user)
-            batch.counts[Outcome.EXPIRED] += 1
-            at = None
-        masked = columns.eligible[row]
-        if at is None or masked or columns.after_clicks[row] >= batch.clicks.read_to:
-            reason = self._objection(decoded, row, at is None, batch)
-            if reason is not None:
-                batch.refuse_at(reason, batch.contexts, columns.offsets[row], columns.rows[row])
-                return
-            if masked:
-                mask = eligible_mask(masked, self.arms)
+        if past is None and row not in decoded.refused:
+            return False
+        self._answer_run()
+        return batch.turn_away(decoded, row, past, decoded.refused.get(row))
+
+    def _take(self, decoded: DecodedContexts, rows: range, batch: DecisionBatch) -> None:
+        """Take rows into the run, or refuse them, or answer them publicly: each step is of all of them.
+
+        Nothing ends, settles or is released before the last one.
+        """
+        columns, run, agents, catalogue = decoded.columns, self._run, self.agents, self.terms.policy.catalogue
+        some = slice(rows.start, rows.stop)
+        times_ms = [*accumulate(columns.timestamps_ms[some], max, initial=self.now_ms)][1:]
+        self.now_ms = times_ms[-1]
+        users, masks = (
+            columns.users[some],
+            [eligible_mask(mask, self.arms) if mask else None for mask in columns.eligible[some]],
+        )
         if self.items is not None and not self.items.catalogue.full:
-            mask = self.offered_among(mask)
-            if not mask.any():
-                batch.refuse_at(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
-                return
-        if at is None:
-            at = self._begin(user, columns.tracks[row])
-        own_choice = columns.baselines[row] >= 0 and (mask is None or bool(mask[columns.baselines[row]]))
+            masks = [*map(self.offered_among, masks)]
+        at = agents.rows(users)
+        kept = self._admit(decoded, rows, at, masks, times_ms, batch)
+        found: Sequence[list[Any]] = [*rows], at, masks, times_ms, columns.event_ids[some], users
+        if len(kept) < len(rows):
+            found = [[column[place] for place in kept] for column in found]
+        taken, at, masks, times_ms, events, users = found
+        if None in at:
+            at = self._begin(users, [columns.tracks[row] for row in taken], at)
+        chosen = [columns.baselines[row] for row in taken]
+        own_choices = [arm >= 0 and (mask is None or bool(mask[arm])) for arm, mask in zip(chosen, masks, strict=True)]
         if catalogue is not None and catalogue.narrows:
-            if user in run.users:
+            if not run.users.isdisjoint(users):
                 self._answer_run()
-            mask = agents.table.agent(at).may_choose(mask, now_ms)
-        if not agents.table.within_quota(at, now_ms):
-            self._answer_run()
-            self._decide_publicly(agents.table.agent(at), event_id, columns.contexts[row], mask, batch)
-            return
-        early = self.early.claim(event_id) if len(self.early) else ()
-        run.rows.append(row)
-        run.at.append(at)
-        run.masks.append(mask)
-        run.times_ms.append(now_ms)
-        run.own_choices.append(own_choice)
-        run.events.add(event_id)
-        run.users.add(user)
+            masks = [*map(EdgeAgent.may_choose, map(agents.table.agent, at), masks, times_ms)]
+        beyond, first = agents.table.visit(at, times_ms), 0
+        for place in (*beyond, len(at)):
+            run.rows += taken[first:place]
+            run.at += at[first:place]
+            run.masks += masks[first:place]
+            run.times_ms += times_ms[first:place]
+            run.own_choices += own_choices[first:place]
+            run.events.update(events[first:place])
+            run.users.update(users[first:place])
+            first = place + 1
+            if place < len(at):
+                self._answer_run()
+                agent = agents.table.agent(at[place])
+                self._decide_publicly(agent, events[place], columns.contexts[taken[place]], masks[place], batch)
+        early = self.early.claim(events[0]) if len(self.early) and len(at) == 1 and not beyond else ()
         if early or len(run.rows) == AT_ONCE:
             self._answer_run()
         if early:
             self.learn(Clicks(early), batch.earlier, batch)
+
+    def _admit(
+        self,
+        decoded: DecodedContexts,
+        rows: range,
+        at: list[Any],
+        masks: Sequence[Mask],
+        times_ms: Sequence[int],
+        batch: DecisionBatch,
+    ) -> Sequence[int]:
+        """Refuse rows to which something is to be objected; returns the places of the others.
+
+        A state that has expired is deleted: its user has no row in ``at`` from then on, and is new.
+        """
+        columns, seen_ms, expire_ms = decoded.columns, self.agents.table.seen_ms, self.expire_ms or NEVER_MS
+        if (
+            None not in at
+            and not any(columns.eligible[rows.start : rows.stop])
+            and max(columns.after_clicks[rows.start : rows.stop]) < batch.clicks.read_to
+            and (masks[0] is None or masks[0].any())  # Without requests' own masks it is that of all.
+            and (self.expire_ms is None or min(map(seen_ms.__getitem__, at)) + expire_ms > times_ms[-1])
+        ):
+            return range(len(rows))
+        known, kept = set[str](), list[int]()
+        for place, (row, mask, now_ms) in enumerate(zip(rows, masks, times_ms, strict=True)):
+            user, found = columns.users[row], at[place]
+            if found is not None and user not in known and seen_ms[found] + expire_ms <= now_ms:
+                self.agents.delete_state(user)
+                batch.counts[Outcome.EXPIRED] += 1
+                at[:] = [None if one == found else one for one in at]
+            reason = self._objection(decoded, row, at[place] is None and user not in known, batch)
+            if reason is None and mask is not None and not mask.any():
+                reason = Refusal.NOTHING_OFFERED
+            if reason is None:
+                known.add(user)
+                kept.append(place)
+            else:
+                batch.refuse_at(reason, batch.contexts, columns.offsets[row], columns.rows[row])
+        return kept
 
     def _answer_run(self) -> None:
         """Answer the rows of the run."""
@@ -681,15 +683,19 @@ class LearnerMachine(DecisionRole):
             learn(self.terms.policy, run.lessons[first : first + AT_ONCE])
         run.lessons, run.taught = [], set()
 
-    def _begin(self, user: str, track: str) -> int:
-        """The row of a new user, or of one whose state was deleted; one who is to learn alone begins cold."""
-        row = self.agents.begin(user, track)
+    def _begin(self, users: Sequence[str], tracks: Sequence[str], at: Sequence[Any]) -> list[int]:
+        """The rows of users, some of whom are new (None); one who is to learn alone begins cold."""
+        new = dict[str, str]()
+        for user, track, row in zip(users, tracks, at, strict=True):
+            if row is None:
+                new.setdefault(user, track)
+        begun = dict(zip(new, self.agents.begin(new), strict=True))
         if self.lift is not None:
-            agent = self.agents.table.agent(row)
-            self.lift.begun(lift_user(agent.key), self.terms.policy.shared(PRIVATE).version)
-            if self.group_of(agent) is Group.OWN:
-                agent.track = COLD
-        return row
+            for agent in map(self.agents.table.agent, begun.values()):
+                self.lift.begun(lift_user(agent.key), self.terms.policy.shared(PRIVATE).version)
+                if self.group_of(agent) is Group.OWN:
+                    agent.track = COLD
+        return [begun[user] if row is None else row for user, row in zip(users, at, strict=True)]
 
     def _measured(self, lift: LiftCounter, events: Sequence[str], numbers: Sequence[int]) -> Iterator[int]:
         """Have decisions of the run counted that can be compared; yields those that the application's choice answers.
@@ -890,10 +896,6 @@ def _never(arm: int, propensity: int) -> float:
 AT_ONCE = 256
 """How many rows are answered, and how many lessons learned, at once at most: each takes memory with every item and own
 step of its user, and more of them would not fit a core's cache."""
-
-
-_FEW = 8
-"""Fewer rows than this are taken one by one: what is done for all of them together would take longer."""
 
 
 class Run:
