@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.agents.recovery.user_store import UserDatabase
+from hushstream.engine.learner.batch import REPEATED
 from hushstream.engine.machine import MemoryUserStore, StoredUser
 from hushstream.engine.records import ReplayMismatch
 from hushstream.engine.state import packed
@@ -726,6 +727,13 @@ def test_rows_taken_together_are_what_each_of_them_would_be(rigs, monkeypatch, s
     assert all(max(sizes) == 1 for sizes in alone.values())
     assert same_bytes(together, one_by_one)
     assert together.machine.snapshot() == one_by_one.machine.snapshot()
+    again = [policy for record in together.journal for policy in _policies_of_repeats(codec.decode(record)[1])]
+    assert set(again) == {REPEATED}, "an event that is asked twice in a fold is decided once"
+
+
+def _policies_of_repeats(fields):
+    events = fields["event_ids"]
+    return [policy for place, policy in enumerate(fields["policies"]) if events[place] in events[:place]]
 
 
 def test_a_row_that_is_taken_again_has_nothing_of_who_left_it(rigs):
