@@ -45,6 +45,12 @@ def test_a_quick_run_writes_rows_and_pictures(name, system, value, pictures, tmp
         assert noised
         assert {row["marks"] for row in noised} == {NOT_PRIVATE}
         assert all(float(row["epsilon"]) > float(row["epsilon_asked"]) for row in noised)
+    else:
+        # The lead that the forecast takes is that of late records, as `plan --lead` and a replay have it.
+        (noised,) = (row for row in rows if row["lead"])
+        late, whole = (float(noised[f"without_privacy{end}"]) - float(noised[f"alone{end}"]) for end in ("_last", ""))
+        assert float(noised["lead"]) == pytest.approx(late)
+        assert late != pytest.approx(whole)
 
 
 # Leaks of local data that no line of a node makes by itself: an attack finds each.

@@ -417,7 +417,7 @@ def _rows(
     setting: Setting, seeds: Sequence[int], data: str | None, quick: bool, step: Callable[[str], None]
 ) -> list[Row]:
     streams = [setting.make(seed, data, setting.nodes) for seed in seeds]
-    central = [_central(stream).whole for stream in streams] if setting.part in ("epsilon", "records") else []
+    central = [_central(stream) for stream in streams] if setting.part in ("epsilon", "records") else []
     rows = []
     for epsilon in setting.epsilons:
         played = []
@@ -430,7 +430,7 @@ def _rows(
 
 
 def _sharing_row(
-    setting: Setting, stream: RecordStream, epsilon: float | None, played: Sequence[Played], central: Sequence[float]
+    setting: Setting, stream: RecordStream, epsilon: float | None, played: Sequence[Played], central: Sequence[Accuracy]
 ) -> Row:
     config = sharing_config(stream, epsilon, domains=setting.domains, node=setting.at_nodes(epsilon))
     row: Row = {
@@ -447,18 +447,20 @@ def _sharing_row(
         **columns("joined_last", [one.released.last for one in played]),
     }
     if played[0].experts:
-        nodes = [(one.experts["alone"], one.node) for one in played if one.node is not None]
-        alone, mixture = zip(*nodes, strict=True)
-        others = {"joined": [one.released.whole for one in played], "mixture": [one.whole for one in mixture]}
-        row |= beside_alone(
-            False, [one.whole for one in alone], **others, **({"without_privacy": central} if central else {})
-        )
-        row |= columns("alone_last", [one.last for one in alone]) | columns(
-            "mixture_last", [one.last for one in mixture]
-        )
-    row |= {**privacy_columns(epoch_guarantee(config))}
+        nodes = [one.node for one in played if one.node is not None]
+        policies = {
+            "alone": [one.experts["alone"] for one in played],
+            "joined": [one.released for one in played],
+            "mixture": nodes,
+            **({"without_privacy": central} if central else {}),
+        }
+        row |= beside_alone(False, **{name: [one.whole for one in found] for name, found in policies.items()})
+        for name, found in policies.items():
+            row |= columns(f"{name}_last", [one.last for one in found])
+    row |= privacy_columns(epoch_guarantee(config))
     if epsilon is not None:
-        lead = float(np.mean(central)) - row["alone"] if central and "alone" in row else None
+        # Of late records: early ones come before any release.
+        lead = row["without_privacy_last"] - row["alone_last"] if central and played[0].experts else None
         ahead = sharing_gain(config, stream.records_per_node, stream.private_features, lead)
         row |= {"crossing_records": ahead.crossing, "lead": lead, "forecast": ahead.verdict}
     return row
