@@ -262,8 +262,8 @@ def _curve(right: Rights, alone: Rights) -> RunCurve:
     return RunCurve(
         name="accuracy",
         title="Correct predictions so far",
-        caption="Each record is predicted before its label is seen. Nodes alone each have the best learner of their "
-        "own exact records.",
+        caption="Each record is predicted before its label is seen. Nodes alone each learn from their own exact "
+        "records.",
         what="Correct predictions so far",
         across="records, all nodes",
         at=tuple(ends.tolist()),
@@ -290,7 +290,7 @@ def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Right
     return Payoff(
         what="share of correct predictions",
         value=float(right.mean()),
-        baseline="nodes alone, each with the best learner of its own",
+        baseline="nodes alone, each with its own learner",
         reference=float(alone.mean()),
         gap=gap,
         units="nodes",
