@@ -123,8 +123,8 @@ class SharingGain:
         """What is known of the lead, as a sentence."""
         if self.lead is None:
             return (
-                "How much better a central learner is than nodes alone (each with its own learner) is not known: measure"
-                " it on public data of the same kind and state it (plan --lead)."
+                "How much better a central learner is than nodes alone (each with its own learner) is not known: "
+                "measure it on public data of the same kind and state it (plan --lead)."
             )
         return (
             f"A central learner is taken to predict {100 * self.lead:+.1f} points more late labels than nodes alone; a"

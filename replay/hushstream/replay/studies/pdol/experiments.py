@@ -447,19 +447,17 @@ def _sharing_row(
         **columns("joined_last", [one.released.last for one in played]),
     }
     if played[0].experts:
-        nodes = [one.node for one in played if one.node is not None]
         policies = {
             "alone": [one.experts["alone"] for one in played],
             "joined": [one.released for one in played],
-            "mixture": nodes,
-            **({"without_privacy": central} if central else {}),
-        }
+            "mixture": [one.node for one in played if one.node is not None],
+        } | ({"without_privacy": central} if central else {})
         row |= beside_alone(False, **{name: [one.whole for one in found] for name, found in policies.items()})
         for name, found in policies.items():
             row |= columns(f"{name}_last", [one.last for one in found])
     row |= privacy_columns(epoch_guarantee(config))
     if epsilon is not None:
-        # Of late records: early ones come before any release.
+        # Early records come before any release.
         lead = row["without_privacy_last"] - row["alone_last"] if central and played[0].experts else None
         ahead = sharing_gain(config, stream.records_per_node, stream.private_features, lead)
         row |= {"crossing_records": ahead.crossing, "lead": lead, "forecast": ahead.verdict}
