@@ -97,7 +97,7 @@ a mixture of both is better in {mixed} of {mixtures} and worse in {lost_mixed}.
 {single} of these differences (†) are significant by their own interval, not over all {comparisons} comparisons \
 together (Bonferroni).
 
-* **Alone**: a learner that users, vendors, nodes or devices have without us; nodes could have a better one where labels drift.
+* **Alone**: a learner that users, vendors, nodes or devices have without us; where labels drift, nodes can do better.
 * **Joined**: the shared private model. p2b's users go on learning from it, so there it is the mixture.
 * **Mixture**: both at once: colin's dark visits, pdap's trial, pdol's guarded nodes, bgt's mixing devices.
 * **Without privacy**: the same sharing of exact values; pdol: one node with all records; bgt: exact biases of users and
