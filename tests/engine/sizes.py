@@ -59,7 +59,7 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     ),
     "engine": (("pipeline/hushstream/engine",), Part(6_219, 5_000, 45, 34)),
     "p2b": ((f"{SYSTEMS}/p2b",), Part(8_373, 4_600, 31, 24)),
-    "pdol": ((f"{SYSTEMS}/pdol",), Part(2_387, 2_000, 16, 10)),
+    "pdol": ((f"{SYSTEMS}/pdol",), Part(2_388, 2_000, 16, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_321, 1_600, 14, 10)),
     "pdap": ((f"{SYSTEMS}/pdap",), Part(2_693, 1_600, 17, 10)),
     "bgt": ((f"{SYSTEMS}/bgt",), Part(2_695, 1_600, 15, 10)),
@@ -70,12 +70,12 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
     "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_964, 2_600, 23, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(10_512, 7_000, 73, 0)),
-    "studies": ((STUDIES,), Part(10_132, 6_000, 38, 32)),
+    "studies": ((STUDIES,), Part(10_133, 6_000, 38, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_411, 56_000, 450, 430)
-TESTS = Part(71_250, 48_000, 365, 330)
+PRODUCT_SUM = Part(75_413, 56_000, 450, 430)
+TESTS = Part(71_280, 48_000, 365, 330)
 DEPLOY = Part(3_753, 3_000, 24, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 18, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_962, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_968, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
