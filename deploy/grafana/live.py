@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -27,16 +24,13 @@ import aiohttp
 import yaml
 from panels import DEPLOYMENT, Endpoint
 
-from hushstream.client.kafka import KafkaEventLog
-from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async
-from hushstream.replay.runners.stream import free_port
+from hushstream.replay.runners.stream import StreamPlace, StreamSession, first_of, free_port
 from hushstream.replay.study import studies
+from hushstream.schemas.errors import HushstreamError
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
 START_SECONDS = 180.0
-STOP_SECONDS = 15.0
 SCRAPES_BEFORE = 2
 """How often a counter must be scraped at 0 before the play: otherwise its first increase would not show."""
 FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
@@ -46,17 +40,13 @@ FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
     ("zone", 'hushstream_dead_letters_total{role="learner"}'),
 )
 """These series exist once a worker runs its partitions."""
-GATEWAY = "gateway"
 AUDITED = "shuffler"
 """The role that has an auditor."""
+AUDITOR = f"verify-{AUDITED}"
 GATEWAY_SETTINGS = {"batch_requests": 1, "burst": 4, "requests_per_second": 1}
 """Settings that make the gateway so slow that it turns some callers away."""
 SCRAPES_AFTER = 3
 """How many seconds Prometheus continues after the last event, so that it has the last values and alerts."""
-
-
-class LiveError(Exception):
-    """A process did not start, or ended while it was needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,41 +64,36 @@ class LiveRun:
         """Prepare to play ``users`` contributors at ``pace`` interactions a second, below ``folder``."""
         self._folder = folder
         self._users, self._pace = users, pace
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports: dict[str, int] = {}
-        self._pages: dict[str, str] = {}
+        self._ports: dict[Endpoint, int] = {}
+        self._runner, self._stack = asyncio.Runner(), AsyncExitStack()
         self.started = 0.0
 
     def __enter__(self) -> Self:
         """Start everything.
 
         Raises:
-            LiveError: a process did not start.
+            HushstreamError: a process did not start.
         """
         try:
-            self._start()
+            self._runner.run(self._start())
         except BaseException:
-            self._stop()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop everything that was started."""
-        self._stop()
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
 
     def play(self) -> None:
         """Play the users through the deployment, after one record that must be refused.
 
         Raises:
-            LiveError: a process ended meanwhile.
+            HushstreamError: a process ended meanwhile.
         """
         self.started = time.time()
-        try:
-            asyncio.run(self._play())
-            time.sleep(SCRAPES_AFTER)
-        finally:
-            # If a process has ended, report that: the player's error only follows from it.
-            self._require_alive()
+        self._runner.run(first_of(self._play(), self._session.watch()))
 
     def ask(self, endpoint: Endpoint, expr: str) -> list[Series]:
         """The present answer to a dashboard's query."""
@@ -129,118 +114,60 @@ class LiveRun:
 
     # Start and stop.
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         """Start all processes, as far as possible before waiting for any of them."""
         live = next(study.live for study in studies().values() if study.live is not None)
-        ready = self._folder / "broker.ready"
-        self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
-        self._sample = live(self._folder / "deployment", self._users, self._pace)
-        system = self._sample.system
-        self._prefix = f"{system.config.deployment}."
-        self._await("broker", lambda: ready.exists() and ready.read_text(encoding="utf-8").strip() != "")
-        self._bootstrap = ready.read_text(encoding="utf-8").strip()
-        asyncio.run(apply_async(Connection(self._bootstrap, self._prefix), system))
-        for role in system.role_names:
-            self._start_process(role, "worker", role, "--seed", "1")
-        gateway = self._folder / "gateway.json"
-        self._ports[GATEWAY] = free_port()
-        gateway.write_text(json.dumps({"port": self._ports[GATEWAY], **GATEWAY_SETTINGS}), encoding="utf-8")
-        self._start_process(GATEWAY, "worker", GATEWAY, "--gateway", str(gateway))
-        auditor = f"verify-{AUDITED}"
-        self._start_process(auditor, "verify", "--follow", "--role", AUDITED, "--seed", "1")
+        folder = self._folder / "deployment"
+        self._sample = live(folder, self._users, self._pace)
+        system, gateway = self._sample.system, {"port": free_port(), **GATEWAY_SETTINGS}
+        self._gateway = f"http://127.0.0.1:{gateway['port']}"
+        self._session = StreamSession(system, StreamPlace(folder, None, 1, gateway=gateway, logs=self._folder))
+        await self._stack.enter_async_context(self._session)
+        self._session.start(AUDITOR, "verify", "--follow", "--role", AUDITED, "--seed", "1")
         for endpoint in CONFIGURATIONS:
-            self._start_prometheus(endpoint, (*system.role_names, GATEWAY, auditor))
-        for name, page in self._pages.items():
-            self._await(name, lambda page=page: _answers(page))
+            self._start_prometheus(endpoint)
+        await first_of(self._session.watch(), self._ready())
 
-    def _start_process(self, role: str, *command: str) -> None:
-        place = ["--deployment", str(self._folder / "deployment"), "--bootstrap", self._bootstrap]
-        arguments = ["-m", "hushstream.cli", *command, *place]
-        for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
-            self._ports[f"{role} {endpoint}"] = free_port()
-            arguments += [option, str(self._ports[f"{role} {endpoint}"])]
-        self._spawn(role, arguments)
-        self._pages[role] = f"http://127.0.0.1:{self._ports[f'{role} public']}/metrics"
+    async def _ready(self) -> None:
+        await self._session.ready(lambda said: None)
+        pages = [f"http://127.0.0.1:{port}/-/ready" for port in self._ports.values()]
+        pages.append(f"http://127.0.0.1:{self._session.metrics_ports()[AUDITOR][0]}/metrics")
+        async with asyncio.timeout(START_SECONDS):
+            for page in pages:
+                while not await asyncio.to_thread(_answers, page):  # noqa: ASYNC110 - they are other processes
+                    await asyncio.sleep(0.05)
 
-    def _start_prometheus(self, endpoint: Endpoint, roles: tuple[str, ...]) -> None:
+    def _start_prometheus(self, endpoint: Endpoint) -> None:
         home = self._folder / f"prometheus-{endpoint}"
         shutil.copytree(RULES, home)
         path = home / CONFIGURATIONS[endpoint]
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        place = tuple(CONFIGURATIONS).index(endpoint)
         targets = [
-            {"targets": [f"127.0.0.1:{self._ports[f'{role} {endpoint}']}"],
+            {"targets": [f"127.0.0.1:{ports[place]}"],
              "labels": {"deployment": self._sample.system.config.deployment, "role": role}}
-            for role in roles
+            for role, ports in self._session.metrics_ports().items()
         ]  # fmt: skip
         (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets), encoding="utf-8")
-        name = f"prometheus-{endpoint}"
-        port = self._ports[name] = free_port()
+        port = self._ports[endpoint] = free_port()
         arguments = [f"--config.file={path}", f"--storage.tsdb.path={home / 'data'}", "--log.level=warn"]
-        self._spawn(name, [*arguments, f"--web.listen-address=127.0.0.1:{port}"], "prometheus")
-        self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
-
-    def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
-        """Start a process, and delay SIGTERM until it is recorded: a process without a record would never be stopped.
-
-        The signal's handler delays it, not this thread's mask, because another thread could get the signal.
-        """
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        held_back: list[int] = []
-        before = signal.signal(signal.SIGTERM, lambda number, _: held_back.append(number))
-        try:
-            with (self._folder / f"{name}.log").open("wb") as log:
-                self._processes[name] = subprocess.Popen(
-                    [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
-                )
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        if held_back:
-            signal.raise_signal(signal.SIGTERM)
-
-    def _await(self, name: str, ready: Any) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not ready():
-            if self._processes[name].poll() is not None or time.monotonic() > deadline:
-                raise LiveError(f"{name} did not start: {self._last_words(name)}")
-            time.sleep(0.05)
-
-    def _require_alive(self) -> None:
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise LiveError(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
-
-    def _stop(self) -> None:
-        """Stop all processes, the broker last, because workers commit to it when they end."""
-        broker = [process for name, process in self._processes.items() if name == "broker"]
-        others = [process for name, process in self._processes.items() if name != "broker"]
-        for group in (others, broker):
-            for process in group:
-                process.send_signal(signal.SIGTERM)
-            for process in group:
-                try:
-                    process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-
-    def _last_words(self, name: str) -> str:
-        lines = (self._folder / f"{name}.log").read_text(errors="replace", encoding="utf-8").strip().splitlines()
-        return lines[-1] if lines else "it wrote nothing"
+        arguments.append(f"--web.listen-address=127.0.0.1:{port}")
+        self._session.spawn(f"prometheus-{endpoint}", "prometheus", *arguments)
 
     # Play and ask.
 
     async def _play(self) -> None:
-        refused = KafkaEventLog(self._bootstrap, self._prefix)
+        refused = self._session.event_log()
         await refused.start(lambda *_: None)
         await self._scraped_before()
         await refused.append("contexts", 0, b"no record at all")
         await refused.stop()
         calling = asyncio.create_task(self._call_gateway())
         try:
-            await self._sample.play(KafkaEventLog(self._bootstrap, self._prefix))
-            await asyncio.sleep(SCRAPES_AFTER)
+            await self._sample.play(self._session.event_log())
+            await asyncio.sleep(2 * SCRAPES_AFTER)
         finally:
             calling.cancel()
             await asyncio.wait([calling])
@@ -250,7 +177,7 @@ class LiveRun:
     async def _call_gateway(self) -> None:
         """Until cancelled, call every two seconds: one answer, one refusal, and callers who are turned away."""
         good, bad = {}, {"no_such_feature": 1}
-        base = f"http://127.0.0.1:{self._ports[GATEWAY]}/v1/decide"
+        base = f"{self._gateway}/v1/decide"
         async with aiohttp.ClientSession() as session:
             for turn in itertools.count():
                 for number, context in enumerate((good, bad, bad, bad, bad)):
@@ -266,13 +193,14 @@ class LiveRun:
         for endpoint, counter in FIRST_COUNTERS:
             expr = f"min(count_over_time({counter}[1m]))"
             while not (found := self.ask(endpoint, expr)) or found[0].points[0][1] < SCRAPES_BEFORE:
-                self._require_alive()
                 if time.monotonic() > deadline:
-                    raise LiveError(f"{endpoint}: expected {counter} to be scraped {SCRAPES_BEFORE} times, it was not")
+                    raise HushstreamError(
+                        f"{endpoint}: expected {counter} to be scraped {SCRAPES_BEFORE} times, it was not"
+                    )
                 await asyncio.sleep(0.2)
 
     def _get(self, endpoint: Endpoint, what: str, **parameters: str) -> list[Any]:
-        url = f"http://127.0.0.1:{self._ports[f'prometheus-{endpoint}']}/api/v1/{what}"
+        url = f"http://127.0.0.1:{self._ports[endpoint]}/api/v1/{what}"
         with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
             data = json.load(answer)["data"]
         return list(data["result"] if isinstance(data, dict) else data)

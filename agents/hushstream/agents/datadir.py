@@ -75,15 +75,6 @@ def owner_only(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def force_folder(folder: Path) -> None:
-    """Force the names in a folder to disk, so that a file that was renamed is still there after a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class Seat:
     """The instance id by which a worker's group knows it again after a restart (static membership, KIP-345).
 

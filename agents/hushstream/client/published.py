@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -23,6 +24,19 @@ _POLL_MS = 1000
 _log = logging.getLogger(__name__)
 
 OnRecord = Callable[[str, InputRecord], None]
+
+
+class SlotLog(Protocol):
+    """The operations that a gateway for devices, and whoever ends their rounds, needs on a log."""
+
+    async def start(self, on_record: OnRecord) -> None:
+        """Deliver what is published by topic, then return, and deliver later records as they come."""
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """Append and return the offset once the log has acknowledged it."""
+
+    async def stop(self) -> None:
+        """Flush and close."""
 
 
 class KafkaSlotLog:

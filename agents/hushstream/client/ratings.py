@@ -6,11 +6,11 @@ sent. Where users' devices hold the ratings, the application only ends rounds (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from hushstream.agents.worker.deployment import load
 from hushstream.client.decisions import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs import EventLog
-from hushstream.client.published import KafkaSlotLog
+from hushstream.client.published import KafkaSlotLog, SlotLog
 from hushstream.client.waiting import AwaitedAnswers
 from hushstream.engine.declare.declaration import Conversation, System
 from hushstream.engine.declare.topics import STATEMENTS
@@ -203,19 +203,6 @@ def connect_ratings(
 
 class RoundOver(HushstreamError):
     """The round is not open."""
-
-
-class SlotLog(Protocol):
-    """The operations that `DeviceRounds` needs on a log."""
-
-    async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
-        """Deliver the newest statement, then return, and deliver later ones as they come."""
-
-    async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """Append and return the offset once the log has acknowledged it."""
-
-    async def stop(self) -> None:
-        """Flush and close."""
 
 
 class DeviceRounds:

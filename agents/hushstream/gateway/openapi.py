@@ -44,26 +44,31 @@ def document(served: Served) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for call in served.calls:
         if call.asked is None:
-            answered = _answered(call.summary, _reference(call.answered.__name__))
-            paths[call.path] = {
-                "get": _look(call.name, call.summary, answered, (*EVERY_CALL, *call.problems), call.about)
-            }
+            good = answered(call.summary, _reference(call.answered.__name__))
+            codes = (*EVERY_CALL, *call.problems)
+            paths[call.path] = {"get": _look(call.name, call.summary, good, codes, call.about)}
             continue
         paths[call.path] = {"post": _one(call, call.asked)}
         if call.for_operators:
-            now = _answered("All items, also retired ones", {"type": "object"})
+            now = answered("All items, also retired ones", {"type": "object"})
             paths[call.path]["get"] = _look(f"{call.name}_now", "What it is now", now)
         else:
             paths[call.batch_path] = {"post": _many(call, call.asked)}
+    schemes = {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}}
+    found = {"schemas": components, "securitySchemes": schemes}
+    return of_paths(served.title, {**paths, **get_paths()}, found, [{"token": []}, {"certificate": []}, {}])
+
+
+def of_paths(
+    title: str, paths: Mapping[str, Any], components: Mapping[str, Any], security: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """A whole document."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **get_paths()},
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
-        },
-        "security": [{"token": []}, {"certificate": []}, {}],
+        "info": {"title": f"hushstream: {title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
+        "paths": paths,
+        "components": components,
+        "security": security,
     }
 
 
@@ -72,7 +77,7 @@ def _asked(served: Served) -> set[type[BaseModel] | None]:
 
 
 def _one(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
-    answer = _answered(call.summary, _reference(call.answered.__name__))
+    answer = answered(call.summary, _reference(call.answered.__name__))
     return _posted(call.name, call.summary, call.about, _reference(asked.__name__), answer, call.problems)
 
 
@@ -82,7 +87,7 @@ def _many(call: Call, asked: type[BaseModel]) -> dict[str, Any]:
         f"{call.summary}: many requests at once",
         "Each request gets its own answer, or a problem with a code.",
     )
-    answer = _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1))
+    answer = answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1))
     return _posted(f"{call.name}_batch", summary, about, _list_under("requests", _reference(asked.__name__), 1), answer)
 
 
@@ -103,9 +108,9 @@ def get_paths(names: Collection[str] | None = None) -> dict[str, Any]:
         "properties": {"items": {"type": "array", "items": {"type": "object"}}},
     }
     found = {
-        "/v1/items": ("items", "The items that requests may name", _answered("All items", items), EVERY_CALL),
-        "/v1/schema": ("schema", "What this deployment accepts", _answered("Shapes and bounds", either), EVERY_CALL),
-        "/openapi.json": ("openapi", "This document", _answered("OpenAPI 3.1", either), ()),
+        "/v1/items": ("items", "The items that requests may name", answered("All items", items), EVERY_CALL),
+        "/v1/schema": ("schema", "What this deployment accepts", answered("Shapes and bounds", either), EVERY_CALL),
+        "/openapi.json": ("openapi", "This document", answered("OpenAPI 3.1", either), ()),
         "/healthz": ("healthz", "Whether the process is alive", _text("It is"), ()),
         "/readyz": ("readyz", "Whether it answers requests", _text("It does"), ("stopping", "log-unavailable")),
         "/metrics": ("metrics", "Public metrics for Prometheus", _text("Text format"), EVERY_CALL),
@@ -141,7 +146,8 @@ def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _answered(about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def answered(about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A good answer in JSON."""
     return {"description": about, "content": {"application/json": {"schema": schema}}}
 
 

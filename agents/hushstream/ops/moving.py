@@ -26,7 +26,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import OffsetAndMetadata
 from aiokafka.structs import TopicPartition as BrokerPartition
 
-from hushstream.agents.datadir import force_folder, owner_only
+from hushstream.agents.datadir import owner_only
 from hushstream.agents.kafka.administration import administering
 from hushstream.agents.worker.preflight import closing_note
 from hushstream.engine.declare.declaration import System
@@ -37,6 +37,7 @@ from hushstream.ops.log_copy import LogCopy, PartitionCopy, open_logs
 from hushstream.ops.logs.losses import require_stopped
 from hushstream.ops.logs.remake import configure, write, written
 from hushstream.ops.topics import FILLED, Creation, Existing, create_async, describe_async
+from hushstream.privacy.key_files import sync_folder
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import LOG_TIME, MIN_IN_SYNC, Topic, physical
 
@@ -253,4 +254,4 @@ def keep(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
-    force_folder(path.parent)
+    sync_folder(path.parent)

@@ -48,21 +48,21 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import force_folder, owner_only
+from hushstream.agents.datadir import owner_only
 from hushstream.agents.errors import DiskRefused, PartitionError, from_client
 from hushstream.agents.kafka.administration import committed_mark
 from hushstream.agents.kafka.logs import LogReader, partition_counts
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.losses import ALL_AT_ONCE, NeededWords, journal_word
+from hushstream.agents.recovery.snapshots import HoldsMarkKeys
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.records import Output, TopicPartition
-from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.key_files import sync_folder
 from hushstream.schemas.topics import PartitionRule, Topic
 
 _DIGEST_CHARACTERS = 32
@@ -132,9 +132,9 @@ class HighWater:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-        force_folder(self.settings.marks_folder)
+        sync_folder(self.settings.marks_folder)
         if first:
-            force_folder(self.settings.marks_folder.parent)
+            sync_folder(self.settings.marks_folder.parent)
 
     def _highest(self, start: str) -> Mark | None:
         """The highest mark among the files whose names begin with ``start``."""
@@ -235,21 +235,6 @@ _WRITER_BYTES = 8
 
 NOTHING_MORE = "the budget pays for no further epoch, so nothing is released here any more, in whatever epoch"
 """What a lost incarnation costs where the budget has room for no other."""
-
-
-class HoldsMarkKeys(Protocol):
-    """A machine factory that can give the mark keys of its zone, and knows what its role's releases cost."""
-
-    def mark_keys(self) -> KeyRing:
-        """The keys under which marks are sealed."""
-
-    @property
-    def irreplaceable(self) -> str:
-        """Why no operator may go on without the role's journal; empty if one may."""
-
-    @property
-    def spending_terms(self) -> SpendingTerms | None:
-        """Prices and limit of the role's releases; None if it charges nothing."""
 
 
 def price_of_going_on(terms: SpendingTerms | None, evidence: ReleaseEvidence) -> str:

@@ -31,7 +31,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, cast
 
-from hushstream.agents.datadir import force_folder
 from hushstream.agents.kafka.administration import journal_label, journal_name
 from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.settings import WorkerSettings
@@ -40,7 +39,7 @@ from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.packed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.state.published import padded
-from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.key_files import KeyRing, sync_folder
 from hushstream.privacy.keys import KEY_BYTES, Key
 
 _FRAME = struct.Struct("<I")
@@ -103,14 +102,8 @@ class HoldsStateKeys(Protocol):
         """The keys under which states are sealed, on disk and where they are published."""
 
 
-class MachineFactory(HoldsStateKeys, Protocol):
-    """Makes the machines of a role, and knows the key file of its zone."""
-
-    def __call__(self, partition: int) -> Machine:
-        """The machine of a home partition that has no journal yet, or whose journal is not known."""
-
-    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
-        """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
+class HoldsMarkKeys(Protocol):
+    """A machine factory that can give the mark keys of its zone, and knows what its role's releases cost."""
 
     def mark_keys(self) -> KeyRing:
         """The keys under which marks are sealed; not called for a role without marks."""
@@ -122,6 +115,16 @@ class MachineFactory(HoldsStateKeys, Protocol):
     @property
     def spending_terms(self) -> SpendingTerms | None:
         """Prices and limit of the role's releases; None if it charges nothing."""
+
+
+class MachineFactory(HoldsMarkKeys, HoldsStateKeys, Protocol):
+    """Makes the machines of a role, and knows the key file of its zone."""
+
+    def __call__(self, partition: int) -> Machine:
+        """The machine of a home partition that has no journal yet, or whose journal is not known."""
+
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
+        """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
 
 
 @dataclass(slots=True)
@@ -367,7 +370,7 @@ class SnapshotStore:
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, self.path(partition))
-        force_folder(self._directory)
+        sync_folder(self._directory)
         self._remove_half_written(partition)
 
     def _remove_half_written(self, partition: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hushstream.gateway.openapi import EVERY_LOOK, VERSION, get_paths, problem_schema, problems_of
+from hushstream.gateway.openapi import EVERY_LOOK, answered, get_paths, of_paths, problem_schema, problems_of
 
 _OCTETS = "application/octet-stream"
 
@@ -77,20 +77,8 @@ NAME, TITLE = "devices", "Devices: reports of users' own devices, and models for
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of devices' calls; it is the same for every deployment that has devices."""
-    attested = {
-        "name": "Hushstream-Attestation",
-        "in": "header",
-        "required": False,
-        "description": "What the deployment's own check requires, if it has one; base64url.",
-        "schema": {"type": "string"},
-    }
-    known = {
-        "name": "If-None-Match",
-        "in": "header",
-        "required": False,
-        "description": "The entity tag of the model that the device has, as it computed it.",
-        "schema": {"type": "string"},
-    }
+    attested = _header("Hushstream-Attestation", "What the deployment's own check requires, if it has one; base64url.")
+    known = _header("If-None-Match", "The entity tag of the model that the device has, as it computed it.")
     octets = {"content": {_OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
     paths = {
         SLOTS.path: {
@@ -115,23 +103,15 @@ def document() -> dict[str, Any]:
         AGREEMENT.path: {
             "get": {
                 **_said(AGREEMENT),
-                "responses": {
-                    "200": {
-                        "description": "The agreement",
-                        "content": {"application/json": {"schema": {"type": "object"}}},
-                    },
-                    **problems_of(AGREEMENT.problems),
-                },
+                "responses": {"200": answered("The agreement", {"type": "object"}), **problems_of(AGREEMENT.problems)},
             }
         },
     }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": f"hushstream: {TITLE}", "version": VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **get_paths(EVERY_LOOK)},
-        "components": {"schemas": {"Problem": problem_schema()}},
-        "security": [{}],
-    }
+    return of_paths(TITLE, {**paths, **get_paths(EVERY_LOOK)}, {"schemas": {"Problem": problem_schema()}}, [{}])
+
+
+def _header(name: str, about: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": about, "schema": {"type": "string"}}
 
 
 def _said(call: DeviceCall) -> dict[str, Any]:

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from hushstream.agents.security import Security
-from hushstream.client.published import KafkaSlotLog
+from hushstream.client.published import KafkaSlotLog, SlotLog
 from hushstream.engine.declare.declaration import DeviceService, System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.declare.topics import STATEMENTS
-from hushstream.engine.records import InputRecord
 from hushstream.gateway.devices import calls
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.devices.server import DeviceServer, SignedModels, attestation_of
 from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import DevicesSettings
-
-
-class SlotLog(Protocol):
-    """The operations that the gateway for devices needs on the log."""
-
-    async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
-        """Deliver the newest published records, then return, and deliver later ones as they come."""
-
-    async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """Append and return the offset once the log has acknowledged it."""
-
-    async def stop(self) -> None:
-        """Flush the log and close it."""
 
 
 @dataclass(slots=True, kw_only=True)

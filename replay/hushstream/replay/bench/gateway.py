@@ -20,14 +20,13 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench import baselines
 from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import make_load
-from hushstream.replay.bench.processes import Running, broker_process, process_seconds, started
+from hushstream.replay.bench.processes import Running, broker_process, prepared, process_seconds, started
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, figure
 from hushstream.replay.runners.stream import free_port
 
@@ -132,8 +131,7 @@ async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> R
 @asynccontextmanager
 async def deployed(folder: Path, of_each: int = 1) -> AsyncIterator[Servers]:
     """Start a broker and ``of_each`` gateways, learners and partitions of one deployment; wait for logged decisions."""
-    system = prepare(folder, parse_config({**CONFIGURATION, "partitions": {"learner": of_each}}))
-    generate_keys(folder / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
+    system = prepared(folder, parse_config({**CONFIGURATION, "partitions": {"learner": of_each}}))
     async with AsyncExitStack() as stack:
         bootstrap, broker = await stack.enter_async_context(broker_process(folder))
         await apply_async(Connection(bootstrap, f"{system.config.deployment}."), system)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from aiokafka.admin import NewTopic
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.replay.bench.load import append_all
 from hushstream.replay.bench.processes import CpuMeter, Running, started
@@ -63,22 +64,18 @@ class DecisionsTail:
         Raises:
             BenchFailed: nothing was folded for a minute.
         """
+        if self._is_at(contexts, clicks):
+            return
         source = "decisions", self.partition
-        progressed = time.monotonic()
-        async with LogReader(self.settings) as reader:
-            reader.open({source: self._offset})
-            while self.position("contexts") < contexts or self.position("clicks") < clicks:
-                check()
-                end = (await reader.end_offsets([source]))[source]
-                if end == self._offset:
-                    if time.monotonic() - progressed > STALL_SECONDS:
-                        raise BenchFailed(f"expected the learner to fold records, got none for {STALL_SECONDS} s")
-                    await asyncio.sleep(POLL_SECONDS)
-                    continue
-                progressed = time.monotonic()
-                found = await reader.read(source, self._offset, end)
+        async with aclosing(_appended(self.settings, source, self._offset, check)) as parts:
+            async for end, found in parts:
                 self.records += [folded for record in found for folded in _folded(record.timestamp_ms, record.value)]
                 self._offset = end
+                if self._is_at(contexts, clicks):
+                    return
+
+    def _is_at(self, contexts: int, clicks: int) -> bool:
+        return self.position("contexts") >= contexts and self.position("clicks") >= clicks
 
     def position(self, topic: str) -> int:
         """The offset of ``contexts`` or ``clicks`` up to which the worker has folded."""
@@ -124,45 +121,42 @@ def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int])
 
 
 async def log_times(
-    connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
+    connection: Connection, source: TopicPartition, count: int, writer: Running, first: int = 0
 ) -> list[int]:
-    """Wait for the records from ``first`` up to ``end``, and return their log times (Unix time, ms)."""
-    async with LogReader(connection.settings()) as reader:
-        have, moved = -1, time.monotonic()
-        while have < end:
-            writer.check()
-            found = (await reader.end_offsets([source]))[source]
-            if found > have:
-                have, moved = found, time.monotonic()
-            elif time.monotonic() - moved > STALL_SECONDS:
-                raise BenchFailed(f"{source[0]}: expected {end} records, got {have} and nothing for {STALL_SECONDS} s")
-            if have < end:
-                await asyncio.sleep(POLL_SECONDS)
-        reader.open({source: first})
-        return [record.timestamp_ms for record in await reader.read(source, first, end)]
+    """Wait for ``count`` records from the offset ``first`` on, and return their log times (Unix time, ms)."""
+    found: list[int] = []
+    async with aclosing(_appended(connection.settings(), source, first, writer.check)) as parts:
+        async for _, part in parts:
+            found += [record.timestamp_ms for record in part]
+            if len(found) >= count:
+                break
+    return found
 
 
-async def _appended(connection: Connection, topic: str, enough: int, writer: Running) -> list[int]:
-    """Wait until a process has written ``enough`` records to a topic of one partition; return their log times (ms).
+async def _appended(
+    settings: WorkerSettings, source: TopicPartition, first: int, check: Callable[[], None]
+) -> AsyncGenerator[tuple[int, list[InputRecord]], None]:
+    """Yield what a process appends to a partition from an offset on, each time with the next offset.
 
     Raises:
-        BenchFailed: the process has ended, or writes nothing.
+        BenchFailed: the process has ended, or appends nothing for a minute.
     """
-    place, read, found, idle = (topic, 0), 0, list[int](), 0.0
-    async with LogReader(connection.settings()) as reader:
-        reader.open({place: 0})
-        while len(found) < enough:
-            writer.check()
-            idle += POLL_SECONDS
-            end = (await reader.end_offsets([place]))[place]
+    read, idle = first, 0.0
+    async with LogReader(settings) as reader:
+        reader.open({source: first})
+        while True:
+            check()
+            end = (await reader.end_offsets([source]))[source]
             if end > read:
-                found += [one.timestamp_ms for one in await reader.read(place, read, end)]
-                idle, read = 0.0, end
+                found = await reader.read(source, read, end)
+                read, idle = end, 0.0
+                yield end, found
+                continue
             # Polls are counted, not the clock: on a busy machine a worker and a poll are slow alike.
+            idle += POLL_SECONDS
             if idle > STALL_SECONDS:
-                raise BenchFailed(f"{topic}: expected {enough} answers, got none for {STALL_SECONDS} s")
+                raise BenchFailed(f"{source[0]}: expected further records, got none for {STALL_SECONDS} s")
             await asyncio.sleep(POLL_SECONDS)
-    return found
 
 
 def paces(line: Sequence[tuple[int, float]], meter: CpuMeter) -> tuple[float, float]:
@@ -209,6 +203,6 @@ async def baseline_paces(
     place.mkdir()
     arguments = ["-m", "hushstream.replay.bench.baselines", name, connection.bootstrap, source, target, str(place)]
     async with started(name, arguments, folder, kill=True) as baseline, CpuMeter([baseline]) as meter:
-        times = await _appended(Connection(connection.bootstrap, ""), target, enough, baseline)
+        times = await log_times(Connection(connection.bootstrap, ""), (target, 0), enough, baseline)
     wall, cpu = paces([(time, 1) for time in times], meter)
     return wall * len(values) / enough, cpu * len(values) / enough

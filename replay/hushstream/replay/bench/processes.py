@@ -16,10 +16,22 @@ from typing import Self
 
 import numpy as np
 
+from hushstream.agents.worker.deployment import KEYS, prepare
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import key_names
+from hushstream.engine.system import DeploymentValues
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.experiments.rows import BenchFailed
 
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
+
+
+def prepared(folder: Path, config: DeploymentValues) -> System:
+    """Prepare a deployment in a folder, with the keys of all its zones."""
+    system = prepare(folder, config)
+    generate_keys(folder / KEYS, key_names(system.roles))
+    return system
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,15 @@ from secrets import token_hex
 import numpy as np
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config, prepare
+from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench import gateway
 from hushstream.replay.bench.journal import DecisionsTail, Folded
 from hushstream.replay.bench.load import append_all, draw_rewards
-from hushstream.replay.bench.processes import CpuMeter, Running, broker_process, started
+from hushstream.replay.bench.processes import CpuMeter, Running, broker_process, prepared, started
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress
 from hushstream.replay.worlds.mixed_table import MixedTable
 from hushstream.schemas import codec
@@ -91,9 +90,7 @@ class _Run:
     async def all(self, bootstrap: str | None) -> Found:
         features = self._world.schema.plain
         config = parse_config({**CONFIGURATION, "deployment": self._prefix.strip("."), "features": features})
-        system = prepare(self._folder / "deployment", config)
-        keys = self._folder / "deployment" / KEYS
-        generate_keys(keys, sorted({zone for role in system.roles for zone in role.key_zones}))
+        system = prepared(self._folder / "deployment", config)
         data = self._folder / "data"
         async with AsyncExitStack() as stack:
             address = bootstrap or (await stack.enter_async_context(broker_process(self._folder, data)))[0]
@@ -102,7 +99,7 @@ class _Run:
             found = await self._played(connection)
             if data.exists():
                 found[DISK] = _bytes_below(data) / self._interactions, "bytes/interaction"
-            found |= await self._verified(connection, system, KeySource(keys))
+            found |= await self._verified(connection, system, KeySource(self._folder / "deployment" / KEYS))
         self._progress("scale: a gateway")
         async with gateway.deployed(self._folder / "gateway") as servers:
             row = await gateway.measure(servers, gateway.EACH, 10.0, 0)

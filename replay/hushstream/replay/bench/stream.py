@@ -19,11 +19,9 @@ from secrets import token_hex
 import numpy as np
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.journal import DecisionsTail, baseline_paces, log_times, paces, waits_ms
 from hushstream.replay.bench.load import (
     Load,
@@ -33,7 +31,7 @@ from hushstream.replay.bench.load import (
     make_load,
     reward_values,
 )
-from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, started
+from hushstream.replay.bench.processes import CpuMeter, Running, embedded_broker, prepared, started
 from hushstream.replay.experiments.rows import BenchFailed, BenchRow, Progress, at_least, at_most, figure
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
@@ -96,9 +94,7 @@ def prepare_deployment(folder: Path, sizes: StreamSizes) -> System:
         expected_slots=1000,
         encoder=EncoderConfig(codes=8),
     )
-    system = prepare(place, config)
-    generate_keys(place / KEYS, ("edge", "shuffler"))
-    return system
+    return prepared(place, config)
 
 
 @asynccontextmanager
@@ -204,7 +200,7 @@ class Bench:
         await asyncio.gather(*tasks)
         end = low + len(contexts)
         await learner.tail.until(end, learner.tail.position("clicks"), worker.check)
-        times = await log_times(learner.connection, ("contexts", 0), end, worker, low)
+        times = await log_times(learner.connection, ("contexts", 0), len(contexts), worker, low)
         appended = (len(times) - 1) * 1000 / max(1, times[-1] - times[0])
         if appended < PACE_TOLERANCE * pace:
             raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")

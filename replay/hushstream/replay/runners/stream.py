@@ -96,6 +96,7 @@ BROKER_START_SECONDS = 60.0
 READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
 BROKER, GATEWAY = "broker", "gateway"
+_BROKER, _CLI = ((sys.executable, "-m", name) for name in ("hushstream.broker", "hushstream.cli"))
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
@@ -152,7 +153,7 @@ class StreamSession:
         self._bootstrap = place.bootstrap or ""
         self._security = Security() if place.bootstrap is None else read_security(place.security)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._commands: dict[str, list[str]] = {}
+        self._commands: dict[str, tuple[str, ...]] = {}
         self._log_starts: dict[str, int] = {}
         self._zone_ports: dict[str, int] = {}
         self._public_ports: dict[str, int] = {}
@@ -230,7 +231,7 @@ class StreamSession:
         process = self._processes.pop(role)
         process.kill()
         await asyncio.to_thread(process.wait)
-        self._spawn(role, self._commands[role])
+        self.spawn(role, *self._commands[role])
 
     async def supervise(self, say: Callable[[str], None]) -> None:
         """Return never; start again whatever ends, after a pause that doubles each time until it has run for long.
@@ -255,12 +256,13 @@ class StreamSession:
                 elif now >= due[name]:
                     del due[name]
                     began[name] = now
-                    self._spawn(name, self._commands[name])
+                    self.spawn(name, *self._commands[name])
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _waited_for(self) -> list[str]:
         """The processes that are not at work yet: a worker has no partition, or the gateway does not answer."""
-        return [name for name in self._processes if name != BROKER and not self._at_work(name)]
+        workers = (*self._system.role_names, *([] if self._place.gateway is None else [GATEWAY]))
+        return [name for name in workers if not self._at_work(name)]
 
     async def ready(self, say: Callable[[str], None]) -> None:
         """Return once every process is at work.
@@ -308,8 +310,8 @@ class StreamSession:
     async def _start_broker(self) -> str:
         ready = self._place.folder / "broker.ready"
         ready.unlink(missing_ok=True)
-        arguments = ["-m", "hushstream.broker", "--port", str(self._place.broker_port), "--ready-file", str(ready)]
-        self._spawn(BROKER, arguments + ([] if self._place.data is None else ["--data", str(self._place.data)]))
+        data = [] if self._place.data is None else ["--data", str(self._place.data)]
+        self.spawn(BROKER, *_BROKER, "--port", str(self._place.broker_port), "--ready-file", str(ready), *data)
         deadline = time.monotonic() + BROKER_START_SECONDS
         while not ready.exists() or not ready.read_text(encoding="utf-8").strip():
             if self._processes[BROKER].poll() is not None or time.monotonic() > deadline:
@@ -331,31 +333,32 @@ class StreamSession:
             arguments += ["--seed", str(self._place.seed)]
         if self._place.marks is not None:
             arguments += ["--release-marks", str(self._place.marks / role)]
-        self._start(role, [*arguments, *self._place.worker_options])
+        self.start(role, "worker", role, *arguments, *self._place.worker_options)
 
     def _start_gateway(self, settings: Mapping[str, Any]) -> None:
         file = self._place.folder / "gateway.yaml"
         file.write_text(json.dumps(dict(settings)), encoding="utf-8")
-        self._start(GATEWAY, ["--gateway", str(file)])
+        self.start(GATEWAY, "worker", GATEWAY, "--gateway", str(file))
 
-    def _start(self, name: str, options: list[str]) -> None:
-        arguments = ["-m", "hushstream.cli", "worker", name, "--deployment", str(self._place.folder)]
-        arguments += ["--bootstrap", self._bootstrap]
+    def start(self, name: str, *command: str) -> None:
+        """Start ``hushstream COMMAND`` on the deployment as a further process, with ports for its metrics."""
+        arguments = [*command, "--deployment", str(self._place.folder), "--bootstrap", self._bootstrap]
         if self._place.security is not None:
             arguments += ["--security", str(self._place.security)]
         self._public_ports[name], self._zone_ports[name] = free_port(), free_port()
         arguments += ["--metrics-port", str(self._public_ports[name])]
-        self._spawn(name, [*arguments, "--zone-metrics-port", str(self._zone_ports[name]), *options])
+        self.spawn(name, *_CLI, *arguments, "--zone-metrics-port", str(self._zone_ports[name]))
 
-    def _spawn(self, name: str, arguments: list[str]) -> None:
+    def spawn(self, name: str, *command: str) -> None:
+        """Start any program as a further process, which is watched and ended as all others."""
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-        self._commands[name] = arguments
+        self._commands[name] = command
         with self._log_path(name).open("ab") as log:
             self._log_starts[name] = log.tell()
             # Each process gets a session of its own, so that Ctrl-C does not reach it: `_stop` ends all of them, the
             # broker last.
             self._processes[name] = subprocess.Popen(
-                [sys.executable, *arguments],
+                command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
