@@ -12,7 +12,6 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from onlooker import watched
-from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.worker.deployment import KeySource, load, prepare
 from hushstream.agents.worker.roles import all_machines
@@ -22,7 +21,7 @@ from hushstream.ops.statement import statement_of
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Form
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
-from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.guarantee import bgt_contents, deviation_of, epoch_guarantee, rho_micro
 from hushstream.systems.bgt.plan import LEAST_GAIN, MOST_SPREAD, expected_errors, plan, remaining_variance
 from hushstream.systems.bgt.server import ItemSums, biases_of, joined
@@ -182,45 +181,21 @@ def test_where_ratings_are_open_follows_from_the_deployment():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: ReleaseConfig(epsilon=0), "privacy.epsilon"),
-        (lambda: ReleaseConfig(epsilon=NAN), "privacy.epsilon"),
         (lambda: ReleaseConfig(epsilon=21), "from 0.1 to 20"),
-        (lambda: ReleaseConfig(delta=0), "privacy.delta"),
         (lambda: ReleaseConfig(shares=(0.5, 0.5, 0.5)), "release.shares"),
         (lambda: ReleaseConfig(shares=(1.0, 0.0, 0.0)), "release.shares"),
         (lambda: ReleaseConfig(clip=1.5), "release.clip"),
         (lambda: ReleaseConfig(pairs=0), "release.pairs"),
         (lambda: ReleaseConfig(top=1), "release.top"),
-        (lambda: ReleaseConfig(noise="none"), "release.mechanism"),
         (lambda: ModelConfig(edge_margin=0.9), "model.edge_margin"),
         (lambda: ModelConfig(rating_variance=INF), "model.rating_variance"),
         (lambda: ScaleConfig(5, 1), "scale.highest"),
         (lambda: ScaleConfig(middle=2), "scale.middle"),
-        (lambda: BgtConfig("x", 1), "items.capacity"),
-        (lambda: BgtConfig("x y", 10), "deployment"),
     ],
 )
 def test_impossible_configurations_are_refused_by_name(make, match):
     with pytest.raises(ConfigurationError, match=match):
         make()
-
-
-def test_unknown_keys_are_refused_and_every_value_is_in_the_digest():
-    adapter = TypeAdapter(BgtConfig)
-    plain = {"deployment": "x", "items": 10}
-    with pytest.raises(ValidationError, match="epsillon"):
-        adapter.validate_python({**plain, "release": {"epsillon": 1}})
-    known = {
-        bgt_digest(adapter.validate_python({**plain, **more}))
-        for more in (
-            {},
-            {"features": 1},
-            {"model": {"factor_ridge": 0.5}},
-            {"release": {"epsilon": 2}},
-            {"scale": {"lowest": -1}},
-        )
-    }
-    assert len(known) == 5
 
 
 def test_the_plan_foretells_when_nothing_is_gained_and_when_factors_pay():

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 import pytest
 import yaml
 
-from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare, written
+from hushstream.agents.worker.deployment import KeySource, load, prepare, written
 from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
-from hushstream.engine.configuration import ExplorationConfig, FeedbackConfig, PartitionConfig, PrivacyConfig
+from hushstream.engine.configuration import ExplorationConfig, PartitionConfig, PrivacyConfig
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.plan import Audience
-from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.privacy.promises.page import page_text
@@ -33,55 +32,6 @@ from hushstream.systems.colin.plan import plan, share
 from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
 from hushstream.systems.colin.system import KIND, declare
 
-NAN, INF = float("nan"), float("inf")
-SECTIONS = {
-    "features": FeatureConfig,
-    "learner": CollaborationConfig,
-    "feedback": FeedbackConfig,
-    "release": ContinualConfig,
-    "partitions": PartitionConfig,
-    "budget": BudgetConfig,
-    "exploration": ExplorationConfig,
-    "privacy": PrivacyConfig,
-}
-NEEDED = {"features": {"dimension": 3}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
-BAD = {
-    "privacy.person": ["", "yes", None],
-    "privacy.tainted": [[1], (None,)],
-    "features.dimension": [0, 513, 2.0, "3", True, None],
-    "features.norm": [0, -1.0, NAN, INF, "1", 1025.0, None],
-    "features.norm_l1": [0, -1.0, NAN, INF, "1", 1.74],
-    "learner.algorithm": ["p2b", "", None, "CoLin"],
-    "learner.alpha": [-0.1, NAN, INF, "lemma 2", None, True],
-    "learner.ridge": [0, -1.0, NAN, INF, "1", "AUTO", None, True],
-    "learner.self_weight": [-0.1, NAN, INF, "1"],
-    "learner.tie_weight": [-0.1, NAN, INF, "1", None],
-    "learner.failure": [0, 1, -0.5, NAN, "small"],
-    "learner.clean_share": [0, 1.1, NAN, "some"],
-    "release.noise_at": ["nobody", "", None],
-    "release.mechanism": ["tree", "", None],
-    "release.noise": ["uniform", "", None],
-    "release.epsilon": [0, -1, 1e-9, 9.9e-7, 20.1, NAN, INF, -INF, "1", None],
-    "release.delta": [0, 1, -1e-6, NAN, INF, "small", None],
-    "release.horizon": [0, -1, (1 << 30) + 1, 1.5, INF, "all", None, True],
-    "release.rewards_per_user": [0, -1, 1_000_001, 1.5, INF, None],
-    "release.reward_levels": [0, 257, 1.5, None],
-    "release.rows": [0, 4097, 1.5, None],
-    "release.seconds": [0, -5, NAN, INF, 1e300, "60"],
-    "release.epochs": [0, -1, 1001, 1.5, None],
-    "exploration.choice": ["random", "", None],
-    "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
-    "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
-    "partitions.learner": [0, 4097, 1.0],
-}
-TOP = {
-    "deployment": ["", "a b", "ä", "x" * 65, None],
-    "arms": [0, 4097, 2.0, "5", True],
-    "settle_seconds": [-1, NAN, INF, 1e300, "10"],
-    "mode": ["dark", None],
-    "named_items": [1, "yes", None],
-    "system": ["p2b", None],
-}
 MIXED = CollaborationConfig(clean_share=0.05)
 GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
 
@@ -90,38 +40,8 @@ def declared(graph=GRAPH, **changes):
     return declare(CollaborativeSystem.of(make(**changes), graph))
 
 
-def key_of(name):
-    """The key of an attribute, as messages say it."""
-    return ".".join(KIND.language.key_of(tuple(name.split("."))))
-
-
 def make(**changes):
     return CollaborativeConfig(**{"deployment": "small", "arms": 4, "features": FeatureConfig(3), **changes})
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
-    section, key = name.split(".")
-    for value in BAD[name]:
-        with pytest.raises(ConfigurationError) as caught:
-            SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
-        message = str(caught.value)
-        assert message.startswith(f"{key_of(name)}: expected ")
-        assert message.endswith(f"got {value!r}")
-
-
-@pytest.mark.parametrize("name", TOP)
-def test_an_impossible_value_at_the_top_names_its_field(name):
-    for value in TOP[name]:
-        with pytest.raises(ConfigurationError, match=f"^{key_of(name)}: expected .*, got "):
-            make(**{name: value})
-
-
-def test_every_field_has_its_impossible_values_tested():
-    own = ("features", "learner", "release")
-    named = {f"{section}.{field.name}" for section in own for field in fields(SECTIONS[section])}
-    assert named == {name for name in BAD if name.partition(".")[0] in own}
-    assert {field.name for field in fields(CollaborativeConfig)} == {*TOP, *SECTIONS}
 
 
 @pytest.mark.parametrize(
@@ -166,25 +86,6 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
 def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field):
     with pytest.raises(ConfigurationError, match=rf"^{field}: expected "):
         make(**changes)
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"armz": 5}, "armz"),
-        ({"privacy": {"epsilonn": 1}}, "privacy.epsilonn"),
-        ({"privacy": {"epsilon": 0}}, "privacy.epsilon: expected a finite number above 0, got 0"),
-        ({"privacy": {"epsilon": INF}}, "privacy.epsilon: expected a finite number above 0, got inf"),
-        ({"features": {"dimension": 3, "length": 1}}, "features.length"),
-        ({"features": {}}, "features.dimension"),
-        ({"system": "goblin"}, "system: expected one of p2b, colin, pdap, pdol, bgt, got 'goblin'"),
-    ],
-)
-def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values, named):
-    plain = {"system": "colin", "deployment": "shop", "items": {"capacity": 4}, "features": {"dimension": 3}}
-    with pytest.raises(ConfigurationError, match=named) as caught:
-        parse_config({**plain, **values}, "shop.yaml")
-    assert str(caught.value).startswith("shop.yaml: ")
 
 
 # The graph.
@@ -269,71 +170,13 @@ def test_records_too_large_to_publish_are_refused_before_anything_runs():
         CollaborativeSystem.of(make(features=big, arms=4096), GRAPH)
 
 
-OTHERS = {
-    "deployment": "other",
-    "arms": 5,
-    "settle_seconds": 1.0,
-    "budget": BudgetConfig(30.0, 1e-6),
-    "features.dimension": 4,
-    "features.norm": 0.5,
-    "features.norm_l1": 1.1,
-    "learner.algorithm": "goblin",
-    "learner.alpha": 0.2,
-    "learner.ridge": 2.0,
-    "learner.self_weight": 2.0,
-    "learner.tie_weight": 2.0,
-    "learner.failure": 0.1,
-    "feedback.attribution_window_seconds": 1.0,
-    "feedback.early_feedback": 5,
-    "feedback.remembered_events": 5,
-    "release.noise_at": "learner",
-    "release.mechanism": "binary",
-    "release.noise": "gaussian",
-    "release.epsilon": 0.5,
-    "release.delta": 1e-7,
-    "release.horizon": 1 << 19,
-    "release.rewards_per_user": 9_999,
-    "release.reward_levels": 1,
-    "release.rows": 255,
-    "release.seconds": 9.0,
-    "release.epochs": 2,
-    "exploration.choice": "softmax",
-    "exploration.share": 0.1,
-    "exploration.temperature": 0.1,
-    "partitions.learner": 2,
-    "named_items": True,
-}
-
-
-def test_every_value_and_every_tie_moves_the_digest():
+def test_every_tie_moves_the_digest_and_words_about_the_guarantee_do_not():
     base = make()
     heavier = SocialGraph.of_edges([("ann", "bob", 1.5)], GRAPH.users)
     renamed = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "dan"))
-    seen = {collaborative_digest(base, graph.canonical()) for graph in (GRAPH, heavier, renamed)}
-    leaves = {
-        f"{name}.{key}" if isinstance(value, dict) else name
-        for name, value in asdict(base).items()
-        for key in (value if isinstance(value, dict) else [None])
-    }
-    assert leaves - {
-        "system",
-        "mode",
-        "learner.clean_share",
-        "partitions.shuffler",
-        "privacy.person",
-        "privacy.tainted",
-    } == set(OTHERS)
-    for name, value in OTHERS.items():
-        section, _, key = name.partition(".")
-        part = getattr(base, section)
-        changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
-        seen.add(collaborative_digest(changed, GRAPH.canonical()))
-    noisy = replace(base, release=replace(base.release, mechanism="noisy-reward", noise="laplace"))
-    seen |= {collaborative_digest(one, GRAPH.canonical()) for one in (noisy, replace(noisy, learner=MIXED))}
-    assert len(seen) == 5 + len(OTHERS)
+    assert len({collaborative_digest(base, graph.canonical()) for graph in (GRAPH, heavier, renamed)}) == 3
     said = replace(base, privacy=PrivacyConfig("unprotected"), mode="shadow")
-    own = collaborative_digest(base, GRAPH.canonical())
-    assert collaborative_digest(said, GRAPH.canonical()) == own, "the mode and words about the promise are in no digest"
+    assert collaborative_digest(said, GRAPH.canonical()) == collaborative_digest(base, GRAPH.canonical())
     assert said == base
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language, values
 from hushstream.engine.configuration import (
+    LARGEST_EPSILON,
     FeedbackConfig,
     Mode,
     PartitionConfig,
@@ -37,6 +38,7 @@ from hushstream.engine.values import (
     keep,
     number,
     positive,
+    price,
     require,
     require_deployment,
     require_deployment_name,
@@ -52,7 +54,6 @@ PLACEMENTS: tuple[Placement, ...] = ("serving", "home")
 LARGEST_ARMS = 1 << 20
 TRIAL_SHARE = 0.05
 """The share of a vendor's visits that are clean while it is on trial."""
-LARGEST_EPSILON = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class BlockConfig(Checked):
         horizon: largest number of outcomes of a counter; further ones are refused.
     """
 
-    epsilon: Annotated[float, Is(language.EPSILON, positive, LARGEST_EPSILON, " (more protects nobody)")] = 1.0
+    epsilon: Annotated[float, Is(language.EPSILON, price, LARGEST_EPSILON)] = 1.0
     level_growth: Annotated[float, Is("release.", between, 0, 10)] = 0.0
     placement: Annotated[Placement, Is("release.")] = "serving"
     kappa: Annotated[float, Is("release.", positive)] = 3.0

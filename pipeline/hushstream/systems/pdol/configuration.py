@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 
 from hushstream.counting.digits import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, undigested_privacy
+from hushstream.engine.configuration import (
+    LARGEST_EPSILON,
+    PrivacyConfig,
+    canonical_form,
+    declared_features,
+    undigested_privacy,
+)
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     Checked,
@@ -21,6 +27,7 @@ from hushstream.engine.values import (
     check_fields,
     keep,
     positive,
+    price,
     probability,
     require,
     require_deployment,
@@ -102,7 +109,7 @@ class SharingConfig(Checked):
     """
 
     counter: Annotated[CounterName, Is(language.MECHANISM)] = "blt"
-    epsilon: Annotated[float, Is(language.EPSILON, positive, 20, " (more protects nobody)")] = 1.0
+    epsilon: Annotated[float, Is(language.EPSILON, price, LARGEST_EPSILON)] = 1.0
     delta: Annotated[float, Is(language.DELTA, probability)] = 1e-6
     slots_per_release: Annotated[int | tuple[int, ...], Is(language.WINDOW_UNITS)] = 128
     horizon: Annotated[int, Is(language.HORIZON, whole, 1, LARGEST_HORIZON)] = 32
