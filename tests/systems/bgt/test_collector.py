@@ -167,12 +167,6 @@ def test_what_is_no_slot_of_the_round_is_refused_and_counts_as_null(
     assert not found.sums.any()
 
 
-def test_pairs_hold_items_of_the_top_alone(config):
-    asked = rounds_of(config)[1]
-    other = int(np.setdiff1d(np.arange(config.items), asked.top)[0])
-    assert admit(slot(config, [other], [1]), asked, config) == Inadmissible.ITEM
-
-
 def test_a_second_slot_of_a_user_in_a_round_counts_for_nothing():
     config = config_of(noise="exact")
     collector = collector_of(first_round(config), config)

@@ -185,15 +185,6 @@ def test_bad_records_go_to_the_dead_letters_and_take_nothing_with_them(films, ri
     )
 
 
-def test_a_user_of_another_partition_is_refused(films):
-    system = films.make_system(partitions=2)
-    rigs = [films.RaterRig(system, partition=home) for home in (0, 1)]
-    for rig in rigs:
-        rig.rate("ann")
-        rig.fold()
-    assert sorted(tuple(rig.seen.reasons) for rig in rigs) == [(), ("foreign_user",)]
-
-
 def test_a_prediction_that_differs_by_a_rounding_stands_and_one_that_differs_by_more_does_not(rig, monkeypatch):
     rig.rate("ann")
     rig.ask("q")

@@ -13,7 +13,6 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.schemas import codec
-from hushstream.schemas.batches import encode_context_batch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.estimator import OwnRewards
 from hushstream.systems.colin.configuration import GRID_BITS, plan_of
@@ -58,47 +57,6 @@ def test_arms_that_may_not_be_shown_are_not(related, rig):
     for number in range(8):
         arm = rig.decide(f"e{number}", features=related.some_features(number), eligible=bytes([0b0110]))
         assert arm in (1, 2)
-
-
-def test_a_repeated_context_gets_the_same_answer_and_one_row(related, rig):
-    arm = rig.interact("e", features=related.some_features(1))
-    rig.context("e", features=related.some_features(2))
-    seen = rig.fold()
-    assert [(answer.arm, answer.policy) for answer in seen.answers] == [(arm, 2)]
-    rig.end_phase()
-    rig.fold()
-    rig.context("e")
-    assert [(answer.arm, answer.policy) for answer in rig.fold().answers] == [(arm, 2)]
-    assert len(rig.rows()) == 1
-
-
-def test_an_open_decision_is_known_even_when_the_memory_of_events_is_full(related):
-    rig = related.RelatedLearnerRig(related.make_system(feedback={"remembered_events": 1}))
-    arm = rig.decide("first", features=related.some_features(1))
-    rig.decide("second", "bob")
-    rig.context("first", features=related.some_features(3))
-    rig.context("first", "bob")
-    seen = rig.fold()
-    assert seen.counts["repeated_context"] == 1
-    assert [(answer.event_id, answer.arm) for answer in seen.answers] == [("first", arm)]
-    assert seen.reasons == ["event_of_another_user"]
-    rig.shown("first", arm)
-    rig.wait(10)
-    rig.end_phase()
-    assert len(rig.rows(rig.fold())) == 1
-
-
-def test_a_click_that_never_comes_is_not_waited_for_once_younger_ones_have_come(related, rig):
-    rig.context("e", after_click=7)
-    rig.end_phase(after_click=7)
-    rig.wait(30)
-    rig.shown("x", 0)
-    assert not rig.fold().reasons
-    rig.wait(0.001)
-    rig.shown("x", 0)
-    seen = rig.fold()
-    assert seen.reasons == ["after_click_unreachable"] * 2
-    assert not seen.answers
 
 
 # Rows that leave.
@@ -154,54 +112,6 @@ def test_only_what_was_shown_decides_whether_a_row_leaves(related, rig, feedback
     assert {name: count for name, count in seen.counts.items() if name != "seal"} == outcomes
 
 
-def test_the_first_reward_stands_and_none_is_zero(related, rig):
-    for event, rewards in (("twice", (0.75, 1.0)), ("none", ())):
-        arm = rig.decide(event)
-        rig.shown(event, arm)
-        for reward in rewards:
-            rig.reward(event, arm, reward)
-    rig.end_phase()
-    assert [row[2] for row in rig.rows(rig.fold())] == [0.75, 0.0]
-
-
-def test_a_late_reward_is_lost_and_counted(related, rig):
-    arm = rig.interact("e", reward=None)
-    rig.end_phase()
-    rig.fold()
-    rig.reward("e", arm)
-    rig.shown("e", arm)
-    seen = rig.fold()
-    assert seen.counts == {"late_reward": 1, "repeated_feedback": 1}
-    rig.end_phase(1)
-    assert [row[2] for row in rig.rows(rig.fold())] == []
-    assert [row[2] for row in rig.rows()] == [0.0]
-
-
-def test_feedback_that_comes_before_its_context_waits_for_it(related, rig):
-    rig.shown("e", 0)
-    rig.reward("e", 0, 0.5)
-    rig.reward("e", 0, 0.75)
-    rig.shown("e", 0, user="bob")
-    rig.reward("e", 0, 1.0, user="bob")
-    seen = rig.fold()
-    assert seen.counts == {"parked": 4, "repeated_feedback": 1}
-    arm = rig.decide("e", eligible=bytes([0b0001]))
-    assert arm == 0
-    assert rig.seen.reasons == ["event_of_another_user"] * 2
-    rig.end_phase()
-    assert [row[2] for row in rig.rows(rig.fold())] == [0.5]
-
-
-def test_a_reward_before_its_context_has_a_place_beside_what_was_shown_and_nowhere_else(rig):
-    rig.reward("e", 0, 0.5)
-    rig.shown("e", 0)
-    rig.shown("f", rig.system.config.arms)
-    assert rig.fold().reasons == ["click_without_context", "unknown_arm"]
-    rig.decide("e", eligible=bytes([0b0001]))
-    rig.end_phase()
-    assert [row[2] for row in rig.rows(rig.fold())] == [0.0]
-
-
 def leaving(related, system, rewarded_early):
     """What leaves when more is shown and rewarded before its context than there are places for."""
     rig = related.RelatedLearnerRig(system, related.SECRET)
@@ -235,24 +145,6 @@ def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(relat
         rig = related.RelatedLearnerRig(system)
         assert rig.rows(one) == rig.rows(more)
         assert [row[2] for row in rig.rows(one)] == [0.0, *[0.5] * 24]
-
-
-def test_waiting_feedback_has_a_share_for_each_user_that_nobody_else_can_take(related):
-    rows = []
-    for flood in (False, True):
-        rig = related.RelatedLearnerRig(related.make_system(feedback={"early_feedback": 6}))
-        rig.shown("e", 0, "bob")
-        rig.reward("e", 0, 0.5, "bob")
-        for number in range(9 * flood):
-            rig.shown(f"x{number}", 0, "ann")
-            rig.shown(f"y{number}", 0, "nobody")
-        seen = rig.fold()
-        assert sorted(seen.reasons) == ["too_many_parked"] * 7 * flood + ["unknown_user"] * 9 * flood
-        rig.decide("e", "bob", eligible=bytes([0b0001]))
-        rig.end_phase()
-        rows.append(rig.rows(rig.fold()))
-    assert rows[0] == rows[1]
-    assert [row[2] for row in rows[0]] == [0.5]
 
 
 def test_many_rows_leave_in_records_of_bounded_size(related):
@@ -401,19 +293,7 @@ BAD_CONTEXTS = {
     "unknown user": (context(user=MARK), "unknown_user"),
     "unknown track": (context(line=MARK), "unknown_line"),
     "non-private track": (context(line="nonprivate"), "unknown_line"),
-    "no user": (context(user=""), "empty_id"),
-    "unknown arm in the mask": (context(eligible=bytes([0b10000])), "unknown_arm"),
-    "no eligible arm": (context(eligible=bytes([0])), "no_eligible_arm"),
-    "baseline not eligible": (context(baseline=1, eligible=bytes([0b0101])), "baseline_not_eligible"),
-    "bad after_click": (context(after_click=-2), "bad_after_click"),
-    "cut off": (context()[:-3], "truncated"),
-    "no Avro": (MARK.encode() * 9, "not_single_object"),
     "another topic's record": (codec.encode("Tick", {"config_digest": bytes(16)}), "unexpected_schema"),
-    "negative phase": (codec.encode("Seal", {"phase": -1, "origin": -1, "config_digest": bytes(16)}), "bad_phase"),
-    "too many rows": (
-        encode_context_batch([f"e{i}" for i in range(4097)], ["ann"] * 4097, np.zeros((4097, 12), np.float32)),
-        "too_many_rows",
-    ),
 }
 
 
@@ -442,25 +322,6 @@ def test_features_of_exactly_the_allowed_length_are_taken(related):
     above = np.nextafter(np.float32(1), np.float32(2))
     rig.context("above", features=[[above, 0, 0]] * 4)
     assert rig.fold().reasons == ["too_long_features"]
-
-
-def test_an_event_of_another_user_is_refused(related, rig):
-    rig.decide("e")
-    rig.context("e", "bob")
-    rig.shown("e", 0, "bob")
-    rig.shown("e", 0, "nobody")
-    assert rig.fold().reasons == ["event_of_another_user"] * 3
-
-
-@pytest.mark.parametrize(("reward", "arm"), [(1.5, 0), (-0.1, 0), (NAN, 0), (INF, 0), (1.0, 4), (1.0, -1)])
-def test_feedback_that_cannot_be_is_refused_and_the_row_is_as_without_it(related, rig, reward, arm):
-    rig.interact("e", reward=None)
-    rig.reward("e", arm, reward)
-    rig.end_phase()
-    seen = rig.fold()
-    assert len(seen.reasons) == 1
-    assert [row[2] for row in rig.rows(seen)] == [0.0]
-    assert seen.letters[0]["topic"] == "clicks"
 
 
 def test_a_model_of_other_users_or_with_numbers_that_are_none_is_refused_and_the_old_one_stands(related, rigs):
@@ -524,13 +385,6 @@ def test_each_machine_has_the_state_form_of_its_own_items_whichever_was_made_las
 
 
 # Counters at the edge.
-
-
-def test_at_the_edge_no_reward_leaves_in_clear(related):
-    rig = related.played(related.edge_system(), flip=False)
-    assert {output.topic for output in rig.seen.outputs} == {"releases", "ledger"}
-    assert not rig.seen.releases("rewards")
-    assert {name for name, _ in (codec.decode(o.value) for o in rig.seen.releases("releases"))} == {"Release", "Seal"}
 
 
 def edge_address(rig, purpose, parameters, partition=0):
@@ -637,19 +491,3 @@ def test_at_the_edge_an_allowance_ends_too_and_the_price_is_in_the_ledger_once(r
     assert entry["debit"]["scope"] == "epoch/0/0"
     assert entry["private_as_stated"]
     assert [debit for record in rig.seen.journals for debit in record["debits"]] == [entry["debit"]]
-
-
-def test_the_journal_record_before_each_release_holds_its_debit(related):
-    """The price with the first release, nothing with those that it covers, and no debit where nothing is released."""
-    rig = related.RelatedLearnerRig(related.edge_system(), related.SECRET)
-    for phase in range(3):
-        rig.interact(f"e{phase}")
-        rig.end_phase(phase)
-        rig.fold()
-    released = [len(related.Seen([step]).records("releases", "Release")) for step in rig.seen.steps]
-    debits = [record["debits"] for record in rig.seen.journals]
-    assert list(map(len, debits)) == released
-    assert sum(released) == 3
-    prices = [debit["epsilon_micro"] for held in debits for debit in held]
-    assert prices == [rig.system.guarantee().epsilon_micro, 0, 0]
-    assert rig.replayed(rig.fresh()).outputs == rig.seen.outputs

@@ -12,7 +12,7 @@ from hushstream.systems.pdap import records
 from hushstream.systems.pdap.algorithm.aggregate import FLOOR, Aggregate, Release
 from hushstream.systems.pdap.algorithm.blocks import Blocks, block_variances
 from hushstream.systems.pdap.algorithm.serving import Serving
-from hushstream.systems.pdap.cells import ROOT, PdapError
+from hushstream.systems.pdap.cells import ROOT
 from hushstream.systems.pdap.records import parse_model, parse_part
 
 EMPTY = np.zeros(0, dtype=np.int64)
@@ -21,20 +21,6 @@ EMPTY = np.zeros(0, dtype=np.int64)
 def release(cells=(), arms=(), counts=(), sums=(), outcomes=0):
     columns = (np.array(column, dtype=np.int64) for column in (cells, arms, counts, sums))
     return Release(0, Blocks(*columns), EMPTY, EMPTY, outcomes)
-
-
-def test_the_same_releases_give_the_same_versions(pdap):
-    run = pdap.Deployment(pdap.config(first_window=200))
-    for _ in range(6):
-        run.window()
-    again = Aggregate(run.config)
-    updates = [again.publish()]
-    for one in run.releases:
-        again.fold(one)
-        updates.append(again.publish())
-    for mine, theirs in zip(run.updates, updates, strict=True):
-        for name in ("version", "opened", "changed", "tickets", "pool"):
-            assert np.array_equal(getattr(mine, name), getattr(theirs, name))
 
 
 def test_the_first_version_opens_the_root_and_shares_tickets_among_the_first_arms(pdap):
@@ -136,17 +122,6 @@ def test_named_items_offered_at_once_give_the_models_of_numbered_ones(pdap):
         assert np.array_equal(one.tickets, other.tickets)
         for aggregate in (numbered, by_name):
             aggregate.fold(release([ROOT] * 2, [1, 4], [50, 40], [40, 2], 90))
-
-
-@pytest.mark.parametrize("arm", [20, -1])
-def test_an_arm_that_is_not_there_is_no_change(pdap, arm):
-    with pytest.raises(PdapError, match="arm: expected one from 0 to 19"):
-        Aggregate(pdap.config()).change(arm, offered=False)
-
-
-def test_a_block_of_a_cell_beyond_the_grid_is_refused(pdap):
-    with pytest.raises(PdapError, match="levels from 0 to 3"):
-        Aggregate(pdap.config()).fold(release([9 << 57], [0], [10], [1], 10))
 
 
 def test_counters_of_several_homes_add_up_to_one_model(pdap):

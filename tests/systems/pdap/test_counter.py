@@ -1,7 +1,5 @@
 """The counter and its role: each outcome in one block, noise by content, what closes a window, what is paid."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -115,16 +113,6 @@ class TestWindows:
         assert len(counter.pending) == 0
         assert len(counter.close(2).blocks) == 0
 
-    def test_capacity_counts_down_to_the_close(self, pdap):
-        counter = Counter(pdap.config(first_window=30), pdap.keyed(pdap.config(first_window=30)))
-        assert counter.capacity_left == 30
-        counter.take(outcomes(12))
-        assert counter.capacity_left == 18
-        counter.take(outcomes(18))
-        assert counter.capacity_left == 0
-        counter.close(0)
-        assert counter.capacity_left == 15
-
     def test_arrivals_are_published_as_they_were(self, pdap):
         counter = Counter(pdap.config(), pdap.keyed(pdap.config()))
         counter.take(outcomes(7, arrival=(1 << 57) | 2))
@@ -133,35 +121,6 @@ class TestWindows:
         assert release.arrived.tolist() == [1 << 57, (1 << 57) | 2]
         assert release.arrivals.tolist() == [4, 7]
         assert release.outcomes == 11
-
-
-class TestBadInput:
-    def test_columns_of_other_types_or_lengths_are_refused(self, pdap):
-        counter = Counter(pdap.config(), pdap.keyed(pdap.config()))
-        good = outcomes()
-        for bad in (
-            replace(good, rewards=good.rewards[:5]),
-            replace(good, rewards=good.rewards.astype(np.float64)),
-            replace(good, arms=good.arms.astype(np.int32)),
-        ):
-            with pytest.raises(PdapError, match="four int64 columns"):
-                counter.take(bad)
-
-    def test_names_of_another_form_are_refused(self, pdap):
-        counter = Counter(pdap.config(), pdap.keyed(pdap.config()))
-        good = outcomes()
-        for bad in (good.names[:5], good.names[:, :8], good.names.astype(np.int64)):
-            with pytest.raises(PdapError, match="expected names uint8"):
-                counter.take(replace(good, names=bad))
-
-    def test_beyond_the_horizon_nothing_is_taken(self, pdap):
-        settings = pdap.config(horizon=25)
-        counter = Counter(settings, pdap.keyed(settings))
-        counter.take(outcomes(20))
-        with pytest.raises(PdapError, match="at most 25 ever, got 20 and 6 more"):
-            counter.take(outcomes(6))
-        counter.take(outcomes(5))
-        assert counter.taken == 25
 
 
 PUBLIC = ("counter", "window", "part", "parts", "epoch", "closed_by", "outcomes", "cells", "arms", "counts")
@@ -363,17 +322,6 @@ def test_an_outcome_counts_once_whatever_record_it_comes_in(shops, rig):
     seen = rig.fold()
     assert seen.counts["repeated_rewards"] == 15
     assert rig.machine.counter.taken == 15
-
-
-def test_an_outcome_is_known_again_however_many_others_came_since(shops, rig):
-    rows = shops.some_rewards(4, 10)
-    rig.outcomes(0, rows)
-    rig.fold()
-    for other in range(150_000):
-        rig.machine.known.add((other + 1).to_bytes(16, "little"))
-    rig.outcomes(0, rows)
-    assert rig.fold().counts["repeated_rewards"] == 10
-    assert rig.machine.counter.taken == 10
 
 
 @pytest.mark.parametrize(

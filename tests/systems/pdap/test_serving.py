@@ -100,11 +100,6 @@ def test_a_version_that_is_not_the_next_or_leaves_a_row_out_is_refused(served):
         fresh.apply(damaged)
 
 
-def test_a_context_that_cannot_be_is_refused(served):
-    with pytest.raises(PdapError, match="entries from 0 to 1"):
-        served.serving.choose(np.full((1, 2), np.nan, dtype=np.float32), [b"u"], [b"0"])
-
-
 def test_only_eligible_arms_are_shown_each_as_often_as_it_says(served):
     eligible = np.zeros(served.config.arms, dtype=np.bool_)
     middle = np.full((256, 2), 0.5)
@@ -148,15 +143,6 @@ def test_an_eligible_arm_without_tickets_in_the_cell_is_one_that_others_show_if_
     eligible[[elsewhere[0], nowhere[0]]] = True
     found = [served.serving.one(path, b"u", b"%d" % event, eligible) for event in range(50)]
     assert {(one.arm, one.propensity) for one in found} == {(elsewhere[0], 256)}
-
-
-def test_a_packed_model_answers_as_the_one_that_was_packed(served):
-    fresh = Serving(served.config.grid, seeded_key(3, "counter"))
-    fresh.load(served.serving.dump())
-    contexts, users, events = asked(100)
-    ours, theirs = fresh.choose(contexts, users, events), served.serving.choose(contexts, users, events)
-    assert np.array_equal(ours.arms, theirs.arms)
-    assert np.array_equal(ours.propensities, theirs.propensities)
 
 
 @pytest.fixture
@@ -228,44 +214,6 @@ def test_declared_features_are_answered_as_the_numbers_where_they_lie(shops):
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"row": b"\x00" * 3}, "wrong_dimension"),
-        ({"features_digest": bytes(16)}, "other_features"),
-    ],
-)
-def test_rows_of_other_features_are_refused_and_lose_nothing(shops, changes, reason):
-    rig = shops.VendorLearnerRig(shops.make_system(dimension=0, declared=VISITS))
-    _visit(rig, "bad", {"age": 0.5}, **changes)
-    _visit(rig, "good", {"age": 0.5})
-    seen = rig.fold()
-    assert list(seen.arms) == ["good"]
-    assert seen.reasons == [reason]
-
-
-def test_a_forged_row_is_refused_among_good_ones(shops):
-    declared = {"hour": {"kind": "time_of_day"}, "member": {"kind": "boolean"}}
-    rig = shops.VendorLearnerRig(shops.make_system(dimension=0, declared=declared))
-    schema = declare(declared)
-    row, forged = schema.encode({"hour": 12, "member": True}).row, b"\xff\xfe\x09"
-    for event, content in (("one", row), ("two", forged), ("three", row)):
-        fields = {"event_id": event, "user": "ann", "line": rig.vendor, "row": content}
-        value = codec.encode("FeatureContext", {**fields, "features_digest": schema.digest})
-        rig.put(f"contexts.{rig.vendor}", value, rig.partition)
-    seen = rig.fold()
-    assert list(seen.arms) == ["one", "three"]
-    assert seen.reasons == ["malformed_features"]
-
-
-def test_a_repeated_context_gets_the_same_answer_and_one_outcome(rig):
-    arm = rig.interact("e")
-    rig.context("e", (0.9, 0.9))
-    assert [(answer.arm, answer.policy) for answer in rig.fold().answers] == [(arm, 2)]
-    rig.end_phase()
-    assert len(rig.outcomes(rig.fold())) == 1
-
-
-@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"at": (0.5, 1.5)}, "context_outside"),
@@ -283,10 +231,6 @@ def test_a_context_that_cannot_be_is_a_dead_letter(rig, fields, reason):
     seen = rig.fold()
     assert seen.reasons == [reason]
     assert not seen.answers
-
-
-def test_the_upper_edge_of_the_space_is_in_its_last_cell(rig):
-    assert rig.decide("e", (1.0, 1.0)) >= 0
 
 
 def test_a_user_of_another_partition_is_refused(shops):
@@ -323,17 +267,6 @@ def test_an_outcome_keeps_the_cell_that_served_though_it_has_split_since(shops, 
     assert all(cell > 0 for _, cell, _, _ in rig.outcomes(rig.fold()))
 
 
-def test_a_reward_after_its_deadline_moves_nothing(shops, rig):
-    arm = rig.decide("e")
-    rig.shown("e", arm)
-    rig.wait(shops.WAIT_SECONDS + 0.001)
-    rig.reward("e", arm)
-    rig.fold()
-    rig.end_phase()
-    assert [reward for *_, reward in rig.outcomes(rig.fold())] == [0]
-    assert rig.seen.counts["late_reward"] == 1
-
-
 def test_outcomes_of_one_span_leave_together_when_log_time_has_come(shops, rig):
     rig.interact("e")
     rig.wait(shops.WAIT_SECONDS * 2.5)
@@ -350,23 +283,6 @@ def test_rewards_off_the_levels_are_refused_and_those_on_them_count(shops):
     found = rig.outcomes(rig.fold())
     assert sorted(reward for *_, reward in found) == [0, 3]
     assert rig.seen.reasons == ["reward_off_levels"]
-
-
-def test_feedback_before_its_context_counts_if_its_arm_was_said_to_be_shown_first(shops):
-    system = shops.make_system(feedback={"early_feedback": 2})
-    asked = shops.VendorLearnerRig(system)
-    arms = {event: asked.decide(event) for event in ("e", "f", "g", "h")}
-    rig = shops.VendorLearnerRig(system)
-    rig.reward("h", arms["h"])
-    for event in ("e", "f", "g"):
-        rig.shown(event, arms[event])
-    rig.reward("e", arms["e"])
-    seen = rig.fold()
-    assert seen.reasons == ["click_without_context", "too_many_parked"]
-    for event in arms:
-        rig.decide(event)
-    rig.end_phase()
-    assert sorted(reward for *_, reward in rig.outcomes(rig.fold())) == [0, 1]
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -23,7 +23,6 @@ from tests.systems.pdol.conftest import (
     records,
 )
 
-from hushstream.counting.errors import BadState
 from hushstream.engine.records import InputRecord, ReplayMismatch
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
@@ -69,15 +68,6 @@ def test_a_release_is_that_of_the_counter_over_the_sums_of_gradients(config):
         assert (release.values.tolist() == exact.tolist()) == (config.sharing.counter == "exact")
 
 
-def test_slots_may_come_one_by_one_or_all_at_once(config):
-    rows, together, apart = records(SLOTS), node_of(config), node_of(config)
-    together.fold(rows, random_model())
-    for place in range(SLOTS):
-        assert apart.capacity_left == SLOTS - place
-        apart.fold(rows.part(place, place + 1), random_model())
-    assert together.release().values.tolist() == apart.release().values.tolist()
-
-
 def test_at_the_horizon_the_sum_stands_and_a_new_counter_has_noise_of_its_own():
     found = releases(config_of(), HORIZON + 2)
     assert [release.last for release in found] == [False] * (HORIZON - 1) + [True, False, False]
@@ -111,34 +101,10 @@ def test_a_leaf_closes_on_its_count_and_on_nothing_else():
     assert node.capacity_left == 1
 
 
-def test_refused_records_take_their_slots():
-    node, quiet = node_of(config_of()), node_of(config_of())
-    rows = records(SLOTS)
-    bad = rows.values.copy()
-    bad[:] = 1 << 33
-    object.__setattr__(rows, "values", bad)
-    assert node.fold(rows, random_model()).all()
-    quiet.fold(null_rows(SLOTS), random_model())
-    assert node.release().values.tolist() == quiet.release().values.tolist()
-
-
 @pytest.mark.parametrize("model", [np.zeros(DIMENSION), np.zeros(DIMENSION, dtype=np.int64), np.zeros(3, np.int32)])
 def test_only_a_published_model_is_taken(model):
     with pytest.raises(PdolError, match="expected int32 of shape"):
         node_of(config_of()).fold(records(1), model)
-
-
-def test_damaged_states_are_refused():
-    node = node_of(config_of())
-    node.fold(records(2), random_model())
-    state = node.dump()
-    for damaged in (b"", state[:-1], state[:-20], state + b"\0", state[:40] + state[41:]):
-        with pytest.raises(BadState):
-            node_of(config_of()).load(damaged)
-    with pytest.raises(BadState):
-        node_of(config_of(), seed=2).load(state)
-    with pytest.raises(BadState, match="at most 3 slots"):
-        node_of(config_of()).load(state[:8] + (9).to_bytes(8, "little") + state[16:])
 
 
 def dense_rows(records: np.ndarray, labels: np.ndarray) -> Rows:
@@ -524,17 +490,6 @@ def test_a_batch_waits_for_its_phase_as_a_record_does(pdol, rig):
     rig.fold()
     rig.put("records", codec.encode("RecordBatch", {**WHOLE, "after_phase": 0}), 0)
     assert rig.fold().steps == []
-
-
-def test_a_repeated_event_gets_the_same_answer_and_no_second_slot(rig):
-    rig.record("e", 1)
-    rig.record("e", 2)
-    seen = rig.fold()
-    (journal,) = seen.journals
-    assert journal["event_ids"] == ["e", "e"]
-    assert list(journal["repeated"]) == [0, 1]
-    assert len(set(journal["predicted"])) == 1
-    assert len(rig.machine.pending) == 1
 
 
 def test_a_person_beyond_the_allowance_is_answered_and_counted_as_null_at_all_nodes_of_a_domain(pdol):
