@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.learners.linucb import LinUCBModel
-from hushstream.learners.population import Population
+from hushstream.learners.population import NormalPrior, Population
 from hushstream.systems.p2b.codebook import Encoder, fit_grid, grid_points
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums
 from hushstream.systems.p2b.shuffler import Domain, Reports, noised, slot_sums
@@ -42,7 +42,7 @@ class Simulation:
     def play(self, start, users, stream):
         """Mean expected reward of users who start from a model, and one random interaction of each."""
         rng = np.random.default_rng([self.seed, stream])
-        population = Population(start.state(), users, ROUNDS)
+        population = Population(NormalPrior.of_state(start.state()), users, ROUNDS)
         reported = rng.integers(0, ROUNDS, users)
         units, arms, clicks = (
             np.zeros((users, DIMENSION), np.int64),

@@ -24,7 +24,7 @@ from sklearn.cluster import KMeans
 
 from hushstream.engine.declare.plan import DAYS, Audience, Range
 from hushstream.features.schema import Rows, declare
-from hushstream.learners.population import NormalPrior, SparsePopulation
+from hushstream.learners.population import NormalPrior, Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.guarantee import linear_sums_guarantee, slot_sums_guarantee
 from hushstream.privacy.mechanisms.noise import (
@@ -264,7 +264,7 @@ def _turns(
     prior: NormalPrior,
 ) -> Iterator[_Turn]:
     """Let users (n,) act over T interactions from one model, and learn from each; see `act`."""
-    population, place = SparsePopulation(prior, len(users), ROUNDS), np.arange(len(users))
+    population, place = Population(prior, len(users), ROUNDS), np.arange(len(users))
     for turn in range(ROUNDS):
         visits = world.visits(users, turn)
         contexts = written_out(world.schema, visits.rows)

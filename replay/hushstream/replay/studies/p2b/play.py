@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.noise.spending import ChargeKey, Spending
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
-from hushstream.learners.population import Population
+from hushstream.learners.population import NormalPrior, Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, bernoulli, probability_units
 from hushstream.privacy.promises.promise import Guarantee
@@ -300,7 +300,8 @@ class _Play:
         self, condition: str, start: LinUCBState, users: Int64
     ) -> Iterator[tuple[int, Float32, Int64, Float64]]:
         """Round by round: its index, contexts, chosen arms and rewards."""
-        population = Population(start, len(users), self._world.rounds, self._system.config.learner.alpha)
+        prior, alpha = NormalPrior.of_state(start), self._system.config.learner.alpha
+        population = Population(prior, len(users), self._world.rounds, alpha)
         for index in range(self._world.rounds):
             contexts = self._world.contexts(users, index)
             chosen, _ = population.choose(contexts, self._coins.ties(condition, users, index))

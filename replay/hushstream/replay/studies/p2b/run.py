@@ -43,7 +43,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import key_names
 from hushstream.features.schema import FeatureSchema, Rows
-from hushstream.learners.population import NormalPrior, SparsePopulation
+from hushstream.learners.population import NormalPrior, Population
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.catalogue import hint, make_world, system_of, world_options
@@ -148,7 +148,7 @@ def clear_rewards(world: World, prior: NormalPrior, users: Int64, seed: int) -> 
         users: (n,).
         seed: seed of the draws that break ties among items.
     """
-    population = SparsePopulation(prior, len(users), world.rounds)
+    population = Population(prior, len(users), world.rounds)
     found = np.zeros((len(users), world.rounds))
     for turn in range(world.rounds):
         contexts = seen(world, users, turn)
