@@ -10,9 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.devices import calls
-from hushstream.gateway.openapi import document
+from hushstream.gateway.openapi import SERVED, document
 from hushstream.replay.report.committed import main as committed
 
 FOLDER = Path(__file__).parent

@@ -12,9 +12,8 @@ from jsonschema import Draft202012Validator
 
 from hushstream.client import records
 from hushstream.engine.declare.declaration import DECISIONS
-from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.devices import calls as devices
-from hushstream.gateway.openapi import document
+from hushstream.gateway.openapi import SERVED, document
 from hushstream.gateway.problems import PROBLEMS
 
 CONTEXTS = {

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.gateway.conversation.conversations import SERVED
-from hushstream.gateway.openapi import document
+from hushstream.gateway.openapi import SERVED, document
 from hushstream.replay.runners.stream import free_port
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ from prometheus_client import generate_latest
 import recordings
 from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.worker.roles import all_machines, role_work
-from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.listening import Endpoints
+from hushstream.gateway.openapi import SERVED
 from hushstream.gateway.personalizer.protocol import PersonalizerCalls
 from hushstream.gateway.server import Gateway
 from hushstream.gateway.settings import GatewaySettings

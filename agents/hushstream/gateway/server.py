@@ -24,7 +24,6 @@ from hushstream.engine.declare.declaration import System, conversation_of
 from hushstream.features.checks import type_name
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
-from hushstream.gateway.conversation.conversations import served_of
 from hushstream.gateway.conversation.translation import FORMS
 from hushstream.gateway.http_server import (
     HEADERS,
@@ -42,7 +41,7 @@ from hushstream.gateway.http_server import (
 )
 from hushstream.gateway.listening import BoundedLog, ListeningGateway
 from hushstream.gateway.metrics import GatewayMetrics
-from hushstream.gateway.openapi import document
+from hushstream.gateway.openapi import document, served_of
 from hushstream.gateway.personalizer.bodies import refusal
 from hushstream.gateway.personalizer.protocol import KEY_HEADER, PersonalizerCalls, Route, is_retired
 from hushstream.gateway.problems import Problem, any_problem_of

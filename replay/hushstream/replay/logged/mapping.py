@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.engine.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError, flag, number, whole
 from hushstream.features.checks import FeatureError, without_marks
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.log import LogError
@@ -29,67 +29,47 @@ _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", 
 
 T = TypeVar("T")
 
-Reader = Callable[[str, str, Any], Any]
-"""(source, key, value) -> the value, checked."""
+Reader = Callable[[str, Any], Any]
+"""(key, value) -> the value, checked; it raises `ConfigurationError` or `LogError`."""
 
 
-def declared(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
-    """Features, which `with_features` has checked."""
-    return value
-
-
-def text(source: str, key: str, value: object) -> str:
+def text(key: str, value: object) -> str:
     """A value that must be a text and not empty."""
     if not isinstance(value, str) or not value:
-        raise LogError(f"{source}: {key}: expected a text, got {type(value).__name__}")
+        raise LogError(f"{key}: expected a text, got {type(value).__name__}")
     return value
 
 
-def flag(source: str, key: str, value: object) -> bool:
-    """A value that must be true or false."""
-    if not isinstance(value, bool):
-        raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
-    return value
-
-
-def names(source: str, key: str, value: object) -> tuple[str, ...]:
+def names(key: str, value: object) -> tuple[str, ...]:
     """A value that must be a list of different names; YAML reads some as whole numbers."""
     given = value if isinstance(value, list) and all(type(name) in (str, int) for name in value) else ()
     found = tuple(map(str, given))
     if not found or "" in found or len(set(found)) != len(found):
         raise LogError(
-            f"{source}: {key}: expected a list of different names, in quotes where YAML reads another value (no, on, "
-            "null, 1.50 and dates)"
+            f"{key}: expected a list of different names, in quotes where YAML reads another value (no, on, null, 1.50 "
+            "and dates)"
         )
     return found
 
 
-def whole(least: int, most: int) -> Reader:
+def within(least: int, most: int) -> Reader:
     """Reads a whole number within bounds."""
-
-    def read(source: str, key: str, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise LogError(f"{source}: {key}: expected a whole number from {least} to {most}")
-        return value
-
-    return read
+    return partial(whole, low=least, high=most)
 
 
-def number(source: str, key: str, value: object) -> float:
+def finite(key: str, value: object) -> float:
     """A value that must be a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise LogError(f"{source}: {key}: expected a finite number, got {type(value).__name__}")
-    return float(value)
+    return number(key, value, "a finite number", lambda found: True)
 
 
 def count_or_names(least: int, most: int) -> Reader:
     """Reads how many things there are, or the list of their names."""
 
-    def read(source: str, key: str, value: object) -> int | tuple[str, ...]:
-        found = names(source, key, value) if isinstance(value, list) else value
+    def read(key: str, value: object) -> int | tuple[str, ...]:
+        found = names(key, value) if isinstance(value, list) else value
         count = len(found) if isinstance(found, tuple) else found
         if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
-            raise LogError(f"{source}: {key}: expected {least} to {most}, as a number or as a list of names")
+            raise LogError(f"{key}: expected {least} to {most}, as a number or as a list of names")
         return found if isinstance(found, tuple) else count
 
     return read
@@ -98,10 +78,10 @@ def count_or_names(least: int, most: int) -> Reader:
 def each(read: Reader, least: int = 0) -> Reader:
     """Reads a value for each of some names, of which there must be some number."""
 
-    def read_all(source: str, key: str, value: object) -> dict[str, Any]:
+    def read_all(key: str, value: object) -> dict[str, Any]:
         if not isinstance(value, dict) or len(value) < least:
-            raise LogError(f"{source}: {key}: expected names with values, got {type(value).__name__}")
-        return {str(name): read(source, f"{key}.{name}", one) for name, one in value.items()}
+            raise LogError(f"{key}: expected names with values, got {type(value).__name__}")
+        return {str(name): read(f"{key}.{name}", one) for name, one in value.items()}
 
     return read_all
 
@@ -145,7 +125,7 @@ class TableMapping:
     delimiter: str = ","
     uniform: bool = False
     data: str | None = None
-    features: Annotated[FeatureSchema | None, declared] = None
+    features: FeatureSchema | None = None
 
     @property
     def arm_count(self) -> int:
@@ -187,8 +167,11 @@ def read_mapping(
     content = given if isinstance(given, Mapping) else read_keys(given)
     require_keys(content, source, made, needed)
     values = with_features(content, source, features)
-    readers = {key: _reader(hint) for key, hint in get_type_hints(made, include_extras=True).items()}
-    read = {key: readers[key](source, key, value) for key, value in values.items()}
+    hints = get_type_hints(made, include_extras=True)
+    try:
+        read = {key: _reader(hints[key])(key, value) for key, value in values.items()}
+    except (ConfigurationError, LogError) as error:
+        raise LogError(f"{source}: {error}") from None
     schema = read.get("features")
     seen = () if schema is None else schema.layout.names or ()
     for key in _NO_FEATURE:
@@ -204,6 +187,8 @@ def _reader(hint: Any) -> Reader:
     if hasattr(hint, "__metadata__"):
         found: Reader = hint.__metadata__[0]
         return found
+    if hint == FeatureSchema | None:
+        return lambda key, value: value  # `with_features` has checked it
     return flag if hint is bool else text
 
 

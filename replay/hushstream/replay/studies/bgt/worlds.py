@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import count_or_names, number, read_mapping, source_of, whole
+from hushstream.replay.logged.mapping import count_or_names, finite, read_mapping, source_of, within
 from hushstream.replay.logged.table import Table, name_of, read_chunks
 from hushstream.replay.logged.values import category_numbers, integers, numbers, texts
 from hushstream.replay.worlds.draws import Draws
@@ -242,10 +242,10 @@ class RatingMapping:
     user: str
     item: str
     rating: str
-    lowest: Annotated[float, number]
-    highest: Annotated[float, number]
+    lowest: Annotated[float, finite]
+    highest: Annotated[float, finite]
     items: Annotated[int | tuple[str, ...] | None, count_or_names(2, LARGEST_ITEMS)] = None
-    first_item: Annotated[int, whole(0, 2**53)] = 1
+    first_item: Annotated[int, within(0, 2**53)] = 1
     delimiter: str = ","
     public: bool = False
 

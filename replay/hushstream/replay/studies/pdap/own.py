@@ -251,16 +251,16 @@ class OwnVendors:
 _COLUMNS = ("vendor", "arm", "owner", "reward", "user")
 
 
-def _data(source: str, key: str, value: object) -> str:
+def _data(key: str, value: object) -> str:
     if value not in DATA:
-        raise LogError(f"{source}: {key}: expected {DATA_MEANING}")
+        raise LogError(f"{key}: expected {DATA_MEANING}")
     return str(value)
 
 
-def _features(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
+def _features(key: str, value: FeatureSchema) -> FeatureSchema:
     if not all(one.level_names for one in value.features.values()) or len(value.features) > LARGEST_DIMENSION:
         raise LogError(
-            f"{source}: {key}: expected at most {LARGEST_DIMENSION}, each a category, number, boolean, time_of_day or "
+            f"{key}: expected at most {LARGEST_DIMENSION}, each a category, number, boolean, time_of_day or "
             "day_of_week, as each context is in one cell"
         )
     return value

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import count_or_names, declared, read_mapping, source_of, whole
+from hushstream.replay.logged.mapping import count_or_names, read_mapping, source_of, within
 from hushstream.replay.logged.table import RawChunk, Table, is_file, name_of, read_chunks
 from hushstream.replay.logged.values import category_numbers, texts, visits_of
 from hushstream.replay.worlds.draws import Draws
@@ -336,10 +336,10 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.flo
 """Row ends, indices, values."""
 
 
-def _positive(source: str, key: str, value: object) -> str:
+def _positive(key: str, value: object) -> str:
     # YAML does not read yes, 1 and 1.0 as texts. Whole numbers are accepted; other values need quotes.
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise LogError(f"{source}: {key}: expected a text (in quotes), got {type(value).__name__}")
+        raise LogError(f"{key}: expected a text (in quotes), got {type(value).__name__}")
     return str(value)
 
 
@@ -351,11 +351,11 @@ class RecordMapping:
     nodes: Annotated[int | tuple[str, ...], count_or_names(1, _LARGEST_DIMENSION)]
     label: str | None = None
     node: str | None = None
-    dimension: Annotated[int | None, whole(1, _LARGEST_DIMENSION)] = None
+    dimension: Annotated[int | None, within(1, _LARGEST_DIMENSION)] = None
     zero_based: bool = False
     delimiter: str = ","
     public: bool = False
-    features: Annotated[FeatureSchema | None, declared] = None
+    features: FeatureSchema | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
