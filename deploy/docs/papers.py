@@ -105,6 +105,8 @@ together (Bonferroni).
 * **ε**: zero-out (p2b, pdol, bgt) or replace-one (colin, pdap). Replace-one, 1 is 2 in p2b, 2.113 in pdol,
   2.131 in bgt, and bgt's 10 is 24.2: next to nothing.
 * **Better, worse**: the 95 % interval of the difference from alone, paired by run, excludes 0.
+* **Target**: of the design's simulation; ✓: at most three deviations of one seed worse. *kept*: of the gain without
+  privacy.
 
 ## All figures
 
@@ -114,8 +116,27 @@ exploration; after learning see [its page](../systems/pdap.md#when-it-pays).
 `hushstream experiment joining` runs it ([result](joining.json)), `--system colin` all worlds of one. No setting
 was chosen on `flights` or `diamonds`: play them as [own records](../systems/pdol.md#when-it-pays).
 
-| system | world | ε | in words | measure | alone | joined | mixture | without privacy |
-|---|---|---|---|---|---|---|---|---|
+| system | world | ε | in words | measure | alone | joined | mixture | without privacy |target|
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+TARGETS: dict[tuple[str, str, float], dict[str, float]] = {
+    ("p2b", "mixed table, 10 items, 2,000", 1): {"kept": 0.41},
+    ("p2b", "mixed table, 10 items, 50,000", 1): {"kept": 0.88},
+    ("colin", "colin/uniform, 10", 1): {"joined": 32.0, "mixture": 23.0},
+    ("pdap", "4 x 100, specialised", 0.1): {"mixture_over_alone": -3.1},
+    ("pdap", "4 x 100, specialised", 1): {"joined_over_alone": 14.3, "mixture_over_alone": -0.6},
+    ("pdap", "4 x 100, alike", 0.1): {"mixture_over_alone": -3.1},
+    ("pdol", "tmc-binary/class19", 1): {"joined": 0.782, "mixture": 0.818},
+    ("pdol", "tmc-binary/class19", 8): {"joined": 0.839, "mixture": 0.840},
+    ("bgt", "filmtrust", 1): {"joined": 0.2389},
+    ("bgt", "filmtrust", 10): {"joined": 0.2365, "mixture": 0.2364},
+    ("bgt", "ml-100k", 1): {"joined": 0.1955},
+    ("bgt", "ml-100k", 10): {"joined": 0.1868},
+}
+"""Figures of the design's simulation, before the product was built, by system, beginning of the world and epsilon.
+
+``kept``: of the gain without privacy; ``_over_alone``: the gain.
 """
 
 
@@ -144,7 +165,29 @@ def _joined_row(row: dict[str, Any], comparisons: int) -> str:
     )
     measure = row["measure"].rpartition(": ")[2]
     words = _in_words(row, comparisons)
-    return _line(row["system"], row["world"], f"{row['epsilon_asked']:.3g}", words, measure, *figures)
+    return _line(row["system"], row["world"], f"{row['epsilon_asked']:.3g}", words, measure, *figures, _targets(row))
+
+
+def _targets(row: dict[str, Any]) -> str:
+    """The targets of a row, and whether each is reached to three deviations of one seed; without blanks."""
+    here, epsilon = (row["system"], row["world"]), round(row["epsilon_asked"], 2)
+    wanted = (
+        figures
+        for (system, world, at), figures in TARGETS.items()
+        if here[0] == system and here[1].startswith(world) and epsilon == at
+    )
+    marks = {True: "✓", False: "✗"}
+    return ",".join(f"{name}:{value:g}{marks[reached(row, name, value)]}" for name, value in next(wanted, {}).items())
+
+
+def reached(row: dict[str, Any], name: str, target: float) -> bool:
+    """Whether a figure of a row is no more than three deviations of one seed worse than its target."""
+    if name == "kept":
+        name, target = "joined", row["alone"] + target * (row["without_privacy"] - row["alone"])
+    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    deviation = half * row["seeds"] ** 0.5 / stdtrit(row["seeds"] - 1, 0.975)
+    less = row["system"] in ("colin", "bgt") and not name.endswith("_over_alone")
+    return bool((row[name] - target) * (-1 if less else 1) >= -3 * deviation)
 
 
 def _sign(row: dict[str, Any], name: str) -> int:

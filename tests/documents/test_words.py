@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from modules import module_at
 from rich.console import Console
+from scipy.special import stdtrit
 
 from hushstream.replay.experiments.findings import Findings, table
 from hushstream.replay.experiments.systems import PAPERS, SETTINGS
@@ -148,6 +149,24 @@ def test_every_system_has_rows_of_ten_runs_whose_words_follow_from_their_interva
             assert (f"{name} better" in line) == (low > 0)
             assert (f"{name} worse" in line) == (high < 0)
             assert (f"{name} no significant difference" in line) == (low <= 0 <= high and name in row)
+
+
+def test_each_target_of_joining_is_of_one_row_which_says_whether_it_is_reached(made):
+    rows = rows_of(made, "joining")
+    for (system, world, epsilon), wanted in made.TARGETS.items():
+        (row,) = (
+            one
+            for one in rows
+            if one["system"] == system and one["world"].startswith(world) and round(one["epsilon_asked"], 2) == epsilon
+        )
+        line = made.joining({"rows": [row]}).splitlines()[-1]
+        for name, value in wanted.items():
+            assert f"{name}:{value:g}{'✓' if made.reached(row, name, value) else '✗'}" in line
+    # Errors, less is better: ten seeds with a deviation of .01 reach a target .029 below, and none .031 below.
+    half = 0.01 * stdtrit(9, 0.975) / 10**0.5
+    row = {"system": "bgt", "seeds": 10, "joined": 0.2, "joined_low": 0.2 - half, "joined_high": 0.2 + half}
+    assert [made.reached(row, "joined", target) for target in (0.171, 0.169)] == [True, False]
+    assert [made.reached(row | {"system": "pdol"}, "joined", target) for target in (0.229, 0.231)] == [True, False]
 
 
 def test_every_system_with_a_paper_has_a_line_with_figures(made):
