@@ -12,7 +12,7 @@ from hushstream.features.schema import declare
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import copy_async
 from hushstream.schemas import codec
-from hushstream.systems.p2b.models import ExportedFeatures
+from hushstream.systems.p2b.models import ExportedModel
 
 SHOP = """\
 system: p2b
@@ -104,7 +104,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
     about = {"deployment": "before", "private_as_stated": True, "version": 2, "slots": 800.0, "reward_variance": 0.2}
     about |= {"paid": {"which": paid, "zero_out": paid}}
     means = np.full((2, schema.cells + 1), 0.1)
-    model = ExportedFeatures(about, ("boots", "sunhat"), (), schema, means, means)
+    model = ExportedModel(about, ("boots", "sunhat"), (), schema, means, means)
     (folder / "model.json").write_bytes(model.as_json())
     made = folder / "started"
     said = cli("prepare", folder / "shop.yaml", made, "--start", folder / "model.json")

@@ -352,7 +352,9 @@ def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, boots
 def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, rigs, bootstrap, tmp_path):
     from hushstream.agents.worker.deployment import parse_config, prepare
 
-    system = prepare(tmp_path / "shown", parse_config(yaml.safe_load(PLAYED) | {"deployment": "shown"}))
+    features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
+    values = {"deployment": "shown", "items": {"capacity": 4}, "features": features, "expected_slots": 300}
+    system = prepare(tmp_path / "shown", parse_config(values))
     place = ("--deployment", tmp_path / "shown", "--bootstrap", bootstrap)
     assert cli("topics", "apply", *place).code == 0
     assert "expected a released model on topic models, got none" in refused("model", "show", *place)
@@ -394,21 +396,21 @@ def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rig
 
 def _model_of(rigs, core, window):
     """The record of the version after a window, in each of which another item is liked, as an aggregator makes it."""
-    rig, shape = rigs.AggregatorRig(core), (core.codes, core.config.arms)
+    from hushstream.systems.p2b.machines.shuffler import terms_of
+
+    rig = rigs.AggregatorRig(core)
     for number in range(window + 1):
-        sums = np.zeros(shape, np.int64)
-        sums[:, number] = 50
-        released = rigs.window_sums_values(rigs.make_system(), 1)[0]
+        ones = np.outer(np.arange(4) == number, 100 * rigs.cell_budgets(core.linear.layout)).astype("<i8")
+        own = {"window_id": bytes([number]) * 16, "slots": 300, "variance": 1e6, "private_as_stated": True}
+        sums = {"ones": ones.tobytes(), "zeros": (2 * ones.max(0) - ones).tobytes()}
         fields = {
-            "window_id": bytes([number]) * 16,
-            "codes": core.codes,
-            "arms": core.config.arms,
-            "levels": 1,
-            "ones": sums.astype("<i8").tobytes(),
-            "zeros": (50 - sums).astype("<i8").tobytes(),
-            "config_digest": core.digest,
+            **terms_of(core).record,
+            **core.price_fields,
+            **own,
+            **sums,
+            **core.window_rules().item_rows._asdict(),
         }
-        seen = rig.give([rigs.changed(released, **fields)])
+        seen = rig.give([encode(core.form.sums_record, fields)])
     return seen.steps[-1].journal
 
 

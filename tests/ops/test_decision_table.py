@@ -24,7 +24,7 @@ from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.models import ExportedFeatures
+from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.system import declare
 from recordings import KEYS, Loop
 
@@ -188,7 +188,7 @@ def started_from(*items: str) -> dict[str, tuple[str, str]]:
     about = {"deployment": "before", "private_as_stated": True, "version": 1, "slots": 9.0, "reward_variance": 0.2}
     means = np.full((len(items), schema.cells + 1), 0.1)
     paid_twice = {"paid": {"which": paid, "zero_out": paid}}
-    model = ExportedFeatures({**about, **paid_twice}, items, (), schema, means, means)
+    model = ExportedModel({**about, **paid_twice}, items, (), schema, means, means)
     return {"start": ("model.json", model.as_json().decode())}
 
 

@@ -55,9 +55,8 @@ from hushstream.systems.bgt.records import packed_slots
 from hushstream.systems.bgt.system import RatingDeviceService
 from hushstream.systems.colin.deployment import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
-from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.edge.device import Agreement, Device
-from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.prepared import agreement_of
 from hushstream.systems.p2b.slots import SLOT_RECORD
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
@@ -286,8 +285,8 @@ class Variant(NamedTuple):
             yield
 
 
-def _started_from(items: Sequence[str] = ()) -> ExportedModel:
-    """A model of `FEATURES`, or, without items, of the first two of numbered ones on histograms of 4 entries."""
+def _started_from(items: Sequence[str]) -> ExportedModel:
+    """A model of `FEATURES`."""
     paid = {"epsilon_micro": 1_000_000, "delta_units": "0"}
     about = {
         "deployment": "before",
@@ -295,16 +294,11 @@ def _started_from(items: Sequence[str] = ()) -> ExportedModel:
         "version": 3,
         "slots": 12.0,
         "paid": {"which": paid, "zero_out": paid},
+        "reward_variance": 0.2,
     }
-    source = np.random.default_rng(3)
-    if items:
-        schema, about = declare(FEATURES), {**about, "reward_variance": 0.2}
-        means, spread = source.uniform(0.0, 0.5, (2, len(items), schema.cells + 1))
-        return ExportedFeatures(about, tuple(items), (), schema, means, 0.01 + spread)
-    encoder = Encoder(np.eye(4), 1)
-    moment = source.uniform(0.0, 4.0, (2, 4))
-    gram = np.stack([5.0 * np.eye(4)] * 2)
-    return ExportedCodes(about, ("0", "1"), (), encoder, 1.0, 1.0, gram, moment)
+    schema = declare(FEATURES)
+    means, spread = np.random.default_rng(3).uniform(0.0, 0.5, (2, len(items), schema.cells + 1))
+    return ExportedModel(about, tuple(items), (), schema, means, 0.01 + spread)
 
 
 def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Variant:
@@ -665,7 +659,6 @@ VARIANTS = (
     _p2b("p2b-windows", release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
         "p2b-counter",
-        _started_from(),
         encoder={"codes": 4},
         release={"window_units": 5, "sums": "counter", "horizon": 16},
         measurement={"own": 0.2, "baseline": 0.2, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},

@@ -20,8 +20,7 @@ from hushstream.privacy.amounts import Cost
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
-from hushstream.systems.p2b.codebook import Encoder
-from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures
+from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.succession import Predecessor
 
 MARK = "# NOT PRIVATE AS STATED\n"
@@ -35,7 +34,7 @@ def start(private: bool = False) -> str:
     about = {"system": "p2b", "deployment": "first", "config_digest": "00", "version": 1, "slots": 9.0}
     about |= {"private_as_stated": private, "paid": {"which": PAID, "zero_out": PAID}, "reward_variance": 0.1}
     arrays = (np.zeros((2, schema.cells + 1)), np.ones((2, schema.cells + 1)))
-    return ExportedFeatures(about, ("0", "1"), (), schema, *arrays).as_json().decode()
+    return ExportedModel(about, ("0", "1"), (), schema, *arrays).as_json().decode()
 
 
 def predecessor(private: bool = False) -> str:
@@ -103,31 +102,6 @@ def test_an_agreement_that_states_the_settings_of_tainted_inputs_is_no_wrapper(t
     made = prepare(tmp_path / "d", config, {}, KeySource(seed=1))
     assert b"tainted" in (tmp_path / "d" / "agreement.json").read_bytes()
     assert (load(tmp_path / "d").digest, load(tmp_path / "d").guarantee().tainted) == (made.digest, ())
-
-
-def test_centroids_of_a_tainted_model_say_so_where_their_file_is_copied_alone(tmp_path):
-    values = {"system": "p2b", **ITEMS, "features": {"dimension": 3}, "expected_slots": 100_000}
-    values["encoder"] = {"codes": 4}
-
-    def prepared(name: str, inputs: dict[str, str], *tainted: str) -> Any:
-        config = parse_config({**values, "deployment": name, "privacy": {"tainted": [*tainted]}})
-        given = {one: (f"{one}.json", text) for one, text in inputs.items()}
-        return prepare(tmp_path / name, config, given, KeySource(seed=1)).core
-
-    first = prepared("first", {})
-    about = {"system": "p2b", "deployment": "first", "config_digest": "00", "version": 1, "slots": 9.0}
-    about |= {"private_as_stated": False, "paid": {"which": PAID, "zero_out": PAID}}
-    encoder, learner = Encoder(np.eye(4, 3) * 0.5 + 0.5 / 3, first.encoder.digits), first.config.learner
-    arrays = (np.stack([(learner.ridge + 1.0) * np.eye(3)] * 2), np.zeros((2, 3)))
-    model = ExportedCodes(about, ("0", "1"), (), encoder, learner.alpha, learner.ridge, *arrays)
-    second = prepared("second", {"start": model.as_json().decode()}, "start")
-    (tmp_path / "third").mkdir()
-    shutil.copy(tmp_path / "second" / "encoder.json", tmp_path / "third")
-    with pytest.raises(ConfigurationError, match=r"privacy: {tainted: \[start\]}"):
-        prepared("third", {})
-    third = prepared("third", {}, "start")
-    assert np.array_equal(third.encoder.lattice, second.encoder.lattice)
-    assert third.guarantee().tainted == ("start",)
 
 
 def test_a_start_that_a_line_marks_says_so_where_its_file_is_copied_alone(tmp_path):

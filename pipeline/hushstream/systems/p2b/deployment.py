@@ -35,7 +35,6 @@ from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
-from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.sparse import SparseModel
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress, noise_epsilon
@@ -65,8 +64,8 @@ from hushstream.systems.p2b.guarantee import (
     window_tree_of,
 )
 from hushstream.systems.p2b.lift import required_lift
-from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
-from hushstream.systems.p2b.server.estimate import Known, ModelSums, WarmStart, added, cold_start, started
+from hushstream.systems.p2b.models import ExportedModel
+from hushstream.systems.p2b.server.estimate import Known, WarmStart, cold_start, started
 from hushstream.systems.p2b.shuffler import ItemRows, WindowRules
 from hushstream.systems.p2b.slots import SLOT_BYTES, BadSlot, FeatureLayout, slot_bytes, unpack
 from hushstream.systems.p2b.succession import Predecessor, priced_after, require_within_life, spent_with
@@ -139,24 +138,22 @@ class CodesForm:
     Attributes:
         config: of the deployment.
         encoder: turns contexts into codes.
-        start: the exported model that new users begin with; None if they begin without a model.
     """
 
     config: P2BConfig
     encoder: Encoder
-    start: ExportedCodes | None = None
+    start = None
     slot_record = "SlotReport"
     sums_record = "WindowSums"
     model_record = "Model"
     parts = 1
 
     @classmethod
-    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], start: ExportedModel | None = None) -> CodesForm:
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> CodesForm:
         """The form with an encoder's centroids, (k, d) in units of 2^-16.
 
         Raises:
-            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or the start
-                is a model of other contexts or items.
+            ConfigurationError: the encoder does not fit the configuration, or a record would be too large.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
@@ -166,7 +163,7 @@ class CodesForm:
                 f"deployment is frozen, and the encoder belongs to another one"
             )
         require_code_sizes(config, encoder.codes)
-        return cls(config, encoder, None if start is None else _start_of_codes(start, config, encoder))
+        return cls(config, encoder)
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -179,8 +176,8 @@ class CodesForm:
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: the centroids, and the digest of the model that users begin with."""
-        return self.encoder.lattice.astype("<i8").tobytes() + (b"" if self.start is None else self.start.digest)
+        """See `SlotForm.fitted`: the centroids."""
+        return self.encoder.lattice.astype("<i8").tobytes()
 
     @cached_property
     def require_content(self) -> Callable[[bytes], object]:
@@ -207,23 +204,7 @@ class CodesForm:
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
         learner, arms = self.config.learner, self.config.arms
-        policy = LinUCBPolicy(self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
-        if self.start is not None:
-            begun = self.with_start(self._cold)
-            policy.adopt(tracks[0], 0, begun.gram, begun.moment)
-        return policy
-
-    def with_start(self, own: ModelSums) -> ModelSums:
-        """Add the sums of the model that users began with to a model's own sums."""
-        start = self.start
-        if start is None:
-            return own
-        return added(ModelSums(start.gram, start.moment, start.slots), start.ridge, own)
-
-    @property
-    def _cold(self) -> ModelSums:
-        cold = LinUCBModel.cold(self.config.arms, self.dimension, self.config.learner.ridge)
-        return ModelSums(cold.gram, cold.moment, 0.0)
+        return LinUCBPolicy(self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
 
     @property
     def choice(self) -> SlotChoice:
@@ -248,7 +229,7 @@ class FeaturesForm:
     """
 
     config: P2BConfig
-    start: ExportedFeatures | None = None
+    start: ExportedModel | None = None
     slot_record = "FeatureSlot"
     sums_record = "ItemSums"
 
@@ -263,7 +244,7 @@ class FeaturesForm:
         Raises:
             ConfigurationError: a record would be too large, or the start is a model of other features or items.
         """
-        return cls(config, None if start is None else _start_of_features(start, config))
+        return cls(config, None if start is None else _fitting(start, config))
 
     @property
     def model_record(self) -> str:
@@ -378,36 +359,15 @@ class FeaturesForm:
         }
 
 
-def require_form(start: ExportedModel, config: P2BConfig) -> None:
-    """Refuse a start of another form.
-
-    Raises:
-        ConfigurationError: the start has another form.
-    """
-    require(start.form == config.release.form, "start", f"a model of release.form: {config.release.form}", start.form)
-
-
-def _require_numbers(start: ExportedModel) -> None:
-    """Refuse a start whose items are not "0", "1", "2", ..., in this order.
-
-    Raises:
-        ConfigurationError: the start has other items.
-    """
-    expected = "a model of the items 0, 1, 2, ..., which are the items here"
-    require(start.items == tuple(map(str, range(len(start.items)))), "start", expected, "one of other items")
-
-
-def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatures:
+def _fitting(start: ExportedModel, config: P2BConfig) -> ExportedModel:
     """Check that users of this deployment can begin with an exported model.
 
     Raises:
         ConfigurationError: the model has other items, too many of them, or other features.
     """
-    require_form(start, config)
-    assert isinstance(start, ExportedFeatures), "that is its form"
-    if not config.named_items:
-        _require_numbers(start)
     items = len(start.items)
+    numbered = config.named_items or start.items == tuple(map(str, range(items)))
+    require(numbered, "start", "a model of the items 0, 1, 2, ..., which are the items here", "one of other items")
     require(items <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", items)
     here = config.context.schema
     if start.schema.digest != here.digest:
@@ -416,23 +376,6 @@ def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatu
             f"start: expected a model of the features that this deployment declares ({expected}), got one of {got}, "
             f"declared otherwise"
         )
-    return start
-
-
-def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -> ExportedCodes:
-    """Check that users of this deployment can begin with an exported model.
-
-    Raises:
-        ConfigurationError: the model was learned on other features or contexts, or has too many items.
-    """
-    require_form(start, config)
-    assert isinstance(start, ExportedCodes), "that is its form"
-    _require_numbers(start)
-    require(
-        len(start.items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(start.items)
-    )
-    dimension = start.encoder.dimension
-    require(dimension == encoder.dimension, "start", f"a model of contexts of {encoder.dimension} entries", dimension)
     return start
 
 
@@ -461,7 +404,6 @@ class P2BSystem(Core[P2BConfig]):
         config: P2BConfig,
         lattice: NDArray[np.int64],
         public_dataset: bool = False,
-        start: ExportedModel | None = None,
     ) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
@@ -469,13 +411,12 @@ class P2BSystem(Core[P2BConfig]):
             config: the configuration.
             lattice: the centroids.
             public_dataset: whether it is a replay of a public dataset.
-            start: the exported model that new users begin with.
 
         Raises:
-            ConfigurationError: the encoder or start does not fit the configuration, a record would be too large,
-                or the budget pays for nothing.
+            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or the budget
+                pays for nothing.
         """
-        return cls._joined(config, CodesForm.of(config, lattice, start), None, None, public_dataset)
+        return cls._joined(config, CodesForm.of(config, lattice), None, None, public_dataset)
 
     @classmethod
     def declared(

@@ -3,21 +3,17 @@
 A file holds what a new user starts from. It contains only what was released before, and nothing that a user learned
 alone.
 
-*Declared features* (`ExportedFeatures`): coefficients of every item and cell, independent and normal, with the declared
-features that turn a context into cells. The score of an item is mean plus deviation, sum m_j x_j +
+These are coefficients of every item and cell, independent and normal, with the declared features that turn a context
+into cells. The score of an item is mean plus deviation, sum m_j x_j +
 sqrt(sum D_j x_j^2), as a learner scores it for a user who was never seen (`hushstream.learners.sparse`). x is 1 for the
 constant, and has a feature's shares in its cells.
-
-*Codes* (`ExportedCodes`): the sums A and b of LinUCB for every item, on contexts x, with the
-centroids that turn contexts into codes. The score of an item is theta'x + alpha sqrt(x'A^-1 x) with
-theta = A^-1 b.
 
 *Golden decisions* are contexts with the score of every item. The learner's own kernel computes them when the file is
 written. `ExportedModel.read` computes them again, in double precision and by these formulas alone, and refuses a file
 whose golden decisions differ. Then it compares the digest in the file with that of the content, so that any other
 change is noticed. The digest is no signature: whoever writes a file can write its digest.
 
-*Signed statement.* The signed statement of a model of declared features, and the arrays of its content.
+*Signed statement.* The signed statement of a model, and the arrays of its content.
 """
 
 from __future__ import annotations
@@ -25,12 +21,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -43,13 +38,8 @@ from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.promises.promise import read_prices
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.codebook import CENTROID_STEPS, Encoder
-from hushstream.systems.p2b.slots import ContributionError
 
 Float64 = NDArray[np.float64]
-
-Context = Mapping[str, Any] | Sequence[float]
-"""Values of declared features by name, or a histogram."""
 
 FORMAT, FORMAT_VERSION = "hushstream model", 1
 _PLAIN = "model"
@@ -63,32 +53,35 @@ class Golden(NamedTuple):
     """A decision that every reader of the file must reproduce.
 
     Attributes:
-        context: values of features by name, or the numbers of a histogram.
+        context: values of features by name.
         scores: the score of every item, in the order of ``items``.
         item: the item to show.
     """
 
-    context: Context
+    context: Mapping[str, Any]
     scores: Sequence[float]
     item: str
 
 
 @dataclass(frozen=True, eq=False)
-class ExportedModel(ABC):
+class ExportedModel:
     """A version of a released model.
 
     Attributes:
         about: its origin: system, deployment, configuration digest, version, slots, its price, the most that one person
-            has paid for it (`paid`), and what learners need to continue from it.
+            has paid for it (`paid`), and the variance of a reward (`reward_variance`).
         items: ids of the items.
         golden: decisions that every reader must reproduce.
+        schema: the declared features.
+        means, variances: (K, P) of the coefficients; the constant's cell comes first.
     """
 
     about: Mapping[str, Any]
     items: tuple[str, ...]
     golden: tuple[Golden, ...]
-    form: ClassVar[str]
-    """The form of slots, as the configuration calls it."""
+    schema: FeatureSchema
+    means: Float64
+    variances: Float64
 
     @classmethod
     def read(cls, content: bytes) -> ExportedModel:
@@ -102,8 +95,8 @@ class ExportedModel(ABC):
             kind = (values["format"], values["format_version"])
             if kind != (FORMAT, FORMAT_VERSION):
                 raise ValueError(f"format {kind}")
-            model, stated = _FORMS[values["form"]].of_values(values), str(values["digest"])
-        except (KeyError, TypeError, ValueError, BadZipFile, FeatureError, ContributionError) as error:
+            model, stated = cls._of_values(values), str(values["digest"])
+        except (KeyError, TypeError, ValueError, BadZipFile, FeatureError) as error:
             raise HushstreamError(f"model file: expected an exported model, got another ({error!r})") from None
         if not isinstance(model._about("private_as_stated"), bool):
             raise HushstreamError("model file: expected private_as_stated: true or false, got another value")
@@ -113,36 +106,49 @@ class ExportedModel(ABC):
         return model
 
     @classmethod
-    @abstractmethod
-    def of_values(cls, values: Mapping[str, Any]) -> ExportedModel:
-        """The model from the values in a file of this form.
-
-        Raises:
-            KeyError, TypeError, ValueError, FeatureError, ContributionError: values are missing or invalid.
-        """
+    def _of_values(cls, values: Mapping[str, Any]) -> ExportedModel:
+        schema, items = declare(values["features"]), _items(values)
+        means, variances = (np.array(values[name], dtype=np.float64) for name in ("means", "variances"))
+        shape = (len(items), schema.cells + 1)
+        if means.shape != shape or variances.shape != shape:
+            raise ValueError(f"shapes {means.shape} and {variances.shape}")
+        _require_numbers((variances, values["about"]["reward_variance"], values["about"]["slots"]), means)
+        return cls(values["about"], items, _golden(values), schema, means, variances)
 
     @property
-    @abstractmethod
     def arrays(self) -> Mapping[str, Float64]:
         """The model's arrays of numbers, by name."""
+        return {"means": self.means, "variances": self.variances}
 
     @property
-    @abstractmethod
     def domain(self) -> Mapping[str, Any]:
         """Plain values that say what contexts are."""
+        return {"features": self.schema.plain, "cells": ["all visits", *self.schema.cell_names()]}
 
-    @abstractmethod
-    def scores(self, context: Any) -> Float64:
-        """(K,) the score of each item for a context; see the module.
+    @property
+    def reward_variance(self) -> float:
+        """The variance of a reward around its mean, as learners use it."""
+        return float(self.about["reward_variance"])
+
+    def scores(self, context: Mapping[str, Any]) -> Float64:
+        """(K,) the score of each item for the values of features by name; see the module.
 
         Raises:
             FeatureError: the context has a name that is not declared.
-            ContributionError: the context is no histogram.
         """
+        cells, values = self._places(context)
+        means, variances = self.means[:, cells] @ values, self.variances[:, cells] @ values**2
+        return np.asarray(means + np.sqrt(variances))
 
-    @abstractmethod
-    def rewards(self, context: Any) -> Float64:
+    def rewards(self, context: Mapping[str, Any]) -> Float64:
         """(K,) the reward that the model expects of each item."""
+        cells, values = self._places(context)
+        return np.asarray(self.means[:, cells] @ values)
+
+    def _places(self, context: Mapping[str, Any]) -> tuple[NDArray[np.int64], Float64]:
+        blocks = self.schema.blocks(self.schema.read(self.schema.encode(context).row))
+        cells = np.concatenate([[0], blocks.cells[0] + 1])
+        return cells, np.concatenate([[1.0], blocks.values[0]])
 
     @property
     def slots(self) -> float:
@@ -221,138 +227,11 @@ class ExportedModel(ABC):
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
-            "form": self.form,
             "about": dict(self.about),
             **self.domain,
             "items": list(self.items),
             "golden": [one._asdict() for one in self.golden],
         }
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedFeatures(ExportedModel):
-    """A version of a released model of declared features.
-
-    Attributes:
-        about: also contains the variance of a reward (`reward_variance`).
-        schema: the declared features.
-        means, variances: (K, P) of the coefficients; the constant's cell comes first.
-    """
-
-    schema: FeatureSchema
-    means: Float64
-    variances: Float64
-    form = "features"
-
-    @classmethod
-    def of_values(cls, values: Mapping[str, Any]) -> ExportedFeatures:
-        """See `ExportedModel.of_values`."""
-        schema, items = declare(values["features"]), _items(values)
-        means, variances = (np.array(values[name], dtype=np.float64) for name in ("means", "variances"))
-        shape = (len(items), schema.cells + 1)
-        if means.shape != shape or variances.shape != shape:
-            raise ValueError(f"shapes {means.shape} and {variances.shape}")
-        _require_numbers((variances, values["about"]["reward_variance"], values["about"]["slots"]), means)
-        return cls(values["about"], items, _golden(values), schema, means, variances)
-
-    @property
-    def arrays(self) -> Mapping[str, Float64]:
-        """See `ExportedModel.arrays`."""
-        return {"means": self.means, "variances": self.variances}
-
-    @property
-    def domain(self) -> Mapping[str, Any]:
-        """See `ExportedModel.domain`."""
-        return {"features": self.schema.plain, "cells": ["all visits", *self.schema.cell_names()]}
-
-    @property
-    def reward_variance(self) -> float:
-        """The variance of a reward around its mean, as learners use it."""
-        return float(self.about["reward_variance"])
-
-    def scores(self, context: Mapping[str, Any]) -> Float64:
-        """See `ExportedModel.scores`; a context holds the values of features by name."""
-        cells, values = self._places(context)
-        means, variances = self.means[:, cells] @ values, self.variances[:, cells] @ values**2
-        return np.asarray(means + np.sqrt(variances))
-
-    def rewards(self, context: Mapping[str, Any]) -> Float64:
-        """See `ExportedModel.rewards`."""
-        cells, values = self._places(context)
-        return np.asarray(self.means[:, cells] @ values)
-
-    def _places(self, context: Mapping[str, Any]) -> tuple[NDArray[np.int64], Float64]:
-        blocks = self.schema.blocks(self.schema.read(self.schema.encode(context).row))
-        cells = np.concatenate([[0], blocks.cells[0] + 1])
-        return cells, np.concatenate([[1.0], blocks.values[0]])
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedCodes(ExportedModel):
-    """A version of a released model of codes.
-
-    Attributes:
-        encoder: turns contexts into codes.
-        alpha: factor of the confidence width.
-        ridge: the configured ridge; the diagonal of A includes at least this.
-        gram: A, (K, d, d).
-        moment: b, (K, d).
-    """
-
-    encoder: Encoder
-    alpha: float
-    ridge: float
-    gram: Float64
-    moment: Float64
-    form = "codes"
-
-    @classmethod
-    def of_values(cls, values: Mapping[str, Any]) -> ExportedCodes:
-        """See `ExportedModel.of_values`."""
-        encoder = Encoder(np.array(values["centroids"], dtype=np.float64) / CENTROID_STEPS, values["digits"])
-        items = _items(values)
-        gram, moment = (np.array(values[name], dtype=np.float64) for name in ("gram", "moment"))
-        shape = (len(items), encoder.dimension)
-        if moment.shape != shape or gram.shape != (*shape, encoder.dimension):
-            raise ValueError(f"shapes {gram.shape} and {moment.shape}")
-        _require_numbers(
-            (np.linalg.eigvalsh(gram), values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"]
-        )
-        found = (encoder, float(values["alpha"]), float(values["ridge"]), gram, moment)
-        return cls(values["about"], items, _golden(values), *found)
-
-    @property
-    def arrays(self) -> Mapping[str, Float64]:
-        """See `ExportedModel.arrays`."""
-        return {"gram": self.gram, "moment": self.moment}
-
-    @property
-    def domain(self) -> Mapping[str, Any]:
-        """See `ExportedModel.domain`; centroids are in units of 2^-16."""
-        return {
-            "alpha": self.alpha,
-            "ridge": self.ridge,
-            "digits": self.encoder.digits,
-            "centroids": self.encoder.lattice.tolist(),
-        }
-
-    def scores(self, context: Sequence[float]) -> Float64:
-        """See `ExportedModel.scores`; a context is a histogram of d entries."""
-        means, squares = self._known(context)
-        return np.asarray(means + self.alpha * np.sqrt(squares))
-
-    def rewards(self, context: Sequence[float]) -> Float64:
-        """See `ExportedModel.rewards`."""
-        return self._known(context)[0]
-
-    def _known(self, context: Sequence[float]) -> tuple[Float64, Float64]:
-        """(K,) theta'x and x'A^-1 x."""
-        histogram = np.array(context, dtype=np.float64)
-        found = np.linalg.solve(self.gram, np.broadcast_to(histogram[:, None], (len(self.gram), len(histogram), 1)))
-        return (self.moment * found[:, :, 0]).sum(axis=1), found[:, :, 0] @ histogram
-
-
-_FORMS: Mapping[str, type[ExportedModel]] = {one.form: one for one in (ExportedFeatures, ExportedCodes)}
 
 
 def _require_numbers(positive: Sequence[Any], *others: Any) -> None:

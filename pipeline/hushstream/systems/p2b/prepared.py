@@ -27,11 +27,11 @@ from hushstream.engine.devices.envelope import ModelBody
 from hushstream.engine.devices.published import AGREEMENT, first_keys, read_sealing, read_signing
 from hushstream.engine.devices.sealing import Recipients, body_bytes, period_of
 from hushstream.engine.devices.signing import SigningKeys
-from hushstream.engine.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError, require
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.codebook import Encoder
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.deployment import CodesForm, FeaturesForm, P2BSystem, require_form
+from hushstream.systems.p2b.deployment import FeaturesForm, P2BSystem
 from hushstream.systems.p2b.guarantee import summed_of
 from hushstream.systems.p2b.models import ExportedModel, Statement
 from hushstream.systems.p2b.server.estimate import cold_start
@@ -121,10 +121,9 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
-    started = STARTED_FROM.name in given.inputs
     if FOLLOWS.name in given.inputs:
         made |= _predecessor_of(config, artefacts, *given.inputs[FOLLOWS.name])
-    if started:
+    if STARTED_FROM.name in given.inputs:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
     if config.devices:
         made |= first_keys(given)
@@ -134,8 +133,6 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
         )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         made[ENCODER] = encoder_file(P2BSystem.fitted(config).encoder)
-    if started:
-        _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made
 
 
@@ -153,7 +150,7 @@ def _assembled(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         start, public_keys = read_start(artefacts), _published_keys(config, artefacts)
         return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *public_keys)
     public, lattice = artefacts.public_dataset is not None, _read_lattice(config, artefacts)
-    return P2BSystem.of(config, lattice, public, read_start(artefacts))
+    return P2BSystem.of(config, lattice, public)
 
 
 def _read_lattice(config: P2BConfig, artefacts: Artefacts) -> NDArray[np.int64]:
@@ -252,27 +249,16 @@ def _start_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) ->
     """The prepared file of the model that was named as the start.
 
     Raises:
-        ConfigurationError: the text is no exported model, or a model of another form, or another one than before.
+        ConfigurationError: the text is no exported model, another one than before, or one that users of this deployment
+            cannot begin with.
     """
+    require(config.release.form == "features", "start", "none for form codes", where)
     model = _exported(text.encode(), where)
-    require_form(model, config)
     before = read_start(artefacts)
     if before is not None and before.digest != model.digest:
         raise ConfigurationError(f"{where}: expected the model that this deployment began with, got another")
+    FeaturesForm.of(config, model)
     return {START: model.as_json()}
-
-
-def _require_start(config: P2BConfig, artefacts: Artefacts) -> None:
-    """Refuse a start that users of this deployment cannot begin with.
-
-    Raises:
-        ConfigurationError: they cannot begin with this start.
-    """
-    start = read_start(artefacts)
-    if summed_of(config).fits_encoder:
-        CodesForm.of(config, _read_lattice(config, artefacts), start)
-    else:
-        FeaturesForm.of(config, start)
 
 
 def encoder_file(encoder: Encoder) -> bytes:

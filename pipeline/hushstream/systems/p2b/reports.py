@@ -1,11 +1,9 @@
 """The report on a released model: which items it prefers in which cells, and how sure it is.
 
-It is made from the models topic and the configuration alone. Both forms become one table: for each item and each cell
-(a value of a declared feature, or a code) the reward that the model expects, and its standard deviation. For declared
-features the reward is m_a0 + m_aj, the item's own reward plus the cell's effect, which are independent, and linear
-around the mean rate, as learners use them. For codes it is theta'c, with variance c'A^-1 c for rewards of variance 1/4.
-The probability that an item is the best of a cell compares it with the second best, both taken as normal and
-independent.
+It is made from the models topic and the configuration alone: for each item and each cell (a value of a declared
+feature) the reward that the model expects, and its standard deviation. The reward is m_a0 + m_aj, the item's own reward
+plus the cell's effect, which are independent, and linear around the mean rate, as learners use them. The probability
+that an item is the best of a cell compares it with the second best, both taken as normal and independent.
 
 The share of the noise in the variance of an average effect follows from public numbers: the number of released windows
 (one for each version), the slots behind the model, and the configuration.
@@ -85,7 +83,7 @@ from hushstream.systems.p2b.lift import (
     lift_of,
     required_lift,
 )
-from hushstream.systems.p2b.models import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
+from hushstream.systems.p2b.models import ExportedModel, Golden
 from hushstream.systems.p2b.server.estimate import WarmStart, cold_start, rate_of, started
 from hushstream.systems.p2b.slots import FeatureLayout, cell_names
 from hushstream.systems.p2b.succession import FOLLOWS, NOTHING, STARTED_FROM, Predecessor
@@ -303,7 +301,6 @@ Float64 = NDArray[np.float64]
 
 _MOST_SHOWN = 5
 _COMPARED = 2
-_REWARD_VARIANCE = 0.25
 _MOST_APART = 1.0
 """The largest deviation of items that the priors of effects allow (`server.estimate`), in log-odds."""
 
@@ -651,10 +648,30 @@ def read_model(
     Raises:
         HushstreamError: there is no such version.
     """
-    found = released_fields(system, values, version)
-    if system.config.release.form == "codes":
-        return _of_codes(system, found)
-    return _of_features(system, found, catalogue)
+    fields = released_fields(system, values, version)
+    means, variances, *_ = decode_model(system, fields).arrays
+    rows, items = shown_rows(system, fields, catalogue)
+    means, variances = means[rows], variances[rows]
+    rate = float(means[:, 0].mean())
+    return ModelTable(
+        fields["version"],
+        fields["observations"],
+        tuple(items),
+        tuple(cell_names(system.linear.layout)[1:]),
+        means[:, 0],
+        np.sqrt(variances[:, 0]),
+        means[:, 1:],
+        np.sqrt(variances[:, 1:]),
+        _noise_of_features(system, fields, rate),
+        fields["private_as_stated"],
+        mean_reward(
+            system.linear.layout,
+            len(rows),
+            Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields)),
+            (system.linear.chance, system.config.slot.after_interactions),
+            rate,
+        ),
+    )
 
 
 def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
@@ -681,7 +698,7 @@ def shown_rows(
 ) -> tuple[NDArray[np.intp], list[ShownItem]]:
     """(n,) the rows of a model that items stand in, and these items."""
     if catalogue is None:
-        return np.arange(system.config.arms), _numbered(system.config.arms)
+        return np.arange(system.config.arms), [ShownItem(str(row), f"item {row}") for row in range(system.config.arms)]
     # Rows that never had an item are left out: nothing was learned in them.
     rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
     return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
@@ -696,32 +713,6 @@ def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> by
     raise HushstreamError(
         f"model: expected all {found['parts']} parts of version {found['version']} on topic {MODEL_PARTS}, got fewer: "
         f"they are on their way, or older than the topic keeps them"
-    )
-
-
-def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
-    means, variances, *_ = decode_model(system, fields).arrays
-    rows, items = shown_rows(system, fields, catalogue)
-    means, variances = means[rows], variances[rows]
-    rate = float(means[:, 0].mean())
-    return ModelTable(
-        fields["version"],
-        fields["observations"],
-        tuple(items),
-        tuple(cell_names(system.linear.layout)[1:]),
-        means[:, 0],
-        np.sqrt(variances[:, 0]),
-        means[:, 1:],
-        np.sqrt(variances[:, 1:]),
-        _noise_of_features(system, fields, rate),
-        fields["private_as_stated"],
-        mean_reward(
-            system.linear.layout,
-            len(rows),
-            Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields)),
-            (system.linear.chance, system.config.slot.after_interactions),
-            rate,
-        ),
     )
 
 
@@ -761,35 +752,6 @@ def _slope(rate: float) -> float:
     return rate * (1.0 - rate)
 
 
-def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
-    gram, moment = decode_model(system, fields).arrays
-    centroids = np.eye(moment.shape[1]) if gram.ndim == 2 else system.encoder.centroids.astype(np.float64)
-    covariance = np.stack([np.diag(1.0 / one) for one in gram]) if gram.ndim == 2 else np.linalg.inv(gram)
-    rewards = np.einsum("kij,kj->ki", covariance, moment) @ centroids.T
-    spread = np.einsum("ci,kij,cj->kc", centroids, covariance, centroids) * _REWARD_VARIANCE
-    own = rewards.mean(axis=1)
-    middle = centroids.mean(axis=0)
-    own_spread = np.einsum("i,kij,j->k", middle, covariance, middle) * _REWARD_VARIANCE
-    slots = max(1.0, fields["observations"]) / (len(centroids) * len(own))
-    noise = 4.0 * _variance(system, fields) / system.config.release.levels**2
-    return ModelTable(
-        fields["version"],
-        fields["observations"],
-        tuple(_numbered(len(own))),
-        tuple(f"code {code}" for code in range(len(centroids))),
-        own,
-        np.sqrt(own_spread),
-        rewards - own[:, None],
-        np.sqrt(np.maximum(spread - own_spread[:, None], 0.0)),
-        {"a cell (code, item)": noise / (slots + noise)},
-        fields["private_as_stated"],
-    )
-
-
-def _numbered(count: int) -> list[ShownItem]:
-    return [ShownItem(str(row), f"item {row}") for row in range(count)]
-
-
 def _named(catalogue: Catalogue, row: int, version: int) -> ShownItem:
     """The item that a row of a model stood for."""
     found = catalogue.of_row(row, version)
@@ -815,8 +777,6 @@ def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float
 
 def _variance(system: P2BSystem, fields: Mapping[str, Any]) -> float:
     """The variance of the noise in one sum behind a version. Each version adds one window, of any partition."""
-    if system.config.release.mode != "slot-sums":
-        return 0.0
     parts = system.config.partitions.shuffler
     return noise_variance(system.config, -(-fields["version"] // parts))
 
@@ -833,28 +793,13 @@ def export_model(
         HushstreamError: there is no such version.
     """
     fields = released_fields(system, values, version)
-    if system.config.release.form == "codes":
-        return _exported_codes(system, fields)
-    return _exported_features(system, fields, catalogue)
-
-
-def _exported_features(system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None) -> ExportedFeatures:
     arrays = decode_model(system, dict(fields)).arrays
     rows, shown = shown_rows(system, fields, catalogue)
     schema: FeatureSchema = system.linear.layout.schema
     items = tuple(one.item for one in shown)
     golden = _golden(_Decided(system.policy(), arrays, rows, items), schema)
     about = {**_about(system, fields), "reward_variance": fields["reward_variance"]}
-    return ExportedFeatures(about, items, golden, schema, arrays[0][rows], arrays[1][rows])
-
-
-def _exported_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCodes:
-    arrays = decode_model(system, dict(fields)).arrays
-    items, learner = tuple(map(str, range(system.config.arms))), system.config.learner
-    decided = _Decided(system.policy(), arrays, np.arange(len(items)), items)
-    contexts = _histograms(system.config.context.dimension)
-    golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
-    return ExportedCodes(_about(system, fields), items, golden, system.encoder, learner.alpha, learner.ridge, *arrays)
+    return ExportedModel(about, items, golden, schema, arrays[0][rows], arrays[1][rows])
 
 
 def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -871,7 +816,7 @@ def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def successor_model(model: ExportedFeatures, form: FeaturesForm) -> ExportedFeatures:
+def successor_model(model: ExportedModel, form: FeaturesForm) -> ExportedModel:
     """An exported model for a deployment whose declared features or vocabularies were changed.
 
     What a feature says is kept where both declare it alike; of a category and of tags, value by value, and a new value
@@ -896,7 +841,7 @@ def successor_model(model: ExportedFeatures, form: FeaturesForm) -> ExportedFeat
     known = started(WarmStart(means, variances, model.reward_variance), cold_start(*form.shape, 1))
     arrays = (known.means, known.variances, np.array([known.reward_variance]))
     golden = _golden(_Decided(form.policy(COLD, (PRIVATE,)), arrays, rows, model.items), layout.schema)
-    return ExportedFeatures(model.about, model.items, golden, layout.schema, means, variances)
+    return ExportedModel(model.about, model.items, golden, layout.schema, means, variances)
 
 
 def left_by(core: P2BSystem, config: P2BConfig, ended: Ended) -> Mapping[str, str]:
@@ -924,12 +869,11 @@ def left_by(core: P2BSystem, config: P2BConfig, ended: Ended) -> Mapping[str, st
         private_as_stated=core.private_as_stated,
     )
     given = {FOLLOWS.name: json.dumps(found.plain)}
-    if not any(name == core.form.model_record for name, _ in codec.readable(ended.models)):
+    declared = core.config.release.form == config.release.form == "features"
+    if not declared or not any(name == core.form.model_record for name, _ in codec.readable(ended.models)):
         return given
     model = export_model(core, ended.models, None, ended.catalogues.get(EVERYBODY))
-    if isinstance(model, ExportedFeatures) and config.release.form == "features":
-        model = successor_model(model, FeaturesForm.of(config))
-    return {**given, STARTED_FROM.name: model.as_json().decode()}
+    return {**given, STARTED_FROM.name: successor_model(model, FeaturesForm.of(config)).as_json().decode()}
 
 
 def _kept_cells(old: FeatureSchema, new: FeatureSchema) -> Iterator[tuple[int, int]]:
@@ -966,7 +910,7 @@ class _Decided:
         self._policy, self._rows, self._items = policy, rows, items
         self._policy.adopt(PRIVATE, 1, *arrays[:3])
 
-    def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
+    def of(self, context: Mapping[str, Any], encoded: NDArray[Any]) -> Golden:
         """The decision for a context; the kernel gets its encoded form."""
         state = self._policy.shared(PRIVATE).state
         scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
@@ -977,17 +921,6 @@ def _golden(decided: _Decided, schema: FeatureSchema) -> tuple[Golden, ...]:
     """Decisions for made-up contexts with declared features."""
     rows = ((context, schema.encode(context).row) for context in _contexts(schema))
     return tuple(decided.of(context, np.frombuffer(row, np.uint8)) for context, row in rows)
-
-
-def _histograms(dimension: int) -> list[list[float]]:
-    """Made-up contexts with one entry, or with two entries in several shares; none comes from a user."""
-    found = []
-    for number in range(_GOLDEN):
-        share, context = (1.0, 0.5, 0.75, 0.25)[number // dimension % 4], [0.0] * dimension
-        context[number % dimension] += share
-        context[(number + 1) % dimension] += 1.0 - share
-        found.append(context)
-    return found
 
 
 def _contexts(schema: FeatureSchema) -> list[dict[str, Any]]:

@@ -395,14 +395,19 @@ def declare(core: P2BSystem) -> System:
         requests=None if config.devices else core.requests,
         devices=_DEVICES if config.devices else {},
         device_service=(lambda: _device_service(core)) if config.devices else None,
-        models=ModelView(
-            ("models", *((MODEL_PARTS.name,) if in_parts else ())),
-            lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
-            _change_of,
-            lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
-            similar=_similar if config.release.form == "features" else None,
-        ),
+        models=_models(core) if declared else None,
         measurement=MeasurementView((LIFT.name,), partial(_read_lift, system=core)) if core.counts_lift else None,
+    )
+
+
+def _models(core: P2BSystem) -> ModelView:
+    in_parts = core.form.parts > 1
+    return ModelView(
+        ("models", *((MODEL_PARTS.name,) if in_parts else ())),
+        lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
+        _change_of,
+        lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
+        similar=_similar,
     )
 
 

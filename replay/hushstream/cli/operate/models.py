@@ -118,7 +118,7 @@ def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalog
     system, connection = place.system, place.connection
     view = system.models
     if view is None:
-        raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")
+        raise HushstreamError(f"model: expected a deployment whose models can be shown, got another of {system.kind}")
     with working("reading the models", quiet):
         logs = copy(connection, system.partitions, {*view.topics, *(one.topic for one in rules_of(system))})
     return view, [record.value for record in logs.records(view.topics)], catalogues_in(logs, system)

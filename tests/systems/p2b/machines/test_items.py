@@ -38,7 +38,7 @@ from hushstream.systems.p2b.deployment import P2BSystem, reuse_after_ms
 from hushstream.systems.p2b.edge.policies import FeaturePolicy, Lesson
 from hushstream.systems.p2b.machines.aggregator import FeatureTotals
 from hushstream.systems.p2b.machines.shuffler import release_window, window_address
-from hushstream.systems.p2b.models import ExportedFeatures
+from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.server.totals import ItemTotals
 from hushstream.systems.p2b.shuffler import ClosedBy, ClosedWindow, ItemRows, ShufflingError, Windows, linear_sums
 from hushstream.systems.p2b.slots import pack_null, pack_reports, unpack_reports
@@ -133,7 +133,7 @@ def started(folder: Path) -> Loop:
     about = {"deployment": "before", "private_as_stated": True, "version": 1, "slots": 9.0, "reward_variance": 0.2}
     about |= {"paid": {"which": paid, "zero_out": paid}}
     means = np.array([[0.9, *[0.0] * schema.cells], [0.1, *[0.0] * schema.cells]])
-    start = ExportedFeatures(about, ("socks", "boots"), (), schema, means, np.full_like(means, 1e-6))
+    start = ExportedModel(about, ("socks", "boots"), (), schema, means, np.full_like(means, 1e-6))
     inputs = {"start": ("model.json", start.as_json().decode())}
     return Loop(prepare(folder / "shop", parse_config(VALUES), inputs, KEYS))
 

@@ -22,7 +22,7 @@ from hushstream.schemas import codec
 from hushstream.systems.p2b.edge.agent import NOTHING_SHOWN, EdgeAgent, Shown, narrowed, noted
 from hushstream.systems.p2b.edge.users import CAPPED_STATE, FEATURE_STATE, pack_agent, unpack_agent
 from hushstream.systems.p2b.machines.learner import LearnerMachine
-from hushstream.systems.p2b.models import ExportedFeatures
+from hushstream.systems.p2b.models import ExportedModel
 from recordings import KEYS, NONCE, Loop
 
 VALUES: dict[str, Any] = {
@@ -46,7 +46,7 @@ def loop_of(folder: Path, **changes: Any) -> Loop:
     about = {"deployment": "before", "private_as_stated": True, "version": 1, "slots": 9.0, "reward_variance": 0.2}
     about |= {"paid": {"which": paid, "zero_out": paid}}
     means = np.array([[mean, *[0.0] * schema.cells] for mean in (0.9, 0.5)])
-    start = ExportedFeatures(about, PREFERRED, (), schema, means, np.full_like(means, 1e-6))
+    start = ExportedModel(about, PREFERRED, (), schema, means, np.full_like(means, 1e-6))
     inputs = {"start": ("model.json", start.as_json().decode())}
     return Loop(prepare(folder / "shop", parse_config({**VALUES, **changes}), inputs, KEYS))
 

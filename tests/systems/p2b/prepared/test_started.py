@@ -25,7 +25,7 @@ from hushstream.systems.p2b.deployment import FeaturesForm, P2BSystem, decode_mo
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.policies import FeaturePolicy
 from hushstream.systems.p2b.machines.shuffler import terms_of
-from hushstream.systems.p2b.models import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.reports import export_model, successor_model
 
 FEATURES = {
@@ -254,16 +254,14 @@ NAMES = ("boots", "hat", "scarf")
 
 
 @pytest.fixture
-def by_name(rigs: Any) -> ExportedFeatures:
+def by_name(rigs: Any) -> ExportedModel:
     """Of a deployment whose items have names."""
     first = system_of("first", named_items=True)
     catalogue = Catalogue(first.catalogue_rules)
     for version, item in enumerate(NAMES, 1):
         catalogue.take(ItemChange(item, version, True), 0)
     values = released(rigs, first, 2, 5, [[1, 2, 3, 0]] * 2)
-    found = ExportedModel.read(export_model(first, values, None, catalogue).as_json())
-    assert isinstance(found, ExportedFeatures)
-    return found
+    return ExportedModel.read(export_model(first, values, None, catalogue).as_json())
 
 
 def following(system: P2BSystem, *items: str) -> tuple[FeaturePolicy, Catalogue]:
@@ -362,86 +360,8 @@ def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_a
     assert system.requests.catalogue.known == ("0", "1", "2", "3")
 
 
-# Codes.
-
-
-def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs):
-    first = rigs.make_system()
-    values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 3)).steps if step.journal
-    ]
-    start = export_model(first, values)
-    assert isinstance(start, ExportedCodes)
-    read = ExportedModel.read(start.as_npz())
-    assert isinstance(read, ExportedCodes)
-    assert read.digest == ExportedModel.read(start.as_json()).digest == start.digest
-    arms = len(start.items) + 1
-    config = replace(first.config, deployment="second", arms=arms)
-    alone, second = (P2BSystem.of(config, first.encoder.lattice, start=one) for one in (None, read))
-    assert second.digest != alone.digest
-    policy = second.policy()
-    for number in range(4):
-        context = rigs.point(number)
-        scores = policy.scores(policy.shared("private").state, context)
-        np.testing.assert_allclose(scores[:-1], start.scores(context.tolist()), rtol=1e-5)
-        unseen = alone.policy()
-        cold = np.array(unseen.scores(unseen.shared("private").state, context))
-        assert scores[-1] == cold[-1], "of an item that it does not know nothing is known"
-        found = policy.scores(policy.shared("cold").state, context)
-        assert np.array_equal(found, cold)
-    (window,) = rigs.window_sums_values(alone, 1)
-    steps = [rigs.AggregatorRig(one).give([rigs.changed(window, config_digest=one.digest)]) for one in (alone, second)]
-    own, both = (
-        decode_model(one, codec.decode(seen.steps[-1].journal)[1])
-        for one, seen in zip((alone, second), steps, strict=True)
-    )
-    for forged in (
-        replace(start, gram=-start.gram, golden=()),
-        replace(start, moment=np.full_like(start.moment, np.nan), golden=()),
-        replace(start, ridge=0.0, golden=()),
-        replace(start, about={**start.about, "slots": np.inf}),
-    ):
-        with pytest.raises(HushstreamError, match="expected an exported model, got another"):
-            ExportedModel.read(forged.as_npz())
-    turned = replace(start, items=start.items[::-1])
-    with pytest.raises(ConfigurationError, match="the items 0, 1, 2"):
-        P2BSystem.of(config, first.encoder.lattice, start=turned)
-    ridge = np.eye(start.gram.shape[1])
-    np.testing.assert_allclose(both.arrays[0][:-1], own.arrays[0][:-1] + start.gram - start.ridge * ridge)
-    np.testing.assert_allclose(both.arrays[1][:-1], own.arrays[1][:-1] + start.moment)
-    assert np.array_equal(both.arrays[0][-1], own.arrays[0][-1])
-
-
-def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs):
-    first = rigs.make_system()
-    values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
-    ]
-    start = export_model(first, values)
-    second = P2BSystem.of(replace(first.config, deployment="second"), first.encoder.lattice, start=start)
-    assert second.paid == first.guarantee().together + second.guarantee().together
-    with pytest.raises(ConfigurationError, match=r"at most 2 items \(capacity\), got 5"):
-        P2BSystem.of(replace(first.config, arms=2), first.encoder.lattice, start=start)
-
-
-def test_prepare_begins_with_a_model_of_codes_if_it_is_named_as_tainted(rigs, tmp_path):
-    first = rigs.make_system()
-    values = [
-        step.journal for step in rigs.AggregatorRig(first).give(rigs.window_sums_values(first, 1)).steps if step.journal
-    ]
-    start = export_model(first, values)
-    config = {
-        "deployment": "second",
-        "items": {"capacity": 5},
-        "features": {"dimension": start.encoder.dimension, "digits": start.encoder.digits},
-        "encoder": {"codes": start.encoder.codes},
-        "expected_slots": 40,
-    }
-    inputs = {"start": ("model.json", start.as_json().decode())}
-    with pytest.raises(ConfigurationError, match=r"privacy: {tainted: \[start\]}"):  # its key came from a seed
-        prepare(tmp_path / "second", parse_config(config), inputs)
-    config["privacy"] = {"tainted": ["start"]}
-    made = prepare(tmp_path / "second", parse_config(config), inputs)
-    assert load(tmp_path / "second").digest == made.digest
-    with pytest.raises(ConfigurationError, match=r"a model of release\.form: features, got 'codes'"):
-        prepare(tmp_path / "third", parse_config({**CONFIG, "privacy": {"tainted": ["start"]}}), inputs)
+def test_a_deployment_of_codes_begins_without_a_model(tmp_path, exported):
+    config = {"deployment": "second", "items": {"capacity": 5}, "features": {"dimension": 3}, "expected_slots": 40}
+    inputs = {"start": ("model.json", exported.as_json().decode())}
+    with pytest.raises(ConfigurationError, match=r"start: expected none for form codes, got 'model.json'"):
+        prepare(tmp_path / "second", parse_config({**config, "encoder": {"codes": 4}}), inputs)

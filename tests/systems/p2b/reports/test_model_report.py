@@ -39,7 +39,7 @@ from hushstream.systems.p2b.models import ExportedModel
 from hushstream.systems.p2b.plan import Forecaster, assumed_spreads
 from hushstream.systems.p2b.reports import ModelTable, ShownItem, export_model, mean_reward, similar_to
 from hushstream.systems.p2b.server.estimate import effects, warm_start
-from hushstream.systems.p2b.slots import Report, layout_of, pack, pack_reports
+from hushstream.systems.p2b.slots import layout_of, pack_reports
 from hushstream.systems.p2b.system import declare as declared_system
 
 ARMS, SLOTS = 3, 3_000
@@ -164,26 +164,6 @@ def test_two_versions_differ_where_tastes_do(rigs):
     assert view.change(older, older).as_json()["changed"] == []
     with pytest.raises(HushstreamError, match="version 3"):
         view.read(models, 3, {})
-
-
-def test_codes_are_shown_as_features_are(rigs):
-    config = P2BConfig(
-        "shop",
-        ARMS,
-        ContextConfig(3),
-        SLOTS,
-        slot=SlotConfig(1),
-        release=ReleaseConfig(epsilon=4.0, window_slots=SLOTS),
-    )
-    system = P2BSystem.fitted(config)
-    draw = np.random.default_rng(3)
-    arms, codes = draw.integers(0, ARMS, SLOTS), draw.integers(0, system.codes, SLOTS)
-    clicked = draw.random(SLOTS) < np.where(arms == 1, 0.6, 0.1)
-    contents = [pack(Report(int(c), int(a), int(r))) for c, a, r in zip(codes, arms, clicked, strict=True)]
-    found = declared_system(system).models.read(released(rigs, system, contents), None, {})
-    assert [segment.item.item for segment in found.segments()] == ["1"] * system.codes
-    assert found.own[1] == pytest.approx(0.6, abs=0.06)
-    assert 0 < found.noise["a cell (code, item)"] < 0.5
 
 
 def test_before_a_window_there_is_no_model():
@@ -311,23 +291,6 @@ def test_a_file_of_which_a_golden_decision_does_not_come_out_is_refused(rigs):
 def test_what_is_no_model_is_refused(content):
     with pytest.raises(HushstreamError, match="model file: expected an exported model"):
         ExportedModel.read(content)
-
-
-def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs):
-    system = rigs.make_system()
-    steps = rigs.AggregatorRig(system).give(rigs.window_sums_values(system, 3)).steps
-    records = [step.journal for step in steps if step.journal is not None]
-    model = ExportedModel.read(export_model(system, records).as_npz())
-    terms = system.edge_terms()
-    terms.policy.adopt("private", 3, *decode_model(system, codec.decode(records[-1])[1]).arrays)
-    for number in range(40):
-        parts = np.random.default_rng(number).multinomial(10, np.full(system.config.context.dimension, 0.25))
-        context = (parts / 10).astype(np.float32)
-        agent = EdgeAgent(terms, seeded_key(number, "edge").derive("user", "ann"), "private")
-        scores = model.scores(context.tolist())
-        assert scores[agent.decide_new("event", context, 0).arm] == pytest.approx(scores.max(), abs=1e-6)
-        assert (model.rewards(context.tolist()) <= scores).all()
-    assert len(model.golden) == 12
 
 
 def test_a_change_that_no_golden_decision_shows_is_told_by_the_digest(rigs):

@@ -369,7 +369,6 @@ class PrivateTotals:
         self._system = system
         self._totals = WindowTotals(system.codes, config.arms)
         self._as_stated = True
-        self._started = system.start is not None
 
     def add(self, record: Mapping[str, Any]) -> bool:
         """Add a record of sums; if it is not of this deployment's domain, change nothing and return False."""
@@ -397,8 +396,6 @@ class PrivateTotals:
             self._centroids,
             config.learner.ridge,
         )
-        if self._started:
-            sums = self._system.coded.with_start(sums)
         return ModelFields(
             sums.gram,
             sums.moment,

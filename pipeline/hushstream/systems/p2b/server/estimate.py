@@ -108,15 +108,11 @@ standard deviation.
 *Start from an exported model.* Combines the exported model that a deployment began with, and the model from its own
 windows.
 
-*Declared features.* An exported model of n0 slots and a model of the deployment's own n1 slots are independent
+An exported model of n0 slots and a model of the deployment's own n1 slots are independent
 estimates of the same coefficients. They are pooled with the weight w = n0 / (n0 + n1): the mean is w m0 + (1 - w) m1,
 and the variance w^2 D0 + (1 - w)^2 D1. For an item that was added later, n1 is the number of slots since then. With
 many slots of its own, a deployment forgets the exported model. If windows fade
 (`hushstream.systems.p2b.server.totals`), n0 fades with them.
-
-*Codes.* Both models are sums of LinUCB, A = ridge I + sum x x' and b = sum r x, over different interactions. Together
-they are A0 + A1 - ridge I and b0 + b1. Either ridge is at least the configured one, so
-the sum stays positive definite.
 
 Items that are not in the exported model have the deployment's own model alone.
 
@@ -651,18 +647,3 @@ def pooled(known: Known, fade: float, own: WarmStart, rows: Int64, behind: Float
     variances[rows] = weights * weights * start.variances[rows] + rests * rests * own.variances[rows]
     weight = before / (before + slots)
     return WarmStart(means, variances, weight * start.reward_variance + (1.0 - weight) * own.reward_variance)
-
-
-def added(known: ModelSums, ridge: float, own: ModelSums) -> ModelSums:
-    """Add the sums of the exported model to the deployment's own.
-
-    Args:
-        known: the sums of the exported model, on the same contexts or codes.
-        ridge: the configured ridge of the exported model; the diagonal of its A includes at least this.
-        own: the sums of the deployment's own windows; before any window, those of a cold learner.
-    """
-    gram, moment, count = own.gram.copy(), own.moment.copy(), len(known.moment)
-    prior = ridge if gram.ndim == known.moment.ndim else ridge * np.eye(gram.shape[-1])
-    gram[:count] += known.gram - prior
-    moment[:count] += known.moment
-    return ModelSums(gram, moment, own.observations + known.observations)
