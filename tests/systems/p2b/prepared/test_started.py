@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path, exported):
     for config, said in (
         ({"items": {"capacity": 2}}, r"at most 2 items \(capacity\), got 4"),
         ({"features": {"country": FEATURES["country"]}}, r"declares \(country\), got one of age, country, declared"),
-        ({"features": {"dimension": 4}, "release": {}}, "a model of release.form: codes, got 'features'"),
+        ({"features": {"dimension": 4}, "release": {}}, "start: expected none for form codes, got 'model.json'"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             prepared(tmp_path, exported.as_json().decode(), **config)
@@ -358,10 +358,3 @@ def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path, by_name):
 def test_items_that_the_application_names_may_begin_with_a_model_of_items_that_are_named_by_numbers(tmp_path, exported):
     system = prepared(tmp_path, exported.as_json().decode(), items={"capacity": ITEMS, "named": True})
     assert system.requests.catalogue.known == ("0", "1", "2", "3")
-
-
-def test_a_deployment_of_codes_begins_without_a_model(tmp_path, exported):
-    config = {"deployment": "second", "items": {"capacity": 5}, "features": {"dimension": 3}, "expected_slots": 40}
-    inputs = {"start": ("model.json", exported.as_json().decode())}
-    with pytest.raises(ConfigurationError, match=r"start: expected none for form codes, got 'model.json'"):
-        prepare(tmp_path / "second", parse_config({**config, "encoder": {"codes": 4}}), inputs)
