@@ -15,7 +15,7 @@ from aiokafka.admin import NewPartitions, NewTopic
 
 from hushstream.agents.kafka.administration import lacking
 from hushstream.agents.security import Cluster
-from hushstream.agents.worker.deployment import load
+from hushstream.agents.worker.deployment import load, parse_config, prepare
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
@@ -35,6 +35,9 @@ encoder: {codes: 4}
 slot: {after_interactions: 2}
 feedback: {settle_seconds: 1.0e+7}
 """
+COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
+SHOWN = {"deployment": "shown", "items": {"capacity": 4}, "features": COUNTRY, "expected_slots": 300}
+"""A deployment whose models can be shown."""
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +215,9 @@ def test_a_refusal_for_want_of_a_right_prints_the_rule_of_the_account_that_lacks
     cli, folder, tmp_path, monkeypatch, command, duty
 ):
     """On a secured Kafka each is run as printed (tests/kafka/secured/test_command.py)."""
+    if command[0] == "model":
+        folder = tmp_path / "shown"
+        prepare(folder, parse_config(SHOWN))
 
     def denied(cluster):
         raise lacking(cluster, "topic x", "Read")
@@ -305,7 +311,6 @@ LIFTED = {
     ],
 )
 def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstrap, tmp_path, sums, code, said):
-    from hushstream.agents.worker.deployment import parse_config, prepare
 
     values = yaml.safe_load(PLAYED) | {"deployment": f"lifted{code}", "measurement": {"baseline": 0.1, "own": 0.1}}
     system = prepare(tmp_path / "lifted", parse_config(values))
@@ -330,8 +335,6 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
     ],
 )
 def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, bootstrap, tmp_path, sums, code, said):
-    from hushstream.agents.worker.deployment import parse_config, prepare
-
     name = f"shadowed{sum(sums)}"
     values = yaml.safe_load(PLAYED) | {"deployment": name, "mode": "shadow", "items": {"capacity": 2}}
     values["measurement"] = {"of": "answers", "decisions_per_user": 1}
@@ -350,11 +353,7 @@ def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, boots
 
 
 def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, rigs, bootstrap, tmp_path):
-    from hushstream.agents.worker.deployment import parse_config, prepare
-
-    features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
-    values = {"deployment": "shown", "items": {"capacity": 4}, "features": features, "expected_slots": 300}
-    system = prepare(tmp_path / "shown", parse_config(values))
+    system = prepare(tmp_path / "shown", parse_config(SHOWN))
     place = ("--deployment", tmp_path / "shown", "--bootstrap", bootstrap)
     assert cli("topics", "apply", *place).code == 0
     assert "expected a released model on topic models, got none" in refused("model", "show", *place)
@@ -371,14 +370,11 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
 
 @pytest.mark.parametrize("form", ["json", "npz"])
 def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rigs, bootstrap, tmp_path, form):
-    from hushstream.agents.worker.deployment import parse_config, prepare
     from hushstream.systems.p2b.machines.shuffler import terms_of
     from hushstream.systems.p2b.models import ExportedModel
 
     name, file = f"exported-{form}", tmp_path / "model"
-    features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
-    values = {"deployment": name, "items": {"capacity": 3}, "features": features, "expected_slots": 300}
-    core = prepare(tmp_path / name, parse_config(values)).core
+    core = prepare(tmp_path / name, parse_config({**SHOWN, "deployment": name, "items": {"capacity": 3}})).core
     place = ("--deployment", tmp_path / name, "--bootstrap", bootstrap)
     assert cli("topics", "apply", *place).code == 0
     assert "expected a released model on topic models, got none" in refused("model", "export", file, *place)

@@ -17,6 +17,7 @@ from patience import Patience
 pytestmark = pytest.mark.kafka
 
 VALUES = {"items": {"capacity": 3}, "features": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
+DECLARED = {**VALUES, "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}, "encoder": {}}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,8 @@ def test_a_command_without_a_right_prints_the_one_that_gives_it_and_works_as_pri
     monkeypatch: pytest.MonkeyPatch, name: str,
 ) -> None:  # fmt: skip
     """Under an account that has no right yet; only the administrator's file is put in by hand."""
-    prepare(tmp_path / "shop", parse_config({**VALUES, "deployment": fresh_name()}))
+    values = DECLARED if name == "model" else VALUES
+    prepare(tmp_path / "shop", parse_config({**values, "deployment": fresh_name()}))
     monkeypatch.chdir(tmp_path)
     place = ["-d", str(tmp_path / "shop"), "-b", kafka.passwords, "--security"]
 
