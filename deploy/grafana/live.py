@@ -25,6 +25,7 @@ import yaml
 from panels import DEPLOYMENT, Endpoint
 
 from hushstream.replay.runners.stream import StreamPlace, StreamSession, first_of, free_port
+from hushstream.replay.runners.up import write_targets
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 
@@ -144,13 +145,7 @@ class LiveRun:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-        place = tuple(CONFIGURATIONS).index(endpoint)
-        targets = [
-            {"targets": [f"127.0.0.1:{ports[place]}"],
-             "labels": {"deployment": self._sample.system.config.deployment, "role": role}}
-            for role, ports in self._session.metrics_ports().items()
-        ]  # fmt: skip
-        (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets), encoding="utf-8")
+        write_targets(home / "targets", self._sample.system, self._session)
         port = self._ports[endpoint] = free_port()
         arguments = [f"--config.file={path}", f"--storage.tsdb.path={home / 'data'}", "--log.level=warn"]
         arguments.append(f"--web.listen-address=127.0.0.1:{port}")

@@ -260,6 +260,7 @@ async def _run(
     place = StreamPlace(deployment, None, None, worker_options=_WORKER_OPTIONS, gateway=settings)
     session = StreamSession(system, place)
     async with session, aiohttp.ClientSession() as calls:
+        await first_of(session.ready(lambda said: None), session.watch())
         visitors: Visitors | DeviceVisitors
         if options.devices is None:
             config: P2BConfig = system.core.config
@@ -268,7 +269,7 @@ async def _run(
             visitors = Visitors(calls, live.gateway, config, options.visitors, options.seed)
         else:
             visitors = DeviceVisitors(calls, live.gateway, options.visitors, options.seed)
-        await first_of(visitors.first(), session.watch())
+            await visitors.begin()
         live.opened(system, session, visitors)
         opened()
         await first_of(session.watch(), visitors.run(), live.look())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.learner.items import catalogue_of
-from hushstream.engine.records import InputSlice
 from hushstream.ops import budget
 from hushstream.ops.connection import Connection
+from hushstream.ops.ending import catalogues_in, rules_of
 from hushstream.ops.log_copy import LogCopy, Pause, copy_async
 from hushstream.privacy.amounts import epsilon_value
 from hushstream.replay.report.frame import framed
@@ -46,61 +45,36 @@ async def read_figures(system: System, connection: Connection) -> dict[str, Any]
     Raises:
         HushstreamError: the broker does not answer, or a topic is not there.
     """
-    assert system.models is not None, "p2b's models can be shown"
-    catalogue = _catalogue_of(system)
-    topics = {_SUMS, *system.models.topics, *budget.budget_topics(system)}
-    topics |= set() if catalogue is None else {catalogue.topic}
-    topics |= set() if system.measurement is None else set(system.measurement.topics)
+    models, measured = system.models, system.measurement
+    assert models is not None, "p2b's models can be shown"
+    topics = {_SUMS, *models.topics, *budget.budget_topics(system), *(one.topic for one in rules_of(system))}
+    topics |= set() if measured is None else set(measured.topics)
     logs = await copy_async(connection, system.partitions, frozenset(topics), _NO_PAUSE)
-    model = _newest_model(system, logs)
+    model = _read(models, _MODELS, logs, None, catalogues_in(logs, system)) or {}
     return {
         "windows": sum(len(part.records) for _, part in logs.of_topic(_SUMS)),
         "version": model.get("version", 0),
         "segments": [{**one, "item": _title(one["item"])} for one in model.get("segments", [])],
-        "lift": _lift(system, logs),
+        "lift": None if measured is None else _read(measured, _COUNTS, logs),
         "spent": _spent(budget.read(logs, system)),
     }
 
 
-def _newest_model(system: System, logs: LogCopy) -> dict[str, Any]:
-    """The newest released model as a table; empty before the first one."""
-    assert system.models is not None
-    values = [record.value for record in logs.records(system.models.topics)]
-    if not _holds(values, _MODELS):
-        return {}
-    catalogues, rules = {}, _catalogue_of(system)
-    if rules is not None:
-        items = logs.part((rules.topic, 0))
-        slice_ = InputSlice(rules.topic, 0, items.low, items.high, items.records)
-        catalogues[rules.party] = catalogue_of(rules, slice_)
-    found: dict[str, Any] = system.models.read(values, None, catalogues).as_json()
+def _read(view: Any, names: frozenset[str], logs: LogCopy, *more: Any) -> dict[str, Any] | None:
+    """What a view shows of its topics, as a table; None before one of these records was released.
+
+    Topics begin with records that say who began them.
+    """
+    values = [record.value for record in logs.records(view.topics)]
+    if not any(True for _ in codec.readable(values, names)):
+        return None
+    found: dict[str, Any] = view.read(values, *more).as_json()
     return found
-
-
-def _catalogue_of(system: System) -> Any:
-    """The rules of the catalogue; None where items have no names, as on devices."""
-    return None if system.requests is None else system.requests.catalogue
-
-
-def _holds(values: Iterable[bytes], names: frozenset[str]) -> bool:
-    """Whether one of these records has been published; topics begin with records that say who began them."""
-    return any(True for _ in codec.readable(values, names))
 
 
 def _title(item: str) -> str:
     """An item's title, from its name, which is a number on devices."""
     return ITEMS[int(item)] if item.isdecimal() else item.replace("-", " ")
-
-
-def _lift(system: System, logs: LogCopy) -> dict[str, Any] | None:
-    """What the shared model brings, from released counts; None where nothing is measured or was released."""
-    if system.measurement is None:
-        return None
-    values = [record.value for record in logs.records(system.measurement.topics)]
-    if not _holds(values, _COUNTS):
-        return None
-    found: dict[str, Any] = system.measurement.read(values).as_json()
-    return found
 
 
 def _spent(found: budget.Budget) -> dict[str, Any]:

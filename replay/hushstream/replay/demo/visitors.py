@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
 import secrets
@@ -27,9 +26,6 @@ GOODS = tuple(Item(title.replace(" ", "-"), title) for title in ITEMS)
 
 VISITS = 5
 """The number of visits of one visitor; then a new visitor comes, who starts from the shared model."""
-
-START_SECONDS = 120.0
-"""Seconds that workers may take to start, on a busy machine."""
 
 _PAUSE_SECONDS = 0.1
 """The shortest time between two visits of one visitor."""
@@ -86,20 +82,6 @@ class Visitors:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def first(self) -> None:
-        """Wait for the gateway, and for a learner behind it.
-
-        Raises:
-            GatewayRefused: no learner answered within `START_SECONDS`.
-        """
-        asked = {"event_id": "first", "user": "shopkeeper", "context": self._contexts(np.array([0]), 0)[0]}
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                while not await self._is_answered(asked):  # noqa: ASYNC110 - the gateway is another process
-                    await asyncio.sleep(_AGAIN_SECONDS)
-        except TimeoutError:
-            raise GatewayRefused(f"expected an answer within {START_SECONDS:g} s, got none") from None
-
     async def run(self) -> None:
         """Play visitors until this is cancelled.
 
@@ -118,13 +100,6 @@ class Visitors:
     def resume(self) -> None:
         """Start visits again."""
         self._open.set()
-
-    async def _is_answered(self, asked: Mapping[str, Any]) -> bool:
-        # A gateway that does not listen yet refuses the connection.
-        with contextlib.suppress(aiohttp.ClientConnectionError):
-            async with self._session.post(f"{self._gateway}/v1/decide", json=asked) as response:
-                return response.status == _OK
-        return False
 
     async def _play_group(self, size: int) -> None:
         """Play visitors who come at the same time, again and again."""
@@ -212,7 +187,7 @@ class DeviceVisitors:
         """Use an HTTP session without cookies."""
         self.tally = Tally()
         self.agreement = b""
-        """What the gateway tells every device, once it answers."""
+        """What the gateway tells every device; empty before `begin`."""
         self._session, self._gateway = session, gateway
         self._a_round = max(1, round(visitors_a_second * self._ROUND_SECONDS))
         self._world = shop(users=_MOST_VISITORS, rounds=self.VISITS, seed=seed)
@@ -221,22 +196,16 @@ class DeviceVisitors:
         self._waiting: list[tuple[int, int, Device]] = []
         self._numbers = itertools.count()
 
-    async def first(self) -> None:
-        """Wait for the gateway, and fetch the agreement.
+    async def begin(self) -> None:
+        """Fetch the agreement.
 
         Raises:
-            GatewayRefused: it did not answer within `START_SECONDS`.
+            GatewayRefused: the gateway has none.
         """
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                while not self.agreement:
-                    with contextlib.suppress(aiohttp.ClientConnectionError):
-                        async with self._session.get(f"{self._gateway}/v1/agreement") as answer:
-                            if answer.status == _OK:
-                                self.agreement = await answer.read()
-                    await asyncio.sleep(_AGAIN_SECONDS)
-        except TimeoutError:
-            raise GatewayRefused(f"expected the agreement within {START_SECONDS:g} s, got none") from None
+        async with self._session.get(f"{self._gateway}/v1/agreement") as answer:
+            if answer.status != _OK:
+                raise GatewayRefused(f"agreement: expected status {_OK}, got {answer.status}")
+            self.agreement = await answer.read()
 
     async def run(self) -> None:
         """Play visitors until this is cancelled.

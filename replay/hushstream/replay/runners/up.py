@@ -191,7 +191,7 @@ async def _up(options: UpOptions, say: Callable[[str], None]) -> None:
                 # What cannot begin ends the command, and says why; what ends later is started again.
                 await first_of(session.ready(say), session.watch(), ended.wait())
                 if not ended.is_set():
-                    _write_targets(options.data / "targets", system, session)
+                    write_targets(options.data / "targets", system, session)
                     place = {
                         "bootstrap": session.bootstrap,
                         "host": options.listen,
@@ -450,7 +450,7 @@ def _token(path: Path, name: str) -> Path:
     return path
 
 
-def _write_targets(folder: Path, system: System, session: StreamSession) -> None:
+def write_targets(folder: Path, system: System, session: StreamSession) -> None:
     """The targets of two Prometheus, which may run under other accounts; workers serve where the variables say."""
     for place, name in enumerate(("public", "zone")):
         host = os.environ.get((METRICS_HOST_VARIABLE, ZONE_METRICS_HOST_VARIABLE)[place], HOST)
