@@ -279,14 +279,18 @@ class Users:
 
         Who had their state deleted continues from the allowance that was spent before.
         """
-        values = [*map(self._spilled, tracks)]
-        spent = [None if value is None else unpack_allowance(value) for value in values]
+        spent: list[Allowance | None] = [None] * len(tracks)
+        if self._owed or not self.store.empty:
+            values = map(self._spilled, tracks)
+            spent = [None if value is None else unpack_allowance(value) for value in values]
+            # The rows hold allowances from now on. One that waits for the store would hide a state put there later.
+            for name in map(self.name, tracks if self._owed else ()):
+                self._owed.pop(name, None)
         rows = self.table.begin([*tracks], [*tracks.values()], spent)
-        for user, row in zip(tracks, rows, strict=True):
-            # The row holds the allowance from now on. One that waits for the store would hide a state put there later.
-            if self._owed:
-                self._owed.pop(self.name(user), None)
-            self.adopt(user, row)
+        self._young.update(zip(tracks, rows, strict=True))
+        if self._tracks or self._cut is not None:
+            for user, row in zip(tracks, rows, strict=True):
+                self.touch(row, user)
         return rows
 
     def delete_state(self, user: str) -> None:

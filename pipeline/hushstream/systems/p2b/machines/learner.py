@@ -618,12 +618,13 @@ class LearnerMachine(DecisionRole):
         A state that has expired is deleted: its user has no row in ``at`` from then on, and is new.
         """
         columns, seen_ms, expire_ms = decoded.columns, self.agents.table.seen_ms, self.expire_ms or NEVER_MS
+        new = [row for row, found in zip(rows, at, strict=True) if found is None] if None in at else []
         if (
-            None not in at
-            and not any(columns.eligible[rows.start : rows.stop])
+            not any(columns.eligible[rows.start : rows.stop])
             and max(columns.after_clicks[rows.start : rows.stop]) < batch.clicks.read_to
+            and all(columns.tracks[row] in TRACKS and self.is_home_of(columns.users[row]) for row in new)
             and (masks[0] is None or masks[0].any())  # Without requests' own masks it is that of all.
-            and (self.expire_ms is None or min(map(seen_ms.__getitem__, at)) + expire_ms > times_ms[-1])
+            and (self.expire_ms is None or (not new and min(map(seen_ms.__getitem__, at)) + expire_ms > times_ms[-1]))
         ):
             return range(len(rows))
         known, kept = set[str](), list[int]()
