@@ -143,62 +143,44 @@ class _Usual(NamedTuple):
     after: bytes
 
     def cuts(self, records: Sequence[LogRecord]) -> list[_Cut | None]:
-        """The parts of each record, as `cut` gives them.
+        """The parts of each record, which are not yet checked; None for one that deviates in anything else.
 
-        A record that ends like the one before it, but for its context, is cut at the ends of its user and its context:
-        then only the two lengths of its ids are left to check.
+        Most records have the track of the one before, so what stands between user and context is compared at once.
         """
-        head, start, track = self.head, HEADER_BYTES + 1, ""
-        front, back, size = b"", self.after + _NEITHER, 1 << 62
-        found: list[_Cut | None] = []
+        head, before, width, after, start = self.head, self.before, self.width, self.after, HEADER_BYTES + 1
+        front, track, found = b"", "", list[_Cut | None]()
         for _, _, value in records:
-            end = len(value) - size
-            stop = end + len(front)
-            if end > start and value.startswith(head) and value.startswith(front, end) and value.endswith(back):
-                middle = start + (value[HEADER_BYTES] >> 1)
-                lengths = value[HEADER_BYTES] | (value[middle] if middle < end else 1)
-                if not lengths & (_SHORT | 1) and middle + 1 + (value[middle] >> 1) == end:
-                    names = value[start:end].decode("latin-1")
-                    at = middle - start
-                    found.append((names[:at], names[at + 1 :], track, value[stop : stop + self.width], -1, -1))
+            found.append(None)
+            size = len(value)
+            if size <= start or not value.startswith(head):
+                continue
+            middle = start + (value[HEADER_BYTES] >> 1)
+            if middle >= size:
+                continue
+            end = middle + 1 + (value[middle] >> 1)
+            if end >= size or (value[HEADER_BYTES] | value[middle] | value[end]) & (_SHORT | 1):
+                continue
+            if not front or not value.startswith(front, end):
+                stop = end + 1 + (value[end] >> 1)
+                if not value.startswith(before, stop):
                     continue
-            cut = self.cut(value)
-            found.append(cut)
-            if cut is not None and value.endswith(back):
-                track = cut[2]
-                front = bytes([2 * len(track)]) + track.encode("latin-1") + self.before
-                size = len(front) + self.width + len(back)
+                front, track = value[end : stop + len(before)], value[end + 1 : stop].decode("latin-1")
+            context = end + len(front)
+            last = context + width
+            if not value.startswith(after, last):
+                continue
+            rest = value[last + len(after) :]
+            baseline, click = (-1, -1) if rest == _NEITHER else _two_numbers(rest) or (-2, -2)
+            if baseline > -2:
+                names, at = value[start:end].decode("latin-1"), middle - start
+                found[-1] = (names[:at], names[at + 1 :], track, value[context:last], baseline, click)
         return found
-
-    def cut(self, value: bytes) -> _Cut | None:
-        """The parts of a record, which are not yet checked; None if it deviates in anything else."""
-        start = HEADER_BYTES + 1
-        if len(value) <= start or not value.startswith(self.head):
-            return None
-        middle = start + (value[HEADER_BYTES] >> 1)
-        if middle >= len(value):
-            return None
-        end = middle + 1 + (value[middle] >> 1)
-        if end >= len(value) or (value[HEADER_BYTES] | value[middle] | value[end]) & (_SHORT | 1):
-            return None
-        stop = end + 1 + (value[end] >> 1)
-        context = stop + len(self.before)
-        last = context + self.width + len(self.after)
-        if not value.startswith(self.before, stop) or not value.startswith(self.after, context + self.width):
-            return None
-        rest = value[last:]
-        numbers = (-1, -1) if rest == _NEITHER else _two_numbers(rest)
-        if numbers is None:
-            return None
-        texts = value[start:stop].decode("latin-1")
-        names = texts[: middle - start], texts[middle - start + 1 : end - start], texts[end - start + 1 :]
-        return *names, value[context : context + self.width], *numbers
 
 
 def _two_numbers(rest: bytes) -> tuple[int, int] | None:
     """The numbers that two fields of 63 bits at most hold; None if there are others, more or fewer."""
     found, number, shift = [], 0, 0
-    for byte in rest:
+    for byte in rest[:11]:
         number |= (byte & 127) << shift
         shift += 7
         if byte < _SHORT:
