@@ -91,6 +91,25 @@ def test_drift_turns_what_is_learned():
     assert calm.last > turned.last + 0.05
 
 
+def test_a_plan_counts_no_more_records_of_a_person_than_a_node_does():
+    """40 records of each person are worth one, where nodes count one; the plan had counted 40, and said 0.99."""
+    config = sharing_config(dense_synthetic(records=1_600, dimension=8)[0], 2.0, node=True)
+    one, many = (plan(config, Audience(2_000, visits, lead=0.1)) for visits in (1, 40))
+    assert many.facts["expected_records"] == one.facts["expected_records"] == pytest.approx(2_000 / 16 * 365 / 30)
+    three = replace(config, records=replace(config.records, records_per_user=3))
+    assert plan(three, Audience(2_000, 40)).facts["expected_records"] > 2.8 * one.facts["expected_records"]
+
+
+def test_a_plan_of_moments_has_their_size():
+    """Nine features and the constant: 10 sums and 55 of their products, 8 bytes each; of gradients one number each."""
+    few, many = (
+        plan(sharing_config(dense_synthetic(records=1_600, dimension=wide)[0], 2.0), Audience(2_000, 1)).sizes["broker"]
+        for wide in (9, 299)
+    )
+    assert few.startswith("a release has 0.52 kB, a model 0.52 kB")
+    assert many.startswith("a release has 2.4 kB, a model 1.2 kB")
+
+
 def test_where_labels_turn_a_lone_node_that_forgets_beats_nodes_alone_as_the_plan_says():
     """Labels turn round midway: .11 to .15 over four seeds, so nodes alone are not the best that a node could do."""
     stream = dense_synthetic(records=1_200, dimension=10, nodes=2, seed=0)[0]

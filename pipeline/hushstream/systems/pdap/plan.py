@@ -173,7 +173,8 @@ def _notes(found: BlockFigures) -> tuple[str, ...]:
         f"{count_text(found.outcomes, 'outcome', ',')} within a year: each counter closes "
         f"{count_text(found.windows, 'window')}, and the first model comes after {found.first_model:,} outcomes.",
         f"After a year {found.pool:,} of {found.arms:,} items may be shown.",
-        "In ten simulated worlds sharing brought 14 to 18 points of clicks more where items differ: so no range.",
+        "In simulated worlds sharing brought vendors with like items 14 to 18 points of clicks less than others: so no "
+        "range.",
         *(f"Warning: {warning}." for warning in found.warnings),
     )
 

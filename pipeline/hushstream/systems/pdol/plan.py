@@ -46,7 +46,7 @@ from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.algorithm.counters import noise_of
 from hushstream.systems.pdol.algorithm.local import CREDIT
-from hushstream.systems.pdol.algorithm.moments import leaf_of
+from hushstream.systems.pdol.algorithm.moments import leaf_of, takes_moments
 from hushstream.systems.pdol.algorithm.rows import PdolError
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.guarantee import lifetime_guarantee
@@ -209,8 +209,13 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
     if config.sharing.counter == "exact":
         return _without_noise(config, audience)
 
+    counted = range(1, min(config.records.records_per_user, audience.visits) + 1)
+
+    def of_node(day: float) -> float:
+        return sum(audience.reached(record, day) for record in counted) / config.nodes
+
     def ahead(day: float, factor: float = 1.0) -> SharingGain | None:
-        records = audience.visited(day) / config.nodes
+        records = of_node(day)
         return sharing_gain(config, factor * records, lead=audience.lead) if records > 0 else None
 
     def at(day: float, factor: float) -> float:
@@ -226,9 +231,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
         values={"this deployment": ranged(lambda factor: at(DAYS[-1], factor), FACTORS)},
         beats=beats,
         verdict=verdict,
-        points=tuple(
-            Point(day, audience.visited(day) / config.nodes, ranged(partial(at, day), FACTORS)) for day in DAYS
-        ),
+        points=tuple(Point(day, of_node(day), ranged(partial(at, day), FACTORS)) for day in DAYS),
         unit="records a node",
         paid="record",
         noise=_noise(end),
@@ -246,7 +249,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
             f"{count_text(audience.users, 'person', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly over "
             f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each; "
-            f"a node counts at most {config.records.records_per_user} of one person",
+            f"a node counts at most {config.records.records_per_user} of one person, and only these are meant above",
         ),
         facts={} if end is None else _facts(end),
         notes=(end.points.strip(),) if end is not None and end.points else (),
@@ -311,13 +314,15 @@ def _without_noise(config: PdolConfig, audience: Audience) -> Plan:
 
 
 def _sizes(config: PdolConfig, audience: Audience) -> Mapping[str, str]:
-    wide, slots = config.records.dimension, sum(config.slots_of(domain) for domain in range(config.domains))
+    wide, cells = config.records.dimension, leaf_of(config.records.dimension).cells
+    slots = sum(config.slots_of(domain) for domain in range(config.domains))
     releases = audience.visited(365.0) / max(1.0, slots / config.domains)
-    per_version = config.releases_per_version
+    release, model = 8 * cells, 8 * cells if takes_moments(wide) else 4 * wide
     return {
         "partitions": f"at most {config.domains} node workers share the work",
-        "node, memory": f"{48 * wide / 1e6:,.3g} MB a counter, and as much on disk",
+        "node, memory": f"{48 * cells / 1e6:,.3g} MB a counter, and as much on disk",
         "node, state on disk": f"{24 * audience.users / audience.days * 365 / 1e6:,.0f} MB for the persons of a year",
-        "broker": f"a release has {8 * wide / 1000:,.0f} kB, a model {4 * wide / 1000:,.0f} kB: in a year "
-        f"{releases * (8 + 4 / per_version) * wide / 1e6:,.0f} MB for each copy; models and predictions stay for ever",
+        "broker": f"a release has {release / 1000:,.3g} kB, a model {model / 1000:,.3g} kB: in a year "
+        f"{releases * (release + model / config.releases_per_version) / 1e6:,.0f} MB for each copy; models and "
+        "predictions stay for ever",
     }
