@@ -59,9 +59,9 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     ),
     "engine": (("pipeline/hushstream/engine",), Part(6_219, 5_000, 45, 34)),
     "p2b": ((f"{SYSTEMS}/p2b",), Part(8_216, 4_600, 31, 24)),
-    "pdol": ((f"{SYSTEMS}/pdol",), Part(2_395, 2_000, 16, 10)),
+    "pdol": ((f"{SYSTEMS}/pdol",), Part(2_398, 2_000, 16, 10)),
     "colin": ((f"{SYSTEMS}/colin",), Part(2_321, 1_600, 14, 10)),
-    "pdap": ((f"{SYSTEMS}/pdap",), Part(2_694, 1_600, 17, 10)),
+    "pdap": ((f"{SYSTEMS}/pdap",), Part(2_695, 1_600, 17, 10)),
     "bgt": ((f"{SYSTEMS}/bgt",), Part(2_695, 1_600, 15, 10)),
     "agents": (("agents/hushstream/agents",), Part(6_202, 4_900, 38, 30)),
     "client, edge": (tuple(f"agents/hushstream/{name}" for name in ("client", "edge")), Part(2_378, 2_000, 13, 0)),
@@ -74,8 +74,8 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_115, 56_000, 449, 430)
-TESTS = Part(70_424, 48_000, 365, 330)
+PRODUCT_SUM = Part(75_119, 56_000, 449, 430)
+TESTS = Part(70_437, 48_000, 365, 330)
 DEPLOY = Part(3_721, 3_000, 24, 0)
 
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 18, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_952, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_961, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
