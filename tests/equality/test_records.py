@@ -13,8 +13,7 @@ import pytest_asyncio
 from two_runners import Both, on_both, require_changes_found, require_export_recomputed, require_recomputed
 
 from hushstream.agents.worker.deployment import KeySource, prepare
-from hushstream.replay.studies.pdol.play import alone_labels
-from hushstream.replay.studies.pdol.run import RecordLoop, RecordsPlayed, records_per_phase
+from hushstream.replay.studies.pdol.play import RecordLoop, RecordsPlayed, alone_labels, records_per_phase
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.systems.pdol.configuration import (
     ModelConfig,

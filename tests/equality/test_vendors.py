@@ -22,7 +22,7 @@ from two_runners import (
 
 from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.replay.runners.playing import Place, Recording, play_parties
-from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, PdapPlayed, Visits, configured
+from hushstream.replay.studies.pdap.play import PdapLoop, PdapOptions, PdapPlan, PdapPlayed, Visits, configured
 from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 

@@ -42,9 +42,9 @@ from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.replay.studies.bgt.play import RatingLoop
 from hushstream.replay.studies.bgt.worlds import tastes
-from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, Visits, configured
+from hushstream.replay.studies.pdap.play import PdapLoop, PdapOptions, PdapPlan, Visits, configured
 from hushstream.replay.studies.pdap.worlds import vendors
-from hushstream.replay.studies.pdol.run import RecordLoop
+from hushstream.replay.studies.pdol.play import RecordLoop
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name

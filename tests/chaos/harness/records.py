@@ -11,7 +11,7 @@ from frozen_logs import FrozenLogs
 
 from hushstream.agents.worker.deployment import prepare
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
-from hushstream.replay.studies.pdol.run import RecordLoop
+from hushstream.replay.studies.pdol.play import RecordLoop
 from hushstream.replay.studies.pdol.worlds import RecordStream, sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (

@@ -11,7 +11,7 @@ from frozen_logs import FrozenLogs
 from hushstream.agents.worker.deployment import parse_as, prepare
 from hushstream.engine.declare.declaration import conversation_of
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
-from hushstream.replay.studies.pdap.run import PdapLoop, PdapOptions, PdapPlan, Visits, configured
+from hushstream.replay.studies.pdap.play import PdapLoop, PdapOptions, PdapPlan, Visits, configured
 from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.schemas import codec
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule

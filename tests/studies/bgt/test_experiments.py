@@ -10,8 +10,8 @@ import pytest
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.findings import Findings, Scale
 from hushstream.replay.studies.bgt import audits, experiments
-from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.studies.bgt.experiments import run_table, run_three_slots
+from hushstream.replay.studies.bgt.study import bgt_rows
 from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.shuffler import Collector, Inadmissible

@@ -25,14 +25,15 @@ from hushstream.replay.studies.pdol.experiments import (
     without_noise,
 )
 from hushstream.replay.studies.pdol.play import (
+    TRIED,
     alone_labels,
     central_labels,
     judged,
+    lead_of,
     open_domains,
     play,
     predicted_labels,
 )
-from hushstream.replay.studies.pdol.run import TRIED, lead_of
 from hushstream.replay.studies.pdol.worlds import (
     RecordStream,
     clicks_of,

@@ -202,5 +202,5 @@ KIND = Kind(
     facts=_facts,
     notes=plan.warnings,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
-    study="hushstream.replay.studies.pdap.study:STUDY",
+    study="hushstream.replay.studies.pdap.audits:STUDY",
 )

@@ -237,5 +237,5 @@ KIND = Kind(
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
-    study="hushstream.replay.studies.pdol.study:STUDY",
+    study="hushstream.replay.studies.pdol.audits:STUDY",
 )

@@ -10,14 +10,16 @@ the likelihood ratio is largest.
 
 *Dark visits.* Attacks on one reward of a dark visit to a vendor on trial. It changes what later dark visits show, and
 must change no byte that leaves the learner: no outcome, forward or change of an item, also after a restart.
+
+At the end it declares the study, which `hushstream.replay.study` finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +34,24 @@ from hushstream.replay.audits.recordings import Branch, PlayedRole, fresh_key, f
 from hushstream.replay.audits.row import Audit, fork_row
 from hushstream.replay.audits.tests import ForkTest, NeighbourTest, SizeTest, columns, each_run, side_by_side
 from hushstream.replay.audits.work import SLOTS, Holds, Work, audit_of, has_content
-from hushstream.replay.studies.pdap.experiments import PaperRun, PaperTask, paper_guarantee
-from hushstream.replay.studies.pdap.worlds import names, vendors
+from hushstream.replay.datasets.builtin import ML_100K, simulated_dataset
+from hushstream.replay.experiments.systems import foretold_worlds
+from hushstream.replay.studies.pdap.experiments import (
+    EXPERIMENTS,
+    PaperRun,
+    PaperTask,
+    foretold,
+    paper_guarantee,
+    paper_line,
+    run_sharing,
+)
+from hushstream.replay.studies.pdap.own import own_vendors
+from hushstream.replay.studies.pdap.play import (
+    PdapOptions,
+    run_pdap,
+)
+from hushstream.replay.studies.pdap.worlds import ml_vendors, names, vendors
+from hushstream.replay.study import Study
 from hushstream.schemas import codec
 from hushstream.systems.pdap.algorithm.aggregate import Aggregate, Outcomes, Release
 from hushstream.systems.pdap.algorithm.blocks import KeyedBlockNoise, block_scales
@@ -433,3 +451,40 @@ def _noise_of(blocks: ParallelBlocks, epsilon: float) -> SizeTest:
         return np.abs(blocks.sums(key, False)) / levels
 
     return SizeTest(read, release_guarantee(blocks.config).cost, laplace_law(levels, epsilon))
+
+
+VENDORS = simulated_dataset(
+    "vendors",
+    "Simulated vendors with items of their own, specialised or alike, stationary or drifting",
+    page="https://arxiv.org/abs/1509.00181",
+)
+
+FILM_VENDORS = replace(
+    ML_100K,
+    name="ml-vendors",
+    description="MovieLens-100K with its films divided among vendors; clicks are those of a fitted model",
+    note="The files of ml-100k.",
+)
+
+
+def _plays(made: Any) -> bool:
+    """Whether an object is a class of worlds of vendors."""
+    return hasattr(made, "arrivals") and hasattr(made, "means")
+
+
+STUDY = Study(
+    system="pdap",
+    options=PdapOptions,
+    dataset="vendors",
+    play=run_pdap,
+    worlds={"vendors": vendors, "ml-vendors": ml_vendors, "own-vendors": own_vendors},
+    own_table="own-vendors",
+    datasets=(VENDORS, FILM_VENDORS),
+    plays=_plays,
+    experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
+    joining=run_sharing,
+    audits=rows,
+    audit_config=audit_config,
+)

@@ -4,35 +4,60 @@ The stages are those of `hushstream.systems.pdap`; only the loop around them is 
 vendors learn together, and through which mechanism.
 
 Rows of the P-DAP experiments, and their privacy statements.
+
+Plays a deployment of P-DAP in a closed loop, directly or through a broker, and reports the result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from itertools import count
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
+from hushstream.agents.worker.deployment import parse_as, prepare
+from hushstream.client.client import Client
+from hushstream.client.logs import EventLog
 from hushstream.engine.configuration import config_digest
+from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.catalogue import hint, seeded_world
+from hushstream.replay.checks import NEVER_SECONDS, PlayOptions, merged_values, run_fields
 from hushstream.replay.experiments.rows import Row, columns, privacy_columns
+from hushstream.replay.logged.log import INTERNAL_MARK
+from hushstream.replay.report.parts import paired, ratio
+from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
+from hushstream.replay.report.replayed import Column, RunCurve, RunResult, RunRows
+from hushstream.replay.runners.playing import Recording, deployed, play_parties
+from hushstream.replay.runners.to_end import await_version, run_to_end
+from hushstream.replay.studies.pdap.own import DRAWN, OwnVendors
 from hushstream.replay.studies.pdap.worlds import (
     Arrivals,
+    FilmVendors,
     Float32,
     Float64,
     Int64,
+    Vendors,
     VendorWorld,
     ml_vendors,
     names,
     vendors,
 )
+from hushstream.replay.study import Progress
 from hushstream.replay.worlds.draws import Draws
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import partition_of
 from hushstream.systems.pdap.algorithm.aggregate import TICKETS, Aggregate, Outcomes
 from hushstream.systems.pdap.algorithm.blocks import Blocks, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.algorithm.serving import EXACT_EPSILON, Decisions, OwnRewards, Serving
@@ -42,6 +67,7 @@ from hushstream.systems.pdap.configuration import (
     CellConfig,
     EstimateConfig,
     PdapConfig,
+    Schedule,
     VendorConfig,
 )
 from hushstream.systems.pdap.counter import Counter
@@ -174,7 +200,7 @@ class Mall:
 
     @property
     def capacity_left(self) -> float:
-        """Visits that no release comes between."""
+        """DrawnVisits that no release comes between."""
         return math.inf if self.chain is None else self.chain.capacity_left
 
     @property
@@ -196,7 +222,7 @@ class Mall:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Visits:
+class DrawnVisits:
     """All visits of a run, (n,) each: they are the same whatever is played, so that forms are compared in pairs.
 
     Attributes:
@@ -250,11 +276,11 @@ def without_learning(task: Task) -> tuple[float, float]:
     return float(max(rates)), float(np.mean(rates))
 
 
-def _visits(task: Task, world: VendorWorld) -> Visits:
+def _visits(task: Task, world: VendorWorld) -> DrawnVisits:
     generator, count = Draws(task.seed, "pdap-before" if task.before else "pdap-play").generator(), task.contexts
     arrivals = world.arrivals(count, generator)
     numbers = generator.integers(0, TICKETS, count).astype(np.uint8)
-    return Visits(arrivals, numbers, generator.random(count), generator.random(count))
+    return DrawnVisits(arrivals, numbers, generator.random(count), generator.random(count))
 
 
 def evaluate(world: VendorWorld, mall: Mall, test: Arrivals) -> float:
@@ -270,7 +296,7 @@ def evaluate(world: VendorWorld, mall: Mall, test: Arrivals) -> float:
     return float((share * clean + (1 - share) * dark).mean())
 
 
-def _play_some(world: VendorWorld, mall: Mall, visits: Visits, events: range, chances: Float64) -> None:
+def _play_some(world: VendorWorld, mall: Mall, visits: DrawnVisits, events: range, chances: Float64) -> None:
     """Answer the visits of ``events``, between two releases; fills in their click probabilities."""
     here = np.arange(events.start, events.stop)
     arrivals, numbers, coins = visits.arrivals, visits.numbers, visits.coins
@@ -368,7 +394,7 @@ def simulated(
     """
     generator, count = Draws(seed, "pdap-simulated").generator(), len(arrivals)
     numbers = generator.integers(0, TICKETS, count).astype(np.uint8)
-    mall, visits = _mall(form, config, seed), Visits(arrivals, numbers, coins, generator.random(count))
+    mall, visits = _mall(form, config, seed), DrawnVisits(arrivals, numbers, coins, generator.random(count))
     chances, done = np.zeros(count), 0
     while done < count:
         end = int(min(count, done + mall.capacity_left))
@@ -431,3 +457,383 @@ def row_of(task: Task, runs: Sequence[Played], **front: Any) -> Row:
 def _promised(task: Task) -> Row:
     guarantee = guarantee_of(task)
     return {} if guarantee is None else privacy_columns(guarantee)
+
+
+_ANSWER_SECONDS = 180.0
+"""Longest wait for an answer; the first one waits until a worker of each vendor has started."""
+
+_AT_ONCE = 256
+_SAMPLED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PdapPlan:
+    """How a world is played: the number of contexts in all, in phases that end when windows of a schedule end."""
+
+    contexts: int
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without contexts.
+
+        Raises:
+            HushstreamError: fewer than 1 context; the message names the number.
+        """
+        if self.contexts < 1:
+            raise HushstreamError(f"plan: expected contexts of at least 1, got {self.contexts}")
+
+    def phases(self) -> Iterator[range]:
+        """The events of each phase."""
+        done, window = 0, 0
+        while done < self.contexts:
+            end = min(self.contexts, self.schedule.closes_at(window))
+            yield range(done, end)
+            done, window = end, window + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visits:
+    """The users who come, and the coins that decide their clicks, (n,) each.
+
+    Attributes:
+        arrivals: the users, in order.
+        coins: numbers from 0 to 1; an answer with a mean above its coin is clicked.
+    """
+
+    arrivals: Arrivals
+    coins: Float64
+
+    @classmethod
+    def of(cls, world: VendorWorld, contexts: int, seed: int, when: str = "pdap-visits") -> Visits:
+        """Draw the visits of a run, or of a time with another name."""
+        generator = Draws(seed, when).generator()
+        return cls(world.arrivals(contexts, generator), generator.random(contexts))
+
+
+@dataclass(slots=True)
+class PdapPlayed:
+    """The outcome of a run: (n,) arrays by event, and how long it took.
+
+    Attributes:
+        chosen: arms.
+        chances: click probability of each arm at its context.
+        clicks: 0 or 1.
+        seconds: from the first context to the last model.
+        latencies: seconds from request to answer, for a sample of the decisions.
+    """
+
+    chosen: Int64
+    chances: Float64
+    clicks: Int64
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class PdapLoop:
+    """Plays a world of vendors against a deployment."""
+
+    def __init__(
+        self, config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, progress: Progress | None = None
+    ) -> None:
+        """Bind a world and its visits to a plan."""
+        self._config = config
+        self._world = world
+        self._visits = visits
+        self._plan = plan
+        self._progress = progress
+        self._lines = [vendor.name for vendor in config.vendors]
+        self._feedback: list[asyncio.Future[None]] = []
+        whole = np.zeros(plan.contexts, dtype=np.int64)
+        self.played = PdapPlayed(whole, np.zeros(plan.contexts), whole.copy())
+
+    async def run(self, log_of: Callable[[str], EventLog]) -> PdapPlayed:
+        """Play all phases, each vendor's users over its own client's log.
+
+        Raises:
+            HushstreamError: no model followed the end of a phase in time.
+        """
+        started, context = time.perf_counter(), np.full(self._config.dimension, 0.5, dtype=np.float32)
+        async with AsyncExitStack() as stack:
+            logs = [log_of(vendor) for vendor in self._lines]
+            clients = [Client(log, party=vendor) for log, vendor in zip(logs, self._lines, strict=True)]
+            for client in clients:
+                await stack.enter_async_context(client)
+            for phase, events in enumerate(self._plan.phases()):
+                await self._phase(clients, events, phase)
+                for client in clients:
+                    await client.end_phase(phase)
+                for client, log in zip(clients, logs, strict=True):
+                    await await_version(client, _probes(log.partitions()), context, phase, _ANSWER_SECONDS)
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _phase(self, clients: Sequence[Client], events: range, phase: int) -> None:
+        homes = self._visits.arrivals.homes
+        for first in range(events.start, events.stop, _AT_ONCE):
+            some = range(first, min(events.stop, first + _AT_ONCE))
+            await asyncio.gather(*(self._visit(clients[homes[event]], event) for event in some))
+            if self._progress is not None:
+                self._progress(some.stop, self._plan.contexts, f"window {phase + 1}")
+        await asyncio.gather(*self._feedback)
+        self._feedback.clear()
+
+    async def _visit(self, client: Client, event: int) -> None:
+        arrivals, name = self._visits.arrivals, f"visit:{event}"
+        user = f"user-{arrivals.users[event]}"
+        asked = time.perf_counter()
+        decision = await client.decide(name, user, arrivals.contexts[event], timeout=_ANSWER_SECONDS)
+        if event % _SAMPLED == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        clicked = self._note(event, decision.arm)
+        # No decision of this phase needs this feedback; only the end of the phase waits for it.
+        self._feedback.append(asyncio.ensure_future(_answer(client, name, user, decision.arm, clicked)))
+
+    def _note(self, event: int, arm: int) -> bool:
+        progress = event / self._plan.contexts
+        here = self._visits.arrivals.take(np.array([event]))
+        chance = float(self._world.means(here, np.array([arm]), progress)[0])
+        clicked = bool(self._visits.coins[event] < chance)
+        played = self.played
+        played.chosen[event], played.chances[event], played.clicks[event] = arm, chance, clicked
+        return clicked
+
+
+def _probes(partitions: int) -> dict[int, str]:
+    """A user of each partition."""
+    return {
+        partition: next(name for n in count() if partition_of(name := f"probe-{n}", partitions) == partition)
+        for partition in range(partitions)
+    }
+
+
+async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool) -> None:
+    await client.shown(event, user, arm)
+    if clicked:
+        await client.reward(event, user, arm, 1.0)
+
+
+WORLDS = (Vendors, FilmVendors, OwnVendors)
+_POSSIBLE = (
+    f"over {DRAWN} worlds drawn from a model of the log's clicks by context, home, user and item, "
+    "each with users and noise of its own"
+)
+_NOT_CROSSED = "users of some vendor saw no item of another, so nothing tells what they would click"
+_NEVER_OUTCOMES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class PdapOptions(PlayOptions):
+    """What to run: the options of every system (`PlayOptions`), and P-DAP's own.
+
+    Attributes:
+        dataset: a world of vendors by name.
+        contexts: number of contexts of all vendors together.
+        first_window: contexts of the first phase.
+        window_ratio: contexts at the end of a phase, as a multiple of those at the end of the phase before.
+        config: values of the configuration that replace the defaults, nested as in deployment.yaml. Windows end with
+            phases, unless ``release.window_units`` is given here. Vendors on trial (by default below epsilon 1)
+            declare their click rate alone, over as many other visits.
+    """
+
+    dataset: str = "vendors"
+    contexts: int = 5_000
+    first_window: int = 500
+    window_ratio: float = 1.5
+
+
+def run_pdap(options: PdapOptions, progress: Progress | None = None) -> RunResult:
+    """Play a world of vendors and return the clicks of each, guarantee, counts and throughput.
+
+    Raises:
+        HushstreamError: the world, the runner or an option is unknown, the world has no vendors, the configuration is
+            invalid or has named items, or an internal log would go to a Kafka cluster.
+    """
+    options.require_runner()
+    world = _world(options)
+    plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
+    visits = Visits.of(world, plan.contexts, options.seed)
+    with deployed(options.folder) as folder:
+        config = parse_as(PdapConfig, _with_rates(options, world, configured(options, world)))
+        if config.named_items:
+            raise HushstreamError("vendors.items.named: expected false in a replay, whose world numbers its items")
+        marked = f"{world.name}, {INTERNAL_MARK}" if _is_internal(world) else world.name
+        system = prepare(folder, config, public_dataset=marked)
+        place = options.place(folder)
+        loop = PdapLoop(config, world, visits, plan, progress)
+        recording = run_to_end(lambda: play_parties(system, place, loop.run))
+    apart = simulated("alone", config, world, visits.arrivals, visits.coins, options.seed)
+    payoff = _drawn_payoff(options, world) if isinstance(world, OwnVendors) else None
+    return _result(options, world, config, system, recording, visits, apart, payoff)
+
+
+def _world(options: PdapOptions) -> VendorWorld:
+    world = seeded_world(options.dataset, options.world, options.seed)
+    if not isinstance(world, WORLDS):
+        raise HushstreamError(f"dataset: expected a world of vendors, got {options.dataset!r}{hint(options.dataset)}")
+    if options.bootstrap is not None and _is_internal(world):
+        raise HushstreamError(
+            "bootstrap: expected none for an internal log, whose rows would be in clear on "
+            f"{options.bootstrap}; the embedded broker keeps them on this machine"
+        )
+    return cast("VendorWorld", world)
+
+
+def _is_internal(world: object) -> bool:
+    return isinstance(world, OwnVendors) and world.internal
+
+
+def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
+    """The configuration that fits a world, with the values that the caller set."""
+    sizes = np.bincount(world.owners).tolist()
+    own = world.vendors if isinstance(world, OwnVendors) else [f"vendor-{place}" for place in range(len(sizes))]
+    values: dict[str, Any] = {
+        "system": "pdap",
+        "deployment": "replay",
+        "vendors": [{"name": name, "items": {"capacity": size}} for name, size in zip(own, sizes, strict=True)],
+        "features": {"dimension": world.dimension},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "remembered_events": max(50_000, options.contexts)},
+        "release": {"window_units": _NEVER_OUTCOMES},
+    }
+    return merged_values(values, options.config)
+
+
+def _with_rates(options: PdapOptions, world: VendorWorld, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration, in which vendors that would join on trial declare what they reach alone before they join.
+
+    Where the caller has set a rate, it stays.
+    """
+    learner = values.get("learner")
+    asked = isinstance(learner, Mapping) and "clean_share" in learner
+    config = parse_as(PdapConfig, {name: value for name, value in values.items() if name != "learner" or not asked})
+    if not asked and max(config.level_epsilons) >= 1:
+        return values
+    before = Visits.of(world, options.contexts, options.seed, "pdap-before")
+    earned = simulated("alone", config, world, before.arrivals, before.coins, options.seed)
+    vendors = [
+        {"declared_rate": round(_mean(earned[before.arrivals.homes == number]), 6), **vendor}
+        for number, vendor in enumerate(values["vendors"])
+    ]
+    return {**values, "vendors": vendors}
+
+
+def _result(
+    options: PdapOptions,
+    world: VendorWorld,
+    config: PdapConfig,
+    deployed: System,
+    recording: Recording[PdapPlayed],
+    visits: Visits,
+    apart: Float64,
+    drawn: Payoff | None,
+) -> RunResult:
+    """The result of a run; ``drawn`` is the comparison over worlds drawn from a log, where one is played."""
+    played, where = recording.played, "" if drawn is None else ", in one world drawn from the log"
+    counters = "one counter" if config.release.placement == "serving" else "a counter of each home"
+    payoff = drawn or _payoff(100 * played.chances, 100 * apart, _by_user(played.chances, apart, visits), "users")
+    return RunResult(
+        **run_fields(options, world.name, deployed, recording, len(played.chosen)),
+        title=f"P-DAP on {world.name}: {counters}{where}",
+        facts={"placement": config.release.placement, "gain in points": payoff.gap.value},
+        reached=f"{100 * played.chances.mean():.1f} % of visits are clicked{where}",
+        headline=None
+        if drawn
+        else ratio("click rate, shared over vendors alone with exact clicks", paired(played.chances, apart)),
+        payoff=payoff,
+        rows=_vendors(config, played, visits, apart),
+        curve=_curve(options, played, apart),
+        warnings=(INTERNAL_MARK,) if _is_internal(world) else (),
+    )
+
+
+def _by_user(shared: Float64, apart: Float64, visits: Visits) -> Gap:
+    return paired_gap(100 * shared, 100 * apart, np.asarray(visits.arrivals.users, dtype=np.int64))
+
+
+def _payoff(shared: Float64, apart: Float64, gap: Gap, units: str, fitted: str = "") -> Payoff:
+    """The click rate with sharing compared with that of vendors apart, in points."""
+    advice = "log more visits with one another's items" if fitted else "use a larger epsilon or more visits"
+    return Payoff(
+        what="share of visits clicked, in points of a hundred,",
+        value=float(shared.mean()),
+        baseline="vendors alone, with exact clicks",
+        reference=float(apart.mean()),
+        gap=gap,
+        units=units,
+        otherwise=f"keep the vendors apart, or {advice}",
+        digits=1,
+        fitted=fitted,
+    )
+
+
+def _drawn_payoff(options: PdapOptions, world: OwnVendors) -> Payoff:
+    """The comparison over worlds that the log leaves possible, each deployed once in simulation.
+
+    The interval is that of one more deployment in one more drawn world: mean +- t s sqrt(1 + 1/n). It holds the gain of
+    the true world as far as `ClickPosterior` can describe that world.
+    """
+    found = np.array([_drawn(options, replace(world, number=number)) for number in range(DRAWN)]).T
+    gains = found[0] - found[1]
+    half = float(stdtrit(DRAWN - 1, 0.975) * gains.std(ddof=1) * math.sqrt(1 + 1 / DRAWN))
+    mean = float(gains.mean())
+    known = world.posterior.crossed
+    gap = Gap(mean, mean - half, mean + half, DRAWN) if known else Gap(mean, None, None, DRAWN)
+    return _payoff(found[0], found[1], gap, "worlds", _POSSIBLE if known else _NOT_CROSSED)
+
+
+def _drawn(options: PdapOptions, world: OwnVendors) -> tuple[float, float]:
+    """Points of clicks with sharing and apart in one drawn world."""
+    seed = options.seed + world.number
+    config = parse_as(PdapConfig, _with_rates(options, world, configured(options, world)))
+    if config.release.first_window == _NEVER_OUTCOMES:
+        release = replace(config.release, first_window=options.first_window, window_ratio=options.window_ratio)
+        config = replace(config, release=release)
+    visits = Visits.of(world, options.contexts, seed)
+    shared, apart = (
+        simulated(form, config, world, visits.arrivals, visits.coins, seed) for form in ("blocks", "alone")
+    )
+    return 100 * float(shared.mean()), 100 * float(apart.mean())
+
+
+def _vendors(config: PdapConfig, played: PdapPlayed, visits: Visits, apart: Float64) -> RunRows:
+    homes, serving = visits.arrivals.homes, config.owners[played.chosen]
+    rows = []
+    for number, vendor in enumerate(config.vendors):
+        here = homes == number
+        shared, alone = _mean(played.chances[here]), _mean(apart[here])
+        sent, received = int((here & (serving != number)).sum()), int((~here & (serving == number)).sum())
+        rows.append((vendor.name, int(here.sum()), shared, alone, 100 * (shared - alone), sent, received))
+    return RunRows(
+        "Click rate of the users of each vendor, and the same if it used only its own items and exact clicks. Sent: "
+        "visits of its users that got another vendor's item. Received: visits of others that got its own.",
+        (
+            Column("vendor"),
+            Column("visits", ",d"),
+            Column("click_rate", ".1%"),
+            Column("alone", ".1%"),
+            Column("gain_points", "+.1f"),
+            Column("sent", ",d"),
+            Column("received", ",d"),
+        ),
+        tuple(rows),
+    )
+
+
+def _curve(options: PdapOptions, played: PdapPlayed, apart: Float64) -> RunCurve:
+    """Mean click probability of all answers up to the end of each phase."""
+    plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
+    ends = tuple(events.stop for events in plan.phases())
+    lines = {"shared": played.chances, "vendors alone": apart}
+    return RunCurve(
+        name="clicks",
+        title="Click rate over the run",
+        caption="Click rate of all answers so far: of vendors that share, and of the same vendors if each used only "
+        "its own items, users and exact clicks.",
+        what="Click rate of all answers so far",
+        across="visits, all vendors",
+        at=ends,
+        lines={name: tuple(_mean(one[:end]) for end in ends) for name, one in lines.items()},
+    )
+
+
+def _mean(values: Float64) -> float:
+    return float(values.mean()) if len(values) else 0.0

@@ -15,6 +15,8 @@ detects a gradient, a mixture or a prediction with sums without noise in later l
 *The paper's form.* There are two features and two nodes; the first record of a node is x or -x. The attacker sees
 what the node sends, and chooses its later records between its two possible parameters, so that the next gradient
 distinguishes them.
+
+At the end it declares the study, which `hushstream.replay.study` finds.
 """
 
 from __future__ import annotations
@@ -38,6 +40,17 @@ from hushstream.replay.audits.readings import of_rho
 from hushstream.replay.audits.recordings import Branch, PlayedRole, fresh_key, fresh_nonce, phase_end_fields
 from hushstream.replay.audits.row import Audit, fork_row
 from hushstream.replay.audits.tests import ForkTest, NeighbourTest, SizeTest, columns, side_by_side, sure_rates
+from hushstream.replay.datasets.builtin import ML_100K, TMC2007, simulated_dataset
+from hushstream.replay.experiments.systems import foretold_worlds
+from hushstream.replay.studies.pdol.experiments import (
+    EXPERIMENTS,
+    foretold,
+    paper_line,
+    run_sharing,
+)
+from hushstream.replay.studies.pdol.play import PdolOptions, run_pdol
+from hushstream.replay.studies.pdol.worlds import RecordStream, load_records, ml_clicks, sparse_synthetic, tmc_binary
+from hushstream.replay.study import Study
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, NodeState, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.gossip import (
@@ -506,3 +519,47 @@ def _noise_of(config: PdolConfig, plan: Plan, price: Cost) -> SizeTest:
         return np.asarray(np.abs(node.release().values) / unit)
 
     return SizeTest(read, price, law)
+
+
+TMC_BINARY = replace(
+    TMC2007,
+    name="tmc-binary",
+    description="TMC2007-500 as labelled records of nodes: one label against the rest",
+    note="The files of tmc2007.",
+)
+
+ML_CLICKS = replace(
+    ML_100K,
+    name="ml-clicks",
+    description="MovieLens-100K as labelled records of nodes: was a film liked?",
+    note="The files of ml-100k.",
+)
+
+SPARSE_SYNTHETIC = simulated_dataset(
+    "sparse-synthetic",
+    "Simulated sparse records with noisy labels of one linear rule",
+    page="https://arxiv.org/abs/1505.06556",
+)
+
+
+STUDY = Study(
+    system="pdol",
+    options=PdolOptions,
+    dataset="tmc-binary",
+    play=run_pdol,
+    worlds={
+        "tmc-binary": tmc_binary,
+        "sparse-synthetic": sparse_synthetic,
+        "ml-clicks": ml_clicks,
+        "own-records": load_records,
+    },
+    own_table="own-records",
+    datasets=(TMC_BINARY, ML_CLICKS, SPARSE_SYNTHETIC),
+    plays=lambda made: made is RecordStream,
+    experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
+    forecast=partial(foretold_worlds, foretold),
+    joining=run_sharing,
+    audits=rows,
+    audit_config=audit_config,
+)
