@@ -13,7 +13,6 @@ import pytest
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.catalogue import find_experiment
 from hushstream.replay.experiments.figures import render
-from hushstream.replay.experiments.findings import Findings, table
 from hushstream.replay.studies.colin import experiments as colin_figures
 from hushstream.replay.studies.colin import experiments as colin_table1
 from hushstream.replay.studies.colin.play import (
@@ -323,20 +322,6 @@ class TestTable:
         missed = [target.name for target in colin_table1.targets(rows) if not target.reached]
         assert any("DP-LinUCB over LDP-CoLin" in name for name in missed)
         assert sum("best sound here" in name for name in missed) == len(DP_ALGORITHMS)
-
-    def test_a_picture_and_a_terminal_table_can_be_drawn_from_rows(self):
-        from rich.console import Console
-
-        rows = _rows(_world())
-        experiment = find_experiment("colin-table1")
-        findings = Findings(rows, colin_table1.targets(rows), ("colin/uniform",), (0, 1), ())
-        console = Console(width=160, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
-        console.print(table(experiment, findings))
-        text = console.export_text()
-        assert NOT_PRIVATE in text
-        assert "colin/uniform" in text
-        once, again = (render(experiment.curves[0], experiment, findings) for _ in range(2))
-        assert once == again
 
 
 def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():

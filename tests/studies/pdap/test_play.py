@@ -17,7 +17,6 @@ from hushstream.features.schema import declare
 from hushstream.replay.catalogue import options_of, run_with
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.report.replayed import write
-from hushstream.replay.runners.to_end import play_all
 from hushstream.replay.studies.pdap.own import DRAWN, ClickPosterior, LoggedVisits, OwnVendors, own_vendors
 from hushstream.replay.studies.pdap.play import Task, make_world, play
 from hushstream.replay.studies.pdap.worlds import Arrivals, vendors
@@ -36,11 +35,6 @@ def test_a_run_is_a_function_of_its_task():
     assert play(SMALL) != play(replace(SMALL, seed=1))
 
 
-def test_processes_do_not_change_results():
-    tasks = [SMALL, replace(SMALL, form="alone"), replace(SMALL, seed=2)]
-    assert play_all(play, tasks, "test", processes=1) == play_all(play, tasks, "test", processes=2)
-
-
 def test_sharing_without_noise_beats_keeping_apart_and_noise_costs():
     exact, blocks, tiny = greedy(form="exact"), greedy(), greedy(epsilon=0.01)
     apart = greedy(form="alone")
@@ -52,10 +46,6 @@ def test_counters_at_home_play():
     home = play(replace(SMALL, release=(("placement", "home"),), contexts=2_000))
     assert 0.05 < home.greedy < 1
     assert sorted(home.online) == [2_000]
-
-
-def test_online_accuracy_is_read_at_the_checkpoints():
-    assert sorted(play(SMALL).online) == [5_000, 6_000]
 
 
 class TestWorlds:
@@ -183,15 +173,6 @@ def test_a_value_that_cannot_be_is_named_by_its_place_and_not_shown(tmp_path, co
     row = dict(zip(COLUMNS, ROWS[2], strict=True)) | {column: value}
     with pytest.raises(LogError, match=message):
         own_vendors(file=written(tmp_path, [*ROWS[:2], tuple(row.values())]), mapping=MAPPING)
-
-
-def test_a_file_without_rows_or_columns_is_refused(tmp_path):
-    with pytest.raises(LogError, match="the table has no rows"):
-        own_vendors(file=written(tmp_path, []), mapping=MAPPING)
-    with pytest.raises(LogError, match="missing column who"):
-        own_vendors(file=written(tmp_path, [row[:-1] for row in ROWS], COLUMNS[:-1]), mapping=MAPPING)
-    with pytest.raises(LogError, match="expected a file, got none"):
-        own_vendors(file=str(tmp_path / "nothing.csv"), mapping=MAPPING)
 
 
 def chance(home, owner, item, x):
@@ -355,11 +336,6 @@ def test_vendors_whose_items_suit_different_contexts_gain_by_sharing():
     # 1e-5, and no gain at all would come above it with chance 1e-4.
     found = [run_with(options_of("pdap", {**OPTIONS, "contexts": 4000, "seed": seed})) for seed in range(1, 5)]
     assert sum(one.facts["gain in points"] for one in found) / len(found) > 6
-
-
-def test_what_was_published_follows_from_the_logs(direct):
-    assert direct.verify is not None
-    assert not any(check.changed for check in direct.verify.values())
 
 
 def test_below_epsilon_1_vendors_declare_what_they_reach_alone_and_join_on_trial(tmp_path):

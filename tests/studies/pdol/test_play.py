@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import load_digits
 
@@ -317,16 +315,6 @@ def write(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_parquet_gives_the_same_records(tmp_path):
-    columns = {"age": [50, 100, 500], "kind": ["a", "b", "a"], "shop": ["north", "south", "north"]}
-    pq.write_table(pa.table({**columns, "bought": ["yes", "no", "no"]}), tmp_path / "shop.parquet")
-    mapping = record_mapping(TABLE)
-    one = load_records(tmp_path / "shop.parquet", mapping)
-    two = load_records(write(tmp_path, "shop.csv", CSV), mapping)
-    for name in ("indptr", "indices", "values", "labels"):
-        assert getattr(one.rows, name).tolist() == getattr(two.rows, name).tolist()
 
 
 def test_svmlight_is_read_with_its_comments(tmp_path):
