@@ -20,7 +20,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,7 @@ from aiokafka.errors import BrokerNotAvailableError, KafkaError, TopicAlreadyExi
 from nodes import ADMINISTRATOR, Node, properties, write_security
 
 from hushstream.agents.security import Cluster, Security, read_security
+from hushstream.replay.runners.stream import free_port
 from hushstream.schemas.errors import HushstreamError
 
 HERE = Path(__file__).resolve().parent
@@ -77,7 +77,7 @@ def up(
         shutil.rmtree(stale, ignore_errors=True)
     security = folder / "security" if secured else None
     credentials = [] if security is None else write_security(security)
-    ports = _free_ports(3 * brokers)
+    ports = [free_port() for _ in range(3 * brokers)]
     nodes = [Node(n + 1, *ports[3 * n : 3 * n + 3]) for n in range(brokers)]
     if port:
         nodes[0] = Node(1, port, nodes[0].controller, nodes[0].tls)
@@ -269,15 +269,6 @@ def _alive(pid_file: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _free_ports(count: int) -> list[int]:
-    """Different free ports; all are held until the last one is found."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def _arguments() -> argparse.Namespace:

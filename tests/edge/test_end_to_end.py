@@ -17,7 +17,7 @@ from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
 from hushstream.edge import Transport
-from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+from hushstream.gateway.devices.server import DeviceGateway, device_log
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection

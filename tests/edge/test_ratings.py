@@ -30,8 +30,7 @@ from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener, peri
 from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
-from hushstream.gateway.devices.server import SignedModels
+from hushstream.gateway.devices.server import DeviceGateway, SignedModels, SlotWriter, device_log
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection

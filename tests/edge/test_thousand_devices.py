@@ -25,7 +25,7 @@ from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config, p
 from hushstream.broker import EmbeddedBroker
 from hushstream.edge import Answer, Transport
 from hushstream.engine.declare.declaration import System
-from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+from hushstream.gateway.devices.server import DeviceGateway, device_log
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection

@@ -28,7 +28,7 @@ from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config, p
 from hushstream.broker import EmbeddedBroker
 from hushstream.client import Item, connect
 from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
-from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+from hushstream.gateway.devices.server import DeviceGateway, device_log
 from hushstream.gateway.problems import PROBLEMS, table
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.connection import Connection

@@ -24,8 +24,8 @@ from hushstream.engine.declare.declaration import Conversation
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.devices.gateway import DeviceGateway, device_log
 from hushstream.gateway.devices.relay import SlotRelay
+from hushstream.gateway.devices.server import DeviceGateway, device_log
 from hushstream.gateway.problems import LogBusy, Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings, read_gateway
 from hushstream.ops.connection import Connection
@@ -395,7 +395,7 @@ def test_impossible_settings_of_devices_are_refused(tmp_path, text, error):
 
 
 def test_an_attestation_that_is_not_installed_is_refused_and_one_that_refuses_is_not_passed(tmp_path, monkeypatch):
-    from hushstream.gateway.devices import gateway as made
+    from hushstream.gateway.devices import server as made
 
     class Check:
         async def admits(self, evidence: str | None, body_digest: bytes) -> bool:

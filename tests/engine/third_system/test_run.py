@@ -16,7 +16,7 @@ from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.devices.kept import BadModel
 from hushstream.engine.devices.sealing import body_bytes, body_of, period_of, place_of
 from hushstream.engine.records import InputRecord
-from hushstream.gateway.devices.gateway import DeviceGateway, device_service_of
+from hushstream.gateway.devices.server import DeviceGateway, device_service_of
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops import budget, dead_letters
 from hushstream.ops.check.findings import Status

@@ -10,6 +10,8 @@ a digest of the body that it should belong to. Evidence that differs from device
 requires such evidence learns who sends a slot, which the guarantee does not cover.
 
 *Models.* The newest model that the aggregator has signed, in the form that devices fetch.
+
+*Gateway.* A gateway for users' devices: it relays sealed slots and serves signed models; it has no keys.
 """
 
 from __future__ import annotations
@@ -17,20 +19,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from hushstream.engine.declare.declaration import DeviceService
+from hushstream.agents.security import Security
+from hushstream.client.published import KafkaSlotLog, SlotLog
+from hushstream.engine.declare.declaration import DeviceService, System
+from hushstream.engine.declare.role import DeclarationError
+from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.kept import BadBody, BadModel
 from hushstream.engine.devices.sealing import read_slot
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall
+from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall, document
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.http_server import (
     HEADERS,
@@ -45,6 +53,7 @@ from hushstream.gateway.http_server import (
     is_media,
     require_method,
 )
+from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
@@ -241,3 +250,82 @@ def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
 
 
 _BY_PATH: Mapping[str, DeviceCall] = {call.path: call for call in (SLOTS, MODEL, AGREEMENT)}
+
+
+@dataclass(slots=True, kw_only=True)
+class DeviceGateway(ListeningGateway):
+    """A gateway of a deployment with devices.
+
+    Attributes:
+        log: the log that slots go to and signed models come from.
+    """
+
+    log: SlotLog
+
+    async def _connect(self, metrics: GatewayMetrics) -> DeviceServer:
+        settings, service = self.settings, device_service_of(self.system)
+        devices = settings.devices or DevicesSettings()
+        models = SignedModels(service)
+        slots = SlotWriter(self.log, service)
+        relay = SlotRelay(slots.append, service.partitions, devices.relay_seconds, settings.unacknowledged)
+        server = DeviceServer(
+            settings,
+            service,
+            relay,
+            models,
+            json.dumps(document()).encode(),
+            metrics,
+            attestation_of(devices.attestation),
+        )
+        await self.log.start(lambda topic, record: models.read(record))
+        self._stack.push_async_callback(close_log, self.log)
+        self._stack.push_async_callback(relay.stop)
+        return server
+
+
+class SlotWriter:
+    """Appends slots, each after the record that must precede it (`DeviceService.opening`)."""
+
+    def __init__(self, log: SlotLog, service: DeviceService) -> None:
+        """Begin with nothing written."""
+        self._log, self._service = log, service
+        self._opening = asyncio.Lock()
+        self._opened: bytes | None = None
+
+    async def append(self, partition: int, value: bytes) -> int:
+        """Append a slot and return its offset once the log holds it.
+
+        Raises:
+            HushstreamError: the log refused the slot, or the record that must precede it.
+        """
+        async with self._opening:
+            opening = self._service.opening
+            if opening is not None and opening != self._opened:
+                # Any gateway may write it: those that do write equal records.
+                await self._log.append(self._service.topic, partition, opening)
+                self._opened = opening
+        return await self._log.append(self._service.topic, partition, value)
+
+
+def device_service_of(system: System) -> DeviceService:
+    """What the gateway for devices knows of a deployment.
+
+    Raises:
+        DeclarationError: the deployment has no devices.
+    """
+    if system.device_service is None:
+        raise DeclarationError(
+            f"deployment {system.config.deployment}: expected one whose learners are devices (kind edge), got another"
+        )
+    return system.device_service()
+
+
+def device_log(bootstrap: str, prefix: str, security: Security, system: System) -> SlotLog:
+    """The log of a deployment's devices on a Kafka cluster.
+
+    Raises:
+        DeclarationError: the deployment has no devices.
+        HushstreamError: the connection would not be encrypted, and the cluster is not on this machine.
+    """
+    slots = device_service_of(system).topic
+    return KafkaSlotLog(bootstrap, prefix, security, slots=slots, published=(STATEMENTS,), newest=True)

@@ -178,7 +178,7 @@ def _run_gateway(
     system: System, bootstrap: str, prefix: str, security: Security, file: Path | None, metrics: Served, place: str
 ) -> int:
     from hushstream.agents.settings import command_line, located
-    from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+    from hushstream.gateway.devices.server import DeviceGateway, device_log
     from hushstream.gateway.listening import Endpoints, run_gateway
     from hushstream.gateway.server import Gateway, kafka_log
     from hushstream.gateway.settings import read_gateway
