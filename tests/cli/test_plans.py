@@ -206,8 +206,8 @@ def test_a_plan_counts_for_the_lift_whom_it_will_count(cli, written, days, horiz
     notes = cli("plan", written(SHOP + measured), *asked).json["notes"]
     if horizon == 128:
         counted = {30: 0, 365: 20_000 * 14 // 365}[days]
-    assert notes[0].endswith(f"{counted:,} of these")
-    assert sum("12 decisions of each of them" in one for one in notes) == compared
+    assert f"counts {counted:,} of these users" in notes[0]
+    assert sum("12 decisions of each" in one for one in notes) == compared
 
 
 def test_users_may_come_over_a_year_while_the_visits_of_each_take_a_month(cli, written):
@@ -456,14 +456,16 @@ def test_a_log_of_other_names_is_drafted_by_the_mapping_that_is_given(cli, refus
 
 def test_what_no_flag_states_is_asked_for_where_somebody_can_answer(cli, refused, tmp_path, monkeypatch):
     path = tmp_path / "shop.yaml"
-    assert "expected --items where nobody can be asked" in refused("init", path)
+    assert "expected --items, --known, --rate, --visits, --visits-per-user where nobody can" in refused("init", path)
 
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
-    monkeypatch.setattr("sys.stdin", Terminal("8\ndevice=phone,laptop\nhour=clock\n\n1\n0.05\n30000\n5\n"))
-    assert cli("init", path).code == 0
+    monkeypatch.setattr("sys.stdin", Terminal("8\ndevice=phone,laptop\nhour=clock\n\n1\n3000\n3%\n0.05\n30000\n5\n"))
+    asked = cli("init", path)
+    assert asked.code == 0
+    assert (asked.out + asked.err).count("expected a share from 0 to 1, as 0.03 for 3 %, got '3") == 2
     assert "hour: {kind: time_of_day}" in path.read_text(encoding="utf-8")
     assert cli("config", "check", path).code == 0
 

@@ -343,7 +343,7 @@ def test_the_plan_says_what_it_can_tell(rigs):
     measured = {"own": 0.2, "guardrail": "returned"}
     config = rigs.make_system(measurement=measured, expected_slots=50_000).config
     notes = plan(config, Audience(50_000, 100)).notes
-    counted = int(re.search(r"([\d,]+) of these$", notes[0])[1].replace(",", ""))
+    counted = int(re.search(r"counts ([\d,]+) of these users", notes[0])[1].replace(",", ""))
     smallest = smallest_effect(config, Group.OWN, counted, 0.01, guardrail_tree)
-    assert f"Of its guardrail, returned, it detects a difference of {smallest:.2g} (of a rate of 1%)" in notes
+    assert f"of its guardrail, returned, it shows a difference of {smallest:.2g} or more (rate 1%)" in notes
     assert smallest > smallest_effect(config, Group.OWN, counted, 0.01)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hushstream.engine.values import number, whole
@@ -212,12 +213,18 @@ class Plan:
         if any(one.units for one in self.points):
             lines += ["", f"{'By day':>6} {self.unit:>16}  share of {self.gain}, and its range"]
             lines += _changes(self.points)
+            if any(one.units == two.units and _falls(one.share, two.share) for one, two in pairwise(self.points)):
+                lines.append("  (Until the next window closes it falls: without privacy, learning would go on.)")
         lines += _titled("Noise", self.noise)
         lines += _titled("Charged to one person", _lives(self.lives, self.paid))
         lines += _titled("Size", [f"{name}: {size}" for name, size in self.sizes.items()])
         lines += _titled("Also", self.notes)
         lines += _titled("Assumed", self.assumed)
         return "\n".join(lines) + "\n"
+
+
+def _falls(before: Range | None, after: Range | None) -> bool:
+    return before is not None and after is not None and after.middle < before.middle
 
 
 def _titled(title: str, texts: Sequence[str]) -> list[str]:

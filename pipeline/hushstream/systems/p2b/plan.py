@@ -388,20 +388,20 @@ def _measured(ahead: Forecaster) -> Iterator[str]:
         return
     (opened, ends, counted), worth = measured, ahead.worth
     yield (
-        f"`hushstream lift` counts only users who begin with a model, from day {opened} until one charge pays for "
-        f"no further release, on day {ends:,.3g}: {counted:,} of these"
+        f"`hushstream lift` counts {counted:,} of these users: those who begin with a model, from day {opened} on, and "
+        f"while its one charge pays for releases, to day {ends:,.3g}"
     )
     most, tenth = min(asked.decisions_per_user, ahead.audience.visits), rate / 10
     for group in controls if counted else ():
         smallest = smallest_effect(config, group, counted * worth, rate)
         yield (
-            f"The shared private model against {SHOWN[group]}: detects a difference of {smallest:.2g} rewards a "
-            f"decision with power 80 % or more (rate {rate:.2%}, {count_text(most, 'decision')} of each of them); a "
-            f"tenth of that rate ({tenth:.2g}) takes {users_needed(config, group, tenth, rate) / worth:,.0f} users"
+            f"against {SHOWN[group]} it shows a difference of {smallest:.2g} rewards a decision or more (power 80 %; "
+            f"{count_text(most, 'decision')} of each, rate {rate:.2%}); one of {tenth:.2g} (a tenth of the rate) takes "
+            f"{users_needed(config, group, tenth, rate) / worth:,.0f} users"
         )
         if (harm := asked.guardrail) is not None:
             smallest = smallest_effect(config, group, counted * worth, _HARM_RATE, guardrail_tree)
-            yield f"Of its guardrail, {harm}, it detects a difference of {smallest:.2g} (of a rate of {_HARM_RATE:.0%})"
+            yield f"of its guardrail, {harm}, it shows a difference of {smallest:.2g} or more (rate {_HARM_RATE:.0%})"
 
 
 def _useless(ahead: Forecaster) -> Iterator[str]:
@@ -598,10 +598,10 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         of = "one item and cell" if block.name else "one item, after a year"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
+        height = "well below" if 2 * found[block.name] < signal else "below" if found[block.name] < signal else "above"
         texts.append(
-            f"{name}: noise of standard deviation {off:,.3g} on a sum of "
-            f"{sample.slots / behaviour.arms / block.cells:,.0f} reports ({of}), so of {found[block.name]:.2g} on "
-            f"effects that differ by {signal:.2g} (log-odds)"
+            f"{name}: noise of {found[block.name]:.2g}, {height} effects of {signal:.2g} (log-odds); a sum "
+            f"of {sample.slots / behaviour.arms / block.cells:,.0f} reports ({of}) has {off:,.3g}"
         )
     return tuple(texts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -62,7 +63,9 @@ def init(
     levels: Annotated[
         int | None, typer.Option(min=1, max=100, help="Reward levels above 0: 1 for clicks, 4 for graded rewards.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Share of visits that are rewarded, about.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of visits that are rewarded, about: 0.03 for 3 %.")
+    ] = None,
     visits: Annotated[int | None, typer.Option(min=1, help="Number of visits a month (decisions).")] = None,
     visits_per_user: Annotated[int | None, typer.Option(min=1, help="Visits that most visitors make.")] = None,
 ) -> None:
@@ -70,6 +73,10 @@ def init(
 
     Windows and control groups suit the number of visits, by the forecast of `hushstream plan`. Where so few visits may
     not teach enough, the number that would do is told, and nothing is written. On a log `evaluate` decides that.
+
+    hushstream init shop.yaml                        # asks six questions
+
+    hushstream init --items 40 --known age=16..96 --rate 0.03 --visits 90000 --visits-per-user 4    # asks nothing
     """
     from hushstream.replay.logged.drafts.deployment import (
         UNMEASURED,
@@ -87,12 +94,15 @@ def init(
     where = mapping or config.with_suffix(".map.yaml")
     written: dict[Path, str] = {}
     if log is None:
-        count = _asked(items, "items", "How many items may be shown today?", 10)
+        if not sys.stdin.isatty():
+            _require_answers(items=items, known=known, rate=rate, visits=visits, visits_per_user=visits_per_user)
+            levels = levels or 1
+        count = _asked(items, "How many items may be shown today?", 10)
         said = known or _asked_features()
-        levels = _asked(levels, "levels", "What is a reward: 1 for yes or no, 4 for a grade from 0 to 1?", 1)
-        rate = _asked(rate, "rate", "Which share of visits is rewarded, about?", 0.05)
-        visits = _asked(visits, "visits", "How many visits come in a month?", 10_000)
-        each = _asked(visits_per_user, "visits-per-user", "How many visits do most visitors make?", 5)
+        levels = _asked(levels, "What is a reward: 1 for yes or no, 4 for a grade from 0 to 1?", 1)
+        rate = _asked(rate, "Which share of visits is rewarded, about (0.03 for 3 %)?", 0.05, _share)
+        visits = _asked(visits, "How many visits come in a month?", 10_000)
+        each = _asked(visits_per_user, "How many visits do most visitors make?", 5)
         features, users = tuple(feature_lines(said)), users_of(visits, each)
         shop = Shop(
             name=config.stem, items=count, features=features, users=users, visits=each, rate=rate, levels=levels
@@ -148,21 +158,35 @@ def _say_next(config: Path, log: Source | None, mapping: Path, shop: Shop, visit
         typer.echo(f"  hushstream items add ID ... --deployment {config.with_suffix('.data')}/deployment")
 
 
-def _asked(value: Number | None, flag: str, question: str, default: Number) -> Number:
+def _require_answers(**flags: object) -> None:
+    missing = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is None]
+    if missing:
+        raise HushstreamError(
+            f"init: expected {', '.join(missing)} where nobody can be asked, got none; for example --items 10 --known "
+            "device=phone,laptop --rate 0.05 --visits 10000 --visits-per-user 5"
+        )
+
+
+def _asked(value: Number | None, question: str, default: Number, read: Callable[[str], Number] | None = None) -> Number:
     """A flag's value, or the answer to its question."""
     if value is not None:
         return value
-    if not sys.stdin.isatty():
-        raise HushstreamError(f"init: expected --{flag} where nobody can be asked ({question}), got none")
-    answered: Number = typer.prompt(question, default=default, type=type(default))
+    answered: Number = typer.prompt(question, default=default, type=type(default), value_proc=read)
     return answered
+
+
+def _share(text: str) -> float:
+    try:
+        if 0 < float(text) < 1:
+            return float(text)
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"expected a share from 0 to 1, as 0.03 for 3 %, got {text!r}")
 
 
 def _asked_features() -> list[str]:
     from hushstream.replay.logged.drafts.deployment import stated
 
-    if not sys.stdin.isatty():
-        raise HushstreamError("init: expected --known where nobody can be asked (device=phone,laptop), got none")
     typer.echo("What is known of a visit? One a line, such as device=phone,laptop or age=16..96 or hour=clock.")
     found: list[str] = []
     while (said := typer.prompt("known (empty: no more)", default="", show_default=False)) or not found:

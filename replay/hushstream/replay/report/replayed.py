@@ -56,6 +56,9 @@ RELEASED = "released figures and public counts, none of them exact"
 """The label of a run that shows no figure of content."""
 
 
+MOST_OPEN_ROWS = 8
+"""A longer table is folded where a picture shows the same: on a phone each row of it is a card."""
+
 _HEADINGS = {"ci95": "± (95 %)", "ci95_low": "95 % from", "ci95_high": "95 % to"}
 
 
@@ -401,8 +404,10 @@ def page(result: RunResult, names: tuple[str, ...]) -> str:
         tuple(column.heading.capitalize() for column in result.rows.columns),
         tuple(tuple(map(frame.Cell, row)) for row in result.rows.texts),
     )
+    many = len(result.rows.rows)
+    folded = _drawn(result) and many > MOST_OPEN_ROWS
     sections = (
-        frame.Section("compared", "Compared", (compared,) if result.rows.rows else ()),
+        frame.Section("compared", "Compared", (frame.Folded(f"All {many} rows", (compared,)) if folded else compared,)),
         frame.Section("plots", "Picture", (frame.Pictures((drawing(result),)),)),
         frame.Section("facts", "What was run", (frame.Facts(tuple((n.capitalize(), t) for n, t in _facts(result))),)),
     )
