@@ -61,7 +61,7 @@ def test_every_command_explains_itself(path):
 
 def test_help_keeps_brackets_and_breaks_lines_where_the_terminal_does():
     lines = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["evaluate", "--help"]).output.splitlines()
-    assert any("a histogram [at least 0 each, together 1]" in line for line in lines)
+    assert any("arms: [bag, hat]" in line for line in lines)
     assert any("propensity: chance" in line and "# or uniform: true" in line for line in lines)
     assert any("How the log is replayed" in line for line in lines)
 
