@@ -16,9 +16,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
-import yaml
 
-from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
+from hushstream.agents.worker.deployment import load, prepare, read_config
 from hushstream.replay.demo.live import LiveOptions, prepare_folder, serve
 from hushstream.replay.demo.page import MARK, MARKED, application, bundle_of, serving
 from hushstream.replay.worlds.shop import DECLARATION, ITEMS
@@ -48,16 +47,6 @@ def test_reports_of_the_demo_wait_for_rewards_and_one_that_would_not_is_said(nam
     said = "a report leaves 2 to 4 s after its last visit, and a reward may take 10 s"
     assert sum(said in one.text for one in warnings(early)) == 1
     assert not any("a report leaves" in one.text for one in warnings(config))
-
-
-def test_the_page_shows_the_shop_that_ships():
-    shown = re.search(
-        r"```yaml\n(# shop.yaml\n.*?)```",
-        (ROOT / "deploy" / "docs" / "your-own-kafka.md").read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    assert shown is not None
-    assert parse_config(yaml.safe_load(shown[1])) == read_config(EXAMPLES / "shop.yaml")
 
 
 def test_the_folder_keeps_what_was_edited_and_makes_the_deployment_anew(tmp_path):
