@@ -69,9 +69,9 @@ def test_a_bound_above_its_claim_is_exit_code_one(monkeypatch):
 
 def test_two_places_that_share_noise_are_named_and_exit_code_one(monkeypatch):
     """One draw for all codes: the size of each is as it should be, and every difference between codes is exact."""
-    honest = p2b_release.noised
+    honest = p2b_release.noised_sums
     monkeypatch.setattr(
-        p2b_release, "noised", lambda sums, noise: honest(sums, np.repeat(noise[:, :1], noise.shape[1], axis=1))
+        p2b_release, "noised_sums", lambda sums, noise: honest(sums, np.repeat(noise[:, :1], noise.shape[1], axis=1))
     )
     answer = hushstream("--only", "windows-each-cell", "--quick", "--json")
     assert answer.exit_code == 1

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,66 +71,6 @@ from hushstream.systems.p2b.slots import SLOT_BYTES, BadSlot, FeatureLayout, slo
 from hushstream.systems.p2b.succession import Predecessor, priced_after, require_within_life, spent_with
 
 
-class SlotForm(Protocol):
-    """What a slot holds, and what is made from many slots.
-
-    Attributes:
-        slot_record: the schema of a slot.
-    """
-
-    slot_record: str
-
-    @property
-    def start(self) -> ExportedModel | None:
-        """The exported model that new users begin with; None if they begin without a model."""
-
-    @property
-    def sums_record(self) -> str:
-        """The schema of what a window releases."""
-
-    @property
-    def model_record(self) -> str:
-        """The schema of a model."""
-
-    @property
-    def parts(self) -> int:
-        """The number of parts in which sums and models leave; 1 if each is one record."""
-
-    @property
-    def content_bytes(self) -> int:
-        """The size of every slot's content."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of each of the two arrays of sums."""
-
-    @property
-    def fitted(self) -> bytes:
-        """The part of the deployment's digest that identifies what was fitted."""
-
-    @property
-    def require_content(self) -> Callable[[bytes], object]:
-        """Refuses invalid content of a slot (`BadSlot`), by the checks that are made before the window closes."""
-
-    def rules(self, tracks: Sequence[str]) -> ContextRules:
-        """The rules for contexts and feedback."""
-
-    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
-        """A fresh kernel in which every track is cold; the track ``cold`` stays so."""
-
-    @property
-    def choice(self) -> SlotChoice:
-        """Chooses the interaction that a slot holds."""
-
-    @property
-    def domain(self) -> Mapping[str, Any]:
-        """The fields of a record of sums that describe its sums."""
-
-    @property
-    def parameters(self) -> dict[str, int | str]:
-        """The values on which the noise depends besides its scale, as whole numbers."""
-
-
 @dataclass(frozen=True, eq=False)
 class CodesForm:
     """Contexts are histograms, and a slot holds the code of one.
@@ -167,7 +107,7 @@ class CodesForm:
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """See `SlotForm.shape`."""
+        """See `FeaturesForm.shape`."""
         return (self.encoder.codes, self.config.arms)
 
     @property
@@ -176,17 +116,17 @@ class CodesForm:
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: the centroids."""
+        """See `FeaturesForm.fitted`: the centroids."""
         return self.encoder.lattice.astype("<i8").tobytes()
 
     @cached_property
     def require_content(self) -> Callable[[bytes], object]:
-        """See `SlotForm.require_content`: content that cannot be read."""
+        """Refuses content of a slot that cannot be read (`BadSlot`), before the window closes."""
         codes, arms = self.shape
         return partial(unpack, codes=codes, arms=arms, levels=self.config.release.levels)
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
-        """See `SlotForm.rules`: contexts are histograms."""
+        """The rules for contexts and feedback: contexts are histograms."""
         return ContextRules(
             arms=self.config.arms,
             width=self.config.context.dimension,
@@ -197,26 +137,21 @@ class CodesForm:
             tracks=tracks,
         )
 
-    @property
-    def dimension(self) -> int:
-        """The dimension d of the learner's features."""
-        return self.config.context.dimension
-
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
         learner, arms = self.config.learner, self.config.arms
-        return LinUCBPolicy(self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+        return LinUCBPolicy(
+            self.encoder, arms, self.config.context.dimension, learner.alpha, learner.ridge, tuple(tracks)
+        )
 
     @property
     def choice(self) -> SlotChoice:
         return DrawnBefore()
 
     @property
-    def domain(self) -> Mapping[str, Any]:
+    def domain(self) -> dict[str, int | str]:
         return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
 
-    @property
-    def parameters(self) -> dict[str, int | str]:
-        return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
+    parameters = domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,12 +183,12 @@ class FeaturesForm:
 
     @property
     def model_record(self) -> str:
-        """See `SlotForm`; if a model leaves in parts, its record has the digest of the whole."""
+        """The schema of a model; if it leaves in parts, its record has the digest of the whole."""
         return "LargeModel" if self.parts > 1 else "ItemModel"
 
     @cached_property
     def parts(self) -> int:
-        """See `SlotForm.parts`."""
+        """The number of parts in which sums and models leave; 1 if each is one record."""
         return summed_of(self.config).parts
 
     @cached_property
@@ -268,25 +203,26 @@ class FeaturesForm:
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: only the model that users begin with; the layout follows from the configuration."""
+        """What the digest has beside the configuration: the model that users begin with."""
         return b"" if self.start is None else self.start.digest
 
     @cached_property
     def content_bytes(self) -> int:
-        """See `SlotForm.content_bytes`."""
+        """The size of every slot's content."""
         return slot_bytes(self.layout.places)
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """See `SlotForm.shape`."""
+        """The shape of each of the two arrays of sums."""
         return (self.layout.arms, self.layout.cells)
 
     def require_content(self, content: bytes) -> None:
-        """See `SlotForm.require_content`: checks the length, which is public; other invalid content counts as null."""
+        """Refuse content of another length, which is public (`BadSlot`); other invalid content counts as null."""
         if len(content) != self.content_bytes:
             raise BadSlot(f"expected {self.content_bytes} bytes of slot content, got {len(content)}")
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
+        """The rules for contexts and feedback."""
         schema = self.layout.schema
         return ContextRules(
             arms=self.config.arms,
@@ -300,6 +236,7 @@ class FeaturesForm:
         )
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        """A fresh kernel in which every track is cold; the track ``cold`` stays so."""
         layout = self.layout
         policy = FeaturePolicy(layout, SparseModel.of(*self._cold), (cold, *tracks))
         if self.start is not None:
@@ -338,16 +275,19 @@ class FeaturesForm:
 
     @property
     def choice(self) -> SlotChoice:
+        """Chooses the interaction that a slot holds."""
         return TwoCandidates(self.chance)
 
     @property
     def domain(self) -> Mapping[str, Any]:
+        """The fields of a record of sums that describe its sums."""
         arms, cells = self.shape
         levels = self.config.release.levels
         return {"layout_digest": self.layout_digest, "arms": arms, "cells": cells, "levels": levels}
 
     @property
     def parameters(self) -> dict[str, int | str]:
+        """The values on which the noise depends besides its scale, as whole numbers."""
         layout = self.layout
         return {
             "arms": layout.arms,
@@ -357,6 +297,10 @@ class FeaturesForm:
             "budgets": ",".join(map(str, layout.budgets)),
             "features": layout.schema.digest.hex(),
         }
+
+
+SlotForm: TypeAlias = CodesForm | FeaturesForm
+"""What a slot holds, and what is made from many slots."""
 
 
 def _fitting(start: ExportedModel, config: P2BConfig) -> ExportedModel:
@@ -535,11 +479,6 @@ class P2BSystem(Core[P2BConfig]):
         )
 
     @property
-    def model_dimension(self) -> int:
-        """The dimension d of the learner's features."""
-        return self.coded.dimension
-
-    @property
     def noise_epsilon(self) -> Fraction:
         """The epsilon of the noise alone: with it and the secret sampling, a slot costs the configured epsilon."""
         return noise_epsilon(self.config.release.slot_epsilon, self.config.release.sampling)
@@ -708,7 +647,7 @@ def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     Raises:
         HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
     """
-    arms, dimension = system.config.arms, system.model_dimension
+    arms, dimension = system.config.arms, system.config.context.dimension
     shape = (arms, dimension, dimension)
     found = (fields["arms"], fields["dimension"])
     if found != (arms, dimension):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol, SupportsFloat
+from typing import SupportsFloat
 
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
 from hushstream.engine.declare.topics import contents_on
@@ -47,53 +47,6 @@ from hushstream.systems.p2b.topics import TOPICS
 
 PAPER_THRESHOLD = 10
 """The shuffler's threshold in the paper's public code."""
-
-
-class Summed(Protocol):
-    """What is summed.
-
-    Attributes:
-        fits_encoder: whether something is fitted for a deployment before it runs.
-        in_a_slot: what a slot holds, in words.
-    """
-
-    fits_encoder: bool
-    in_a_slot: str
-
-    @property
-    def mechanism(self) -> str:
-        """The name of the mechanism that makes the sums of a window, in journals and prices."""
-
-    @property
-    def released(self) -> tuple[str, Form]:
-        """What leaves the shuffler, in words, and whether it is noised, sampled or clear."""
-
-    @property
-    def sums(self) -> tuple[int, int]:
-        """How many sums a window has, and how far one slot moves them together in L1."""
-
-    @property
-    def parts(self) -> int:
-        """The number of parts in which sums and models leave; 1 if each fits into a record."""
-
-    @property
-    def resolved(self) -> Mapping[str, str | float]:
-        """Values that follow from the configuration and are printed with it."""
-
-    def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
-        """The guarantee for ``slots`` slots of one user.
-
-        Args:
-            slots: the number of slots in the user's life.
-            tree_levels: the number of nodes of the counter over windows that contain one window; 1 without a counter.
-        """
-
-    def check(self) -> None:
-        """Refuse a configuration whose records could never be published, before anything runs.
-
-        Raises:
-            ConfigurationError: a record would be too large, or there are more codes than contexts.
-        """
 
 
 @dataclass(frozen=True)
@@ -147,7 +100,15 @@ class SummedCodes:
 
 @dataclass(frozen=True)
 class SummedFeatures:
-    """Sums by item and by cell of every declared feature."""
+    """Sums by item and by cell of every declared feature.
+
+    Attributes:
+        config: of the deployment.
+        fits_encoder: whether something is fitted for a deployment before it runs.
+        in_a_slot: what a slot holds, in words.
+        mechanism: what makes the sums of a window, in journals and prices.
+        released: what leaves the shuffler, in words, and whether it is noised, sampled or clear.
+    """
 
     config: P2BConfig
     fits_encoder = False
@@ -157,15 +118,17 @@ class SummedFeatures:
 
     @property
     def sums(self) -> tuple[int, int]:
+        """The number of sums of a window, and how far one slot moves them together in L1."""
         return 2 * self._cells * self.config.arms, self.config.release.levels * UNITS
 
     @property
     def resolved(self) -> Mapping[str, str | float]:
+        """Values that follow from the configuration and are printed with it."""
         return {"cells": self._cells, "slot_bytes": slot_bytes(self._places)}
 
     @property
     def parts(self) -> int:
-        """See `Summed.parts`."""
+        """The number of parts in which sums and models leave; 1 if each fits into a record."""
         return parts_needed(self._item_bytes * self.config.arms)
 
     @property
@@ -189,6 +152,12 @@ class SummedFeatures:
         return self.config.context.schema.places + 1
 
     def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
+        """The guarantee for ``slots`` slots in a user's life.
+
+        Args:
+            slots: the number of slots.
+            tree_levels: the nodes of the counter over windows that contain one window; 1 without a counter.
+        """
         config, release = self.config, self.config.release
         return linear_sums_guarantee(
             epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
@@ -202,6 +171,11 @@ class SummedFeatures:
         )
 
     def check(self) -> None:
+        """Refuse a configuration whose records could never be published, before anything runs.
+
+        Raises:
+            ConfigurationError: a record would be too large.
+        """
         cells, arms, each = self._cells, self.config.arms, self._item_bytes
         if self.config.devices and self.parts > 1:
             raise ConfigurationError(
@@ -220,9 +194,9 @@ class SummedFeatures:
         )
 
 
-def summed_of(config: P2BConfig) -> Summed:
+def summed_of(config: P2BConfig) -> SummedCodes | SummedFeatures:
     """What a deployment of a configuration sums."""
-    return _SUMMED[config.release.form](config)
+    return SummedCodes(config) if config.release.form == "codes" else SummedFeatures(config)
 
 
 def resolve_codes(config: P2BConfig) -> int:
@@ -270,8 +244,6 @@ def _require_sizes(sizes: Mapping[str, int], most: int, remedy: str) -> None:
         if size > most:
             raise ConfigurationError(f"configuration: expected {name} of at most {most} bytes, got {size}; {remedy}")
 
-
-_SUMMED: Mapping[str, type[SummedCodes | SummedFeatures]] = {"codes": SummedCodes, "features": SummedFeatures}
 
 _SUMS_OF_CODES = {
     "slot-sums": ("sums of rewards by code and arm over a window", Form.NOISED),

@@ -24,7 +24,7 @@ finite: k codes, K arms, levels 0 to M, where a level is the reward in units of 
 
 Three releases:
 
-* `slot_sums` and `noised`: per (code, arm) two sums with noise; the default.
+* `slot_sums` and `noised_sums`: per (code, arm) two sums with noise; the default.
 * `tuples`: counts of whole tuples that were sampled and reach a threshold.
 * `paper`: the paper's threshold on the code alone; not private as stated.
 
@@ -72,7 +72,6 @@ Bools = npt.NDArray[np.bool_]
 
 MAX_TUPLES = 1 << 26
 _MAX_SLOTS = 1 << 40
-_MAX_NOISE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ class TupleCounts:
 
 
 def slot_sums(reports: Reports) -> CellSums:
-    """The exact sums of every cell; never to leave the shuffler without `noised`.
+    """The exact sums of every cell; never to leave the shuffler without `noised_sums`.
 
     A report adds R = level to ``ones`` and M - R to ``zeros`` of its one cell. So replacing a slot's report by null
     moves the two arrays by ``R + (M - R) = M`` in L1, whatever the reward is. This is the sensitivity for which the
@@ -217,30 +216,6 @@ def slot_sums(reports: Reports) -> CellSums:
     zeros = np.bincount(cells, minlength=domain.cells + 1) * domain.levels - ones
     shape = (domain.codes, domain.arms)
     return CellSums(ones[:-1].reshape(shape), zeros[:-1].reshape(shape))
-
-
-def noised(sums: CellSums, noise: Int64) -> CellSums:
-    """Add one integer of noise to every sum.
-
-    Args:
-        sums: exact sums.
-        noise: (2, k, K) int64: independent discrete Laplace of scale M/eps, first for ``ones``, then for
-            ``zeros``; drawn by the caller.
-
-    Raises:
-        ShufflingError: another shape or type, or values so large that the sum could overflow.
-
-    Guarantee:
-        relation zero-out, unit one slot: with that noise the result is eps-differentially private with
-        delta the truncation error of the sampler, since the L1 sensitivity of the pair is M (`slot_sums`). A report
-        against another report costs 2 eps. Noise of scale M/eps in units of 1/M is scale 1/eps in rewards.
-    """
-    expected = (2, *sums.ones.shape)
-    if noise.shape != expected or noise.dtype != np.int64:
-        raise ShufflingError(f"expected int64 noise of shape {expected}, got {noise.dtype} {noise.shape}")
-    if noise.size and (noise.max() > _MAX_NOISE or noise.min() < -_MAX_NOISE):
-        raise ShufflingError(f"expected noise within {_MAX_NOISE} of zero, got a larger one")
-    return CellSums(sums.ones + noise[0], sums.zeros + noise[1])
 
 
 def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
@@ -350,15 +325,17 @@ def noised_sums(sums: CellSums, noise: Int64) -> CellSums:
 
     Args:
         sums: exact sums.
-        noise: (2, K, P) int64, independent discrete Laplace of scale M U/eps; first for ``ones``.
+        noise: (2, ...) int64, independent discrete Laplace, first for ``ones``: for features (2, K, P) of scale
+            M U/eps, for codes (2, k, K) of scale M/eps.
 
     Raises:
         BadNoise: another shape or type, or a sum beyond 64 bits.
 
     Guarantee:
-        relation zero-out, unit one slot: with that noise the result is eps-differentially private (module), with
-        delta the truncation error of the sampler (`hushstream.privacy.mechanisms.guarantee.linear_sums_guarantee`). A
-        report against another report costs 2 eps.
+        relation zero-out, unit one slot: with that noise the result is eps-differentially private (module;
+        `slot_sums`), with delta the truncation error of the sampler
+        (`hushstream.privacy.mechanisms.guarantee.linear_sums_guarantee`, `slot_sums_guarantee`). A report against
+        another report costs 2 eps.
     """
     ones, zeros = checked_add(np.stack([sums.ones, sums.zeros]), noise)
     return CellSums(ones, zeros)

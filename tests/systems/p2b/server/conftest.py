@@ -11,7 +11,7 @@ from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.population import NormalPrior, Population
 from hushstream.systems.p2b.codebook import Encoder, fit_grid, grid_points
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums
-from hushstream.systems.p2b.shuffler import Domain, Reports, noised, slot_sums
+from hushstream.systems.p2b.shuffler import Domain, Reports, noised_sums, slot_sums
 
 DIMENSION = ARMS = ROUNDS = 10
 
@@ -85,7 +85,7 @@ class Simulation:
         decay = np.exp(-epsilon)
         for _ in range(windows):
             draws = rng.geometric(1 - decay, (2, 2, codes, ARMS)).astype(np.int64)
-            released = noised(released, draws[0] - draws[1])
+            released = noised_sums(released, draws[0] - draws[1])
         return released, windows * 2 * decay / (1 - decay) ** 2, encoder
 
     def private(self, data, codes, epsilon, windows=1):

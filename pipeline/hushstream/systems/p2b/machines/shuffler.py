@@ -70,7 +70,6 @@ from hushstream.systems.p2b.shuffler import (
     SlotOutcome,
     Windows,
     linear_sums,
-    noised,
     noised_sums,
     paper,
     slot_sums,
@@ -205,9 +204,9 @@ def release_window(
     address = window_address(system, key, genesis_nonce, partition, closed, epoch)
     # The shuffler's secret coin for each slot of the window, nulls included.
     coins = bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
-    codes = release.form == "codes"
     # Sums are exact here, and zone-private until there is noise on them. Counts above a threshold leave as they are.
-    sums, forged = _of_codes(system, closed, coins) if codes else _of_features(system, closed, coins)
+    summed = _of_codes if release.form == "codes" else _of_features
+    sums, forged = summed(system, closed, coins)
     if release.mode in ("tuples", "paper"):
         variance = 0.0
     elif running is not None:
@@ -219,7 +218,7 @@ def release_window(
         numerator, denominator = terms.scale
         noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape)).reshape(shape)
         variance = laplace_variance(numerator, denominator)
-        sums = noised(sums, noise) if codes else noised_sums(sums, noise)
+        sums = noised_sums(sums, noise)
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )

@@ -79,7 +79,7 @@ from hushstream.systems.p2b.plan import (
 from hushstream.systems.p2b.server.estimate import cold_start, effects, model_from_sums, warm_start
 from hushstream.systems.p2b.server.prior import item_vectors, shaped_effects, vector_length
 from hushstream.systems.p2b.server.totals import WeightedSums
-from hushstream.systems.p2b.shuffler import Domain, Reports, linear_sums, noised, noised_sums, slot_sums
+from hushstream.systems.p2b.shuffler import Domain, Reports, linear_sums, noised_sums, slot_sums
 from hushstream.systems.p2b.slots import (
     UNITS,
     FeatureLayout,
@@ -365,7 +365,7 @@ def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
     fraction = laplace_scale(str(line.epsilon), 1)
     key, address = seeded_key(task.seed, "shuffler"), _address(task, line, draw)
     noise = _noise(key, address, fraction, (2, CODES, world.arms))
-    released = noised(slot_sums(Reports.of(domain, codes, arms, clicks)), noise)
+    released = noised_sums(slot_sums(Reports.of(domain, codes, arms, clicks)), noise)
     variance = laplace_variance(*fraction)
     found = model_from_sums(released.ones, released.zeros, 1, variance, means.cluster_centers_.astype(np.float64))
     covariance = np.linalg.inv(found.gram)
