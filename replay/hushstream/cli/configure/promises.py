@@ -105,7 +105,8 @@ def guarantee(
     print_text(first_screen(promise, [one for one in beside if one.key == _LOSSES]))
     typer.echo(
         f"\nConditions, limits, mechanism and budget: hushstream guarantee {config} --details. As a page of HTML, once"
-        " prepared: hushstream statement. What holds of every deployment: PRIVACY.md"
+        " prepared: hushstream statement. What holds of every deployment: PRIVACY.md; whether an epsilon is small:"
+        " deploy/docs/which-epsilon.md"
     )
 
 
