@@ -68,13 +68,13 @@ PARTS: Mapping[str, tuple[tuple[str, ...], Part]] = {
     "gateway": (("agents/hushstream/gateway",), Part(3_542, 2_800, 26, 0)),
     "ops": (("agents/hushstream/ops",), Part(5_127, 3_000, 27, 0)),
     "broker": (("replay/hushstream/broker",), Part(2_281, 2_400, 16, 0)),
-    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_980, 2_600, 23, 0)),
+    "command line, api": (tuple(f"replay/hushstream/{name}" for name in ("cli", "api")), Part(2_981, 2_600, 23, 0)),
     "rest of replay": (("replay/hushstream/replay",), Part(10_462, 7_000, 73, 0)),
     "studies": ((STUDIES,), Part(10_077, 6_000, 33, 32)),
 }
 """By name: its folders, without those of other parts, and its figures. What no part names counts in the sum."""
 
-PRODUCT_SUM = Part(75_022, 56_000, 443, 430)
+PRODUCT_SUM = Part(75_023, 56_000, 443, 430)
 TESTS = Part(70_385, 48_000, 365, 330)
 DEPLOY = Part(3_715, 3_000, 24, 0)
 
@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 17, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_949, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_954, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
