@@ -578,8 +578,8 @@ class LearnerMachine(DecisionRole):
         taken, at, masks, times_ms, events, users = found
         if None in at:
             at = self._begin(users, [columns.tracks[row] for row in taken], at)
-        chosen = [columns.baselines[row] for row in taken]
-        own_choices = [arm >= 0 and (mask is None or bool(mask[arm])) for arm, mask in zip(chosen, masks, strict=True)]
+        chosen = [] if self.lift is None else [columns.baselines[row] for row in taken]
+        own_choices = [arm >= 0 and (mask is None or bool(mask[arm])) for arm, mask in zip(chosen, masks, strict=False)]
         if catalogue is not None and catalogue.narrows:
             if not run.users.isdisjoint(users):
                 self._answer_run()
@@ -909,8 +909,8 @@ class Run:
     Attributes:
         decoded, batch: where the rows belong.
         rows: their numbers.
-        at, masks, times_ms, own_choices: of each its user's row, the arms that may be chosen, its log time, and whether
-            the application's own choice may answer it.
+        at, masks, times_ms, own_choices: of each its user's row, the arms that may be chosen, its log time, and with a
+            lift, whether the application's own choice may answer it.
         events, users: their events and users.
         lessons, taught: the lessons that wait, and the rows of their users.
     """
