@@ -305,7 +305,7 @@ def test_of_many_rows_a_terminal_shows_few_after_the_targets(findings_of):
 def test_a_line_says_that_its_rows_are_not_private_and_what_epsilon_they_truly_have():
     row = {"marks": f"{NOT_PRIVATE}; {REPRODUCIBLE}", "epsilon": 7.5, "delta": 0.0}
     assert figures.warning([{"marks": REPRODUCIBLE}]) == ""
-    assert figures.warning([row, {**row, "epsilon": 9.0}]) == f"{NOT_PRIVATE}: true epsilon 7.5 to 9"
+    assert figures.warning([row, {**row, "epsilon": 9.0}]) == f"{NOT_PRIVATE}: epsilon at most 7.5 to 9"
     assert figures.warning([{**row, "delta": 1.0}]) == NOT_PRIVATE
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from hushstream.engine.declare.plan import Audience
 from hushstream.privacy.promises.promise import REPRODUCIBLE
@@ -15,6 +17,7 @@ from hushstream.replay.report.replayed import write
 from hushstream.replay.studies.bgt.experiments import (
     EACH,
     LEVELS,
+    PAPER_DELTA,
     PaperTask,
     Planner,
     play_paper,
@@ -163,6 +166,19 @@ def test_the_papers_form_runs_as_long_as_its_budget():
     assert runs["fedsgd"].rmse <= runs["even-100"].rmse
     assert total_rho() == pytest.approx(3.19, abs=0.01)
     assert row_guarantee().cost.delta_units == 1 << 80
+
+
+def test_with_hidden_ids_noise_for_one_row_covers_one_row_and_not_two():
+    """Rows at the clip move a Gaussian mechanism by one distance; its delta is exact (Balle, Wang 2018, Theorem 8)."""
+
+    def delta(rows, epsilon):
+        apart = math.sqrt(2 * rows * total_rho())
+        near, far = (apart / 2 * sign - epsilon / apart for sign in (1, -1))
+        return norm.cdf(near) - math.exp(epsilon) * norm.cdf(far)
+
+    assert delta(1, 10) < PAPER_DELTA < delta(2, 14.46) < delta(2, 14.4)
+    assert delta(2, 14.47) < PAPER_DELTA
+    assert delta(2, 10) == pytest.approx(0.106, abs=1e-3)
 
 
 def test_laplace_rows_are_worse_than_gaussian_ones_at_the_same_claim():

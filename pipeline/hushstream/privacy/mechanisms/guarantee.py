@@ -42,6 +42,12 @@ ITEMS_OPEN = (
     "which items are offered and retired, and when: published without noise, however that was decided (who retires what"
     " nobody clicked publishes those clicks)"
 )
+ROLLBACK_OPEN = (
+    "what a rollback that nobody notices reveals: where a lost click changed a record's content, whoever holds the"
+    " bytes of both branches sees that, at any epsilon"
+)
+"""Holds for every system: noise follows from content, so equal bytes tell equal contents."""
+
 _ALWAYS_OPEN = (
     "that a user's report came, with an interaction in it or null, in which window, and when",
     "how many reports and windows there are, and how many records each topic holds",
@@ -49,6 +55,7 @@ _ALWAYS_OPEN = (
     "a user's own decisions, which follow that user's own clicks: the user and the client application see them",
     "reports, from whoever runs the shuffler or holds its key",
     "who sent a report, from one operator who can read both sides of the shuffler",
+    ROLLBACK_OPEN,
     ITEMS_OPEN,
 )
 OPEN_IN: dict[str, str] = {

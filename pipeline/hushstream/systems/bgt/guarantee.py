@@ -66,6 +66,7 @@ from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, count_text, delta
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.mechanisms.gaussian import gaussian_truncation
+from hushstream.privacy.mechanisms.guarantee import ROLLBACK_OPEN
 from hushstream.privacy.promises.promise import Content, Deployment, Form, Guarantee, Lifetime
 from hushstream.systems.bgt.configuration import KINDS, UNIT, BgtConfig, Kind, ReleaseConfig
 from hushstream.systems.bgt.records import ROUNDS, BgtError
@@ -126,6 +127,7 @@ _PUBLIC = (
     "how many reports there are, the configuration, and public features of items",
     "what holds for the population, and what follows from it for anyone",
     "reports, from whoever runs the collector or holds its key",
+    ROLLBACK_OPEN,
     "a user's own predictions, which follow their own ratings: they and their device see them",
 )
 _HOSTED = (

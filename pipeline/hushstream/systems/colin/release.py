@@ -27,7 +27,7 @@ from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, exact_guar
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
-from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN
+from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN, ROLLBACK_OPEN
 from hushstream.privacy.mechanisms.rewards import CONTEXTS_OPEN
 from hushstream.privacy.promises.promise import Content, Form, Guarantee
 from hushstream.privacy.promises.sentence import Prices
@@ -103,6 +103,7 @@ NEIGHBOURS = Neighbours(
 NOT_PROTECTED = (
     "contexts, features, arms shown, the relation graph, how many rewards a user gave, and when (all public)",
     ITEMS_OPEN,
+    ROLLBACK_OPEN,
     OPEN_IN["hosted"],
 )
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""

@@ -417,7 +417,19 @@ def release_guarantee(config: P2BConfig) -> Guarantee:
         "privacy.units_per_person",
         lambda slots: life_prices(config, slots),
     )
+    promise = replace(promise, not_protected=(*promise.not_protected, *_open_by_settings(config)))
     return promise.with_contents(p2b_contents(config))
+
+
+def _open_by_settings(config: P2BConfig) -> Iterator[str]:
+    """What settings leave open: the buffer that users of a learner share, and windows that close on log time."""
+    if config.kind == "hosted":
+        yield (
+            "whose feedback is lost where somebody floods the buffer of early feedback (`feedback.early_feedback`): one"
+            " user's click may then change another's report"
+        )
+    if config.release.window_seconds is not None:
+        yield "in which of two windows a report near an end is (`release.window_seconds`), which a click may decide"
 
 
 def guarantee_of(config: P2BConfig) -> Guarantee:

@@ -25,7 +25,7 @@ from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN
+from hushstream.privacy.mechanisms.guarantee import ITEMS_OPEN, OPEN_IN, ROLLBACK_OPEN
 from hushstream.privacy.mechanisms.noise import truncation
 from hushstream.privacy.promises.promise import Content, Form, Guarantee, Lifetime
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic, of_party
@@ -89,6 +89,7 @@ NOT_PROTECTED = (
     "which cell a context lies in, its home vendor, who was forwarded to whom, and when anything happened",
     "which arm was shown, that it was shown, and how many outcomes each cell and arm has had (all public)",
     ITEMS_OPEN,
+    ROLLBACK_OPEN,
     "what holds for the population, and what follows from it for anyone",
     OPEN_IN["hosted"],
     "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",

@@ -36,6 +36,7 @@ from hushstream.engine.system import Core, Priced
 from hushstream.privacy.amounts import Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.keys import Key
+from hushstream.privacy.mechanisms.guarantee import ROLLBACK_OPEN
 from hushstream.privacy.promises.promise import Content, Form, Guarantee
 from hushstream.privacy.promises.sentence import Prices, shown
 from hushstream.schemas.topics import PartitionRule
@@ -80,6 +81,7 @@ NEIGHBOURS = Neighbours(
 _PUBLIC = (
     "how many slots each domain has had, and when each came and was released",
     "the configuration, which node is in which domain, and when a node joins or leaves",
+    ROLLBACK_OPEN,
 )
 _NODE_PREDICTIONS = (
     "records, from whoever sees what their own node predicts: predictions of the node follow its records, and this"

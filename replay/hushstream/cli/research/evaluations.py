@@ -172,8 +172,8 @@ def audit(
 ) -> None:
     """Attack a mechanism's noise; print a lower bound on its epsilon.
 
-    It exits with 1 where that bound is above the claim; claims of papers, in rows named so, must break. Without
-    --config, --all or --only it lists what can be attacked.
+    It exits with 1 where that bound is above the claim; rows that end in -paper attack papers' claims, which are
+    expected to fail. Without --config, --all or --only it lists what can be attacked.
     """
     if everything or only:
         if config is not None or runs is not None:
@@ -195,13 +195,14 @@ def _list_audits(json: bool) -> NoReturn:
     from rich.table import Table
 
     from hushstream.replay.audits.catalogue import audits_by_system
+    from hushstream.replay.audits.row import RELATIONS
 
     every = [(system, audit) for system, audits in audits_by_system().items() for audit in audits]
     rows = [{"system": system, "name": one.name, "claim": one.claim, "attack": one.about} for system, one in every]
     listed = Table("system", "name", "claim (epsilon, delta)", "attack", box=box.SIMPLE_HEAD, show_edge=False)
     for row in rows:
         listed.add_row(*row.values())
-    hint = "hushstream audit --only NAME attacks one, --all every one, --config a deployment's own releases."
+    hint = f"{RELATIONS} --only NAME attacks one, --all every one, --config a deployment's own releases."
     show({"rows": rows}, json, listed, hint)
     raise typer.Exit(0)
 

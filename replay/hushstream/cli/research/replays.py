@@ -185,7 +185,7 @@ def experiment(
     name: Annotated[str | None, typer.Argument(help="Name of the experiment; without it, all are listed.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, JSON, PNG and the page.")] = Path("report"),
     quick: Annotated[
-        bool, typer.Option(help="Run a small version in up to two minutes, which checks no target.")
+        bool, typer.Option(help="A small version in up to two minutes; targets of a larger size are not checked.")
     ] = False,
     json: AsJson = False,
     data_dir: DataDir = None,

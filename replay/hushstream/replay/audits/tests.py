@@ -90,7 +90,7 @@ class NeighbourTest:
         if self.family is not None:
             return least_text(self.least(result.runs, result.false_alarm))
         share = least_leak(self.claimed, result.runs, result.false_alarm)
-        return "-" if share is None else f"a leak in {share:.2%} of runs"
+        return "-" if share is None else f"a leak in {100 * share:.2f} % of runs"
 
 
 def least_leak(claimed: Cost, runs: int, false_alarm: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from hushstream.replay.experiments.figures import SETTING, WARNING, drawing, render, sources
@@ -68,7 +69,9 @@ def played(
         DatasetError: a dataset that it needs is absent.
     """
     found = experiment.run(Scale(quick, None if data_dir is None else str(data_dir), system), progress)
-    return replace(found, settings=(QUICK, *found.settings)) if quick else found
+    asked = f"{experiment.name}{f' --system {system}' if system else ''}{' --quick' if quick else ''}"
+    made = f"Made by `hushstream experiment {asked}`, version {version('hushstream')}."
+    return replace(found, settings=(made, *((QUICK,) if quick else ()), *found.settings))
 
 
 def write(experiment: Experiment, found: Findings, folder: Path | str) -> list[Path]:

@@ -122,12 +122,12 @@ def _label(curve: Curve, name: tuple[str, ...], rows: Sequence[Row]) -> str:
 
 
 def warning(rows: Sequence[Row]) -> str:
-    """What a line must say of its rows where they are not private as stated, with the true epsilon where one holds."""
+    """What a line must say of its rows where they are not private as stated, with our bound on epsilon where one holds."""
     broken = [row for row in rows if NOT_PRIVATE in str(row.get("marks", ""))]
     if not broken or any(row["delta"] >= 0.5 for row in broken):
         return NOT_PRIVATE if broken else ""
     least, most = (f"{pick(row['epsilon'] for row in broken):,.4g}" for pick in (min, max))
-    return f"{NOT_PRIVATE}: true epsilon {least}" + ("" if least == most else f" to {most}")
+    return f"{NOT_PRIVATE}: epsilon at most {least}" + ("" if least == most else f" to {most}")
 
 
 def _draw_line(

@@ -53,7 +53,7 @@ _SMALLEST = {0.1: 36, 0.25: 41, 0.5: 50, 0.75: 73, 0.9: 148}
 @experiment(
     FIG3,
     "Epsilon against the probability p that a report is kept, with the exact delta of each threshold",
-    f"{PAPER}, Figure 3 and Equation 3, by our formulas: thresholds count equal tuples, as our corrected release does;"
+    f"{PAPER}, Figure 3 and Equation 3, by our formulas: thresholds count equal tuples, as our mode `tuples` does;"
     " the paper's counts codes alone, and has delta p at any threshold",
     Curve("The privacy cost of a report: epsilon against p", ("epsilon",), "p"),
     Curve(

@@ -54,10 +54,11 @@ CLAIM = Paper(
     system="p2b",
     source="Malekzadeh et al., Privacy-Preserving Bandits (P2B; MLSys 2020)",
     claimed_epsilon=float(LN_2),
-    claimed_as="δ exp(-Ω(l (1 - p)²)), at l = 10, p = 1/2 by our formula 0.0076",
+    claimed_as="δ exp(-Ω(l (1 - p)²)), at l = 10, p = 1/2 by Lemma 13 0.0076",
     audit="p2b-paper",
-    fails="its threshold counts reports of a code, not equal tuples. So a unique tuple is released once it is sampled, "
-    "at any l. Ours adds noise to every sum",
+    fails="its threshold counts reports of a code, not equal tuples. So a unique tuple, and in it its context's code, "
+    "is released once it is sampled, at any l. Ours adds noise to every sum; mode `tuples` (p2b-fig3) counts equal "
+    "tuples",
     protects="one user's context",
     protects_here="one report",
     printed_in_paper="",
@@ -80,7 +81,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         f"softmax world, clicks, {users:,} users, 10 items, 8 codes",
         true,
         ours,
-        reimplemented=played.means[:, 2].tolist(),
+        published=played.means[:, 2].tolist(),
         reached=played.means[:, 3].tolist(),
         local_only=played.means[:, 0].tolist(),
         constant=[best for best, _ in trivial],

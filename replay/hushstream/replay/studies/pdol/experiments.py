@@ -492,8 +492,9 @@ CLAIM = Paper(
     claimed_as="δ 0, replace-one; this ε is our choice, its Figures 3 and 4 use 0.1",
     claimed_by="ours",
     audit="pdol-paper",
-    fails="its noise covers a record's own round t. The record moves gradients of all later rounds too, up to T: "
-    "ε(1 + (T - t)/2). Ours lets a record into one leaf, read by no later one",
+    fails="its Theorem 1 invokes parallel composition, as rounds have disjoint records. But a node's own parameters "
+    "carry a record on from its round t: it moves gradients of all later rounds too, up to T: ε(1 + (T - t)/2). Ours "
+    "lets a record into one leaf, read by no later one",
     protects="one record",
     protects_here="one record",
     printed_in_paper="",
@@ -521,7 +522,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         f"{streams[0].name}, {NODES} nodes, {len(streams[0]):,} records; ours: the released model",
         true,
         epoch_guarantee(counters[0]),
-        reimplemented=printed,
+        published=printed,
         reached=reached,
         local_only=alone,
         constant=[stream.constant for stream in streams],
