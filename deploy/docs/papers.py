@@ -40,7 +40,8 @@ _HEAD = """\
 # Five papers, one table
 
 By our analysis none of the five published mechanisms has the (ε, δ) that its paper claims. An attack refutes \
-{outright} outright, {read} under a literal reading (below). Our DP-corrected variant is significantly better than the published one in
+{outright} outright, {read} under a literal reading (below). Our DP-corrected variant is
+significantly better than the published one in
 {over_published} of {all} systems, and than learning without others' data (*local only*) in {over_local_only}. \
 By single intervals \
 {lost}; not over all comparisons together (Bonferroni).
@@ -54,8 +55,8 @@ Pairs are (ε, δ); upper bounds are rounded up, lower ones down; δ below 1e-9 
   `hushstream audit --only NAME-paper` (ε varies a little by run)
 * **At most**: our bound ([Lemmas 17, 32](proofs.md#published-forms)), under *relation*, the claim's (p2b's and \
 bgt's papers leave it open). p2b's δ is 0.5 at every ε.
-* **Ours** is played at the ε of *at most*, or at the claim if there is none, or one above our cut-off of {most:g}. \
-From ε 10 on a guarantee is next to nothing.
+* **Ours** is played at the ε of *at most*, or at the claim if there is none below {most:g}. From ε 10 on \
+a guarantee is next to nothing.
 
 ## What it reaches
 

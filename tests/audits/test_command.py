@@ -53,7 +53,14 @@ def test_the_table_shows_claim_bound_confidence_runs_and_verdict():
     answer = hushstream("--only", "p2b-paper", "--quick")
     assert answer.exit_code == 0
     printed = " ".join(answer.stdout.replace("│", " ").split())
-    for word in ("claim (epsilon, delta)", "bound by curve", "may miss below", "1 - 1e-06", "1,000", "NOT PRIVATE AS STATED"):
+    for word in (
+        "claim (epsilon, delta)",
+        "bound by curve",
+        "may miss below",
+        "1 - 1e-06",
+        "1,000",
+        "NOT PRIVATE AS STATED",
+    ):
         assert word in printed
     assert "The claims of p2b-paper, calibrated as in their papers, are broken, as they must be" in printed
 

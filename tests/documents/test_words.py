@@ -196,8 +196,17 @@ def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
     lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
     assert [cells[0].strip() for cells in lines] == [row["system"] for row in rows]
     for row, cells in zip(rows, lines, strict=True):
-        assert cells[3].strip() == f"{row['claimed_epsilon']:.4g}"
+        assert cells[1].strip().startswith(f"({row['claimed_epsilon']:.3g},")
         assert f"{row['ours']:.4g}" in cells[8]
+
+
+def test_bounds_of_papers_are_rounded_to_their_safe_sides(made):
+    for row in rows_of(made, "papers"):
+        first, second = re.findall(r"\(([\d.]+), ([\d.e-]+)\)", row["is_not"])[:2]
+        assert 0.98 * row["least_epsilon"] < float(first[0]) <= row["least_epsilon"]
+        assert 0.95 * row["least_delta"] < float(second[1]) <= row["least_delta"]
+        if "most_epsilon" in row:
+            assert row["most_epsilon"] <= float(row["at_most"][1:].partition(",")[0]) < row["most_epsilon"] + 2e-3
 
 
 _BOLD = re.compile(r"\*\*([+-]?\.?\d[\d.,]*)(?: ± ([\d.]+))?[^*]*\*\*")

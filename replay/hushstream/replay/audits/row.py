@@ -165,7 +165,15 @@ class Row:
 
 def as_table(rows: Sequence[Row]) -> Table:
     """One line for each audit."""
-    headings = ("mechanism", "claim (epsilon, delta)", "bound", "bound by curve", "confidence", "runs", "may miss below")
+    headings = (
+        "mechanism",
+        "claim (epsilon, delta)",
+        "bound",
+        "bound by curve",
+        "confidence",
+        "runs",
+        "may miss below",
+    )
     table = Table(*headings, "verdict", caption=_caption(rows), caption_justify="left")
     for row in rows:
         table.add_row(*row.cells(), style=None if row.passed else "bold red")
@@ -225,8 +233,9 @@ def _caption(rows: Sequence[Row]) -> str:
     if broken:
         caption += f" The claims of {' and '.join(broken)}, calibrated as in their papers, are broken, as they must be."
     return (
-        f"{caption} {RELATIONS} Bound: epsilon (or delta) is at least this, whatever the mechanism. Bound by curve: where noise of a known"
-        " form protects, the epsilon that it is calibrated to is at least this (by its exact trade-off curve). Runs: on"
-        " each of two neighbours. May miss below: a smaller true epsilon, or rarer leak, is found with probability below"
-        " 0.9; in rows of papers, one beyond our own bound for the paper's form."
+        f"{caption} {RELATIONS} Bound: epsilon (or delta) is at least this, whatever the mechanism. Bound by curve:"
+        " where noise of a known form protects, the epsilon that it is calibrated to is at least this (by its exact"
+        " trade-off curve). Runs: on"
+        " each of two neighbours. May miss below: a smaller true epsilon, or rarer leak, is found with probability"
+        " below 0.9; in rows of papers, one beyond our own bound for the paper's form."
     )

@@ -122,7 +122,7 @@ def _label(curve: Curve, name: tuple[str, ...], rows: Sequence[Row]) -> str:
 
 
 def warning(rows: Sequence[Row]) -> str:
-    """What a line must say of its rows where they are not private as stated, with our bound on epsilon where one holds."""
+    """What a line must say of its rows where they are not private as stated, with our bound on epsilon if any."""
     broken = [row for row in rows if NOT_PRIVATE in str(row.get("marks", ""))]
     if not broken or any(row["delta"] >= 0.5 for row in broken):
         return NOT_PRIVATE if broken else ""

@@ -393,8 +393,8 @@ SETTINGS = (
     "± is half of the 95 % interval of the mean over seeds; differences are paired by seed.",
     "Costs are pairs (epsilon, delta). Claimed: by the paper. Is not: refuted by an attack, with the claimed delta and "
     "with the claimed epsilon (hushstream audit --only NAME). At most: our upper bound for the paper's mechanism.",
-    "Published: the paper's algorithm, reimplemented. Ours: a DP-corrected variant at the epsilon of at most, or at the "
-    f"claimed one where there is none or it is above {MOST_EPSILON:g}.",
+    "Published: the paper's algorithm, reimplemented. Ours: a DP-corrected variant at the epsilon of at most, or at "
+    f"the claimed one where there is none or it is above {MOST_EPSILON:g}.",
     "Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
 )
 """How the figures are read."""

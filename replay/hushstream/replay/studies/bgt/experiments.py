@@ -642,8 +642,8 @@ CLAIM = Paper(
     measure="RMSE, ratings from 0 to 1",
     better="less is better",
     local_only_is="each device's own learner",
-    reading="its footnote 2 leaves open how ids are hidden, attacked are the 50 pseudo items of its experiments; what its "
-    "noise covers it does not say",
+    reading="its footnote 2 leaves open how ids are hidden, attacked are the 50 pseudo items of its experiments; what "
+    "its noise covers it does not say",
 )
 
 
