@@ -107,12 +107,6 @@ def test_a_shop_with_enough_visitors_gets_ahead_once_its_first_window_has_closed
         (CODES + "release: {mechanism: tuples, sampling: 0.5}\n", 20_000, 12, "stay below the threshold of 50"),
         (MALL + "privacy: {epsilon: 0.00001}\n", 20, 12, "unless others' items suit their users better on average"),
         (CLINICS + "privacy: {epsilon: 0.1}\n", 500, 2, "keep apart, or take a larger epsilon"),
-        (
-            MALL + "privacy: {epsilon: 0.01}\n",
-            1_000,
-            6,
-            "in a block of all outcomes of a counter the noise is still larger",
-        ),
         (MALL.replace(", {name: south, items: {capacity: 5}}", ""), 20_000, 12, "one vendor has nobody to share with"),
         (FILMS, 1, 2, "will not beat own learning (each device alone)"),
         (CLUB + "learner: {algorithm: linucb}\n", 50, 20, "perhaps no better than random"),
