@@ -290,8 +290,8 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
             f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens",
             "range: item offsets 1.5 times smaller (and users alike, whose own mean says nothing) to 1.5 times larger",
             f"{GAIN}: with 50 users or more the range is meant to hold this (ten lost .012, not .005); RMSEs lie "
-            "outside theirs where ratings scatter otherwise (of FilmTrust, .236 where .200 was expected), and up to .007 above "
-            "with under 20 ratings a user",
+            "outside theirs where ratings scatter otherwise (of FilmTrust, .236 where .200 was expected), and up to "
+            ".007 above with under 20 ratings a user",
             *([f"items' features may tell nothing, which costs {USELESS:g} at the low end"] if config.features else []),
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
