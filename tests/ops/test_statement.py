@@ -26,7 +26,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.promises.page import page_json, page_text
 from hushstream.privacy.promises.promise import Form
-from hushstream.privacy.promises.sentence import price_text
+from hushstream.privacy.promises.sentence import larger_units, price_text
 from hushstream.replay.report.parts import statement_page
 from hushstream.replay.runners.direct import DirectDriver, MemoryLog
 from hushstream.schemas import codec
@@ -280,7 +280,7 @@ def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, which, zer
         "the same, had there been nothing in its place (zero-out)": (zero_out, promise.cost),
     }
     for name, ((high, low), price) in asked.items():
-        beside = f" (delta {delta_text(price.delta_units)})."
+        beside = f" (more, or less, each with a chance of at most {delta_text(larger_units(price))})."
         assert f"at most {high} % and at least {low} % likely{beside}" in facts[name]
     assert "Ann's report" in facts["example"]
 
@@ -292,7 +292,7 @@ def test_every_bound_stands_with_a_delta_of_its_own(rigs):
         ("the same for one person's whole life", together.which),
         ("and under zero-out", together.zero_out),
     ):
-        assert facts[name].endswith(f"(delta {delta_text(price.delta_units)}).")
+        assert facts[name].endswith(f"each with a chance of at most {delta_text(larger_units(price))}).")
 
 
 def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):

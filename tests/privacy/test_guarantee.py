@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import iv, mp
+from scipy import stats
 
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_value, ratio_text
-from hushstream.privacy.conversions import exp_above, exp_below, log_above, to_fraction
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, delta_value, ratio_text
+from hushstream.privacy.conversions import exp_above, exp_below, log_above, rho_to_epsilon_micro, to_fraction
 from hushstream.privacy.errors import BadAmount, BadGuarantee, BadNoise
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.mechanisms.noise import amplified_epsilon_micro, bernoulli, noise_epsilon
@@ -33,7 +34,7 @@ from hushstream.privacy.mechanisms.tuples import (
 )
 from hushstream.privacy.promises.page import groups_of, page_json, page_text
 from hushstream.privacy.promises.promise import Cap, Guarantee, Lifetime
-from hushstream.privacy.promises.sentence import Prices, bounds, percent, picture
+from hushstream.privacy.promises.sentence import Prices, bounds, even_odds, larger_units, percent, picture, slack
 
 KEYS = {
     "sentence",
@@ -433,7 +434,37 @@ def test_a_unit_that_is_all_of_a_person_is_not_said_to_be_less():
 
 def test_what_one_may_come_to_believe_is_said_with_its_delta():
     made = promise(life_delta=DELTA_ONE // 1000)
-    assert " 95.3 % sure (but for delta 3.00e-3); 50 % sure it is not empty, 81.8 %" in in_short(made)["In words"]
+    assert (
+        " 98.3 % sure (more: chance at most 4.75e-3); 50 % sure it is not empty, 92.5 % (more: "
+        in in_short(made)["In words"]
+    )
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-6, 1e-9, 1e-15])
+@pytest.mark.parametrize("rho", [0.024356, 4 * 0.024356, 1.67])
+def test_what_one_may_come_to_believe_holds_for_gaussian_noise(rho, delta):
+    """The loss is normal, about rho with variance 2 rho; beyond epsilon itself it has more than delta."""
+    cost = Cost(rho_to_epsilon_micro(round(rho * 1e6), delta_units(delta)), delta_units(delta))
+
+    def beyond(odds):
+        return stats.norm.sf((odds - rho) / math.sqrt(2 * rho))
+
+    chance = float(delta_value(larger_units(cost)))
+    assert beyond(math.log(even_odds(cost) / (1 - even_odds(cost)))) <= chance
+    epsilon = cost.epsilon_micro / 1e6
+    assert beyond(epsilon) > delta, "so `epsilon but for delta` would be false"
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-3), (2.113, 1e-6), (3.0, 2.5e-15)])
+def test_no_smaller_chance_of_more_belief_follows_from_epsilon_and_delta(epsilon, delta):
+    """Two laws that are (epsilon, delta) apart: one has odds of e^(epsilon + slack) with this chance."""
+    cost = Cost(round(epsilon * 1e6), delta_units(delta))
+    most = Fraction(1) - Fraction(math.exp(-slack(cost)))
+    first = Fraction(delta) / most
+    second, odds = first * Fraction(math.exp(-epsilon - slack(cost))), Fraction(math.exp(epsilon))
+    assert float(first - odds * second) == pytest.approx(delta, rel=1e-6)
+    assert (1 - second) - odds * (1 - first) <= delta
+    assert float(first) <= float(delta_value(larger_units(cost))) <= 1.001 * float(first)
 
 
 def test_what_is_released_beside_it_counts():
@@ -449,14 +480,14 @@ def test_an_epsilon_is_rounded_up_to_thousandths():
 
 def test_the_picture_is_what_even_odds_become_with_the_delta_of_each():
     odds = promise(life=2.0, life_delta=DELTA_ONE // 1000).odds()
-    assert [one.share for one in odds] == pytest.approx([0.5, *(1 / (1 + math.exp(-e)) for e in (4, 2, 2, 1))])
+    assert [one.share for one in odds] == pytest.approx([0.5, *(1 / (1 + math.exp(-e)) for e in (5, 3, 2, 1))])
     bars = picture(odds)[1:]
-    assert [line.count("█") for line in bars] == [15, 29, 26, 26, 22]
+    assert [line.count("█") for line in bars] == [15, 30, 29, 26, 22]
     # Rounded up: what is promised is never overstated.
-    assert [line.partition(" %")[0].split()[-1] for line in bars] == ["50", "98.3", "88.1", "88.1", "73.2"]
+    assert [line.partition(" %")[0].split()[-1] for line in bars] == ["50", "99.4", "95.3", "88.1", "73.2"]
     assert [line.partition(" %")[2] for line in bars[1:3]] == [
-        " (delta 3.00e-3)",
-        " (delta 1.00e-3)",
+        " (more: chance at most 4.75e-3)",
+        " (more: chance at most 1.59e-3)",
     ]
     assert percent(0.88001) == "88.1 %"
     assert (percent(0.9989), percent(0.9995), percent(1.0)) == ("99.9 %", "over 99.9 %", "100 %")

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hushstream.privacy.amounts import Cost, delta_value
 from hushstream.privacy.keys import Key
+from hushstream.privacy.promises.sentence import even_odds
 from hushstream.systems.p2b.slots import Report
 
 RUNS, FALSE_ALARM = 100, 1e-7
@@ -148,7 +150,13 @@ def test_each_relation_is_attacked_as_it_is_worded(request, attacked):
         return guessed
 
     right = {question: right_of(pair) for question, pair in worlds.items()}
-    bars = {bar.label: bar.share for bar in promises.odds()[1:]}
+    labels = [bar.label for bar in promises.odds()[1:]]
+    both = [cost for pair in (promises.together, promises.unit_prices) for cost in (pair.which, pair.zero_out) if cost]
+    # Who guesses is right at most as often as these odds and delta allow.
+    bars = {
+        label: even_odds(Cost(cost.epsilon_micro)) + float(delta_value(cost.delta_units))
+        for label, cost in zip(labels, both, strict=False)
+    }
     assert right.pop(words.public) == 2 * RUNS
     assert set(right) <= set(bars)
     for question, guessed in right.items():

@@ -17,6 +17,7 @@ from scipy import stats
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.privacy.amounts import delta_value
+from hushstream.privacy.promises.sentence import slack
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.configuration import plan_of as reward_plan
 from hushstream.systems.p2b.guarantee import window_tree_of
@@ -34,10 +35,12 @@ def promised(values):
 
 
 def epsilons(promises):
-    """What the bars say, as odds on a logarithmic scale; the first one is even. Two bars stand for both where equal."""
+    """What the bars say, as odds on a logarithmic scale less `slack`; the first one is even. Two stand for both where
+    equal."""
     shares = [one.share for one in promises.odds()]
     assert shares[0] == 0.5
-    return [math.log(share / (1 - share)) for share in shares[1:]]
+    costs = (cost for pair in (promises.together, promises.unit_prices) for cost in (pair.which, pair.zero_out) if cost)
+    return [math.log(share / (1 - share)) - slack(cost) for share, cost in zip(shares[1:], costs, strict=False)]
 
 
 def log_ratio(scale, moved):

@@ -19,7 +19,17 @@ from hushstream.ops.logs.losses import AcceptedLosses
 from hushstream.privacy.amounts import Cost, count_text, delta_text, epsilon_text
 from hushstream.privacy.promises.page import groups_of, page_json
 from hushstream.privacy.promises.promise import Guarantee, plain
-from hushstream.privacy.promises.sentence import NOTHING, UNIT, Odds, Prices, even_odds, noun, told, weakness
+from hushstream.privacy.promises.sentence import (
+    NOTHING,
+    UNIT,
+    Odds,
+    Prices,
+    even_odds,
+    larger_units,
+    noun,
+    told,
+    weakness,
+)
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import DAY_MS, PUBLISHED, Topic, common_name
 
@@ -518,9 +528,10 @@ def _worked_example(system: System, promise: Guarantee) -> list[tuple[str, str]]
 
 
 def _after(cost: Cost) -> str:
-    """Say what even odds become under this bound, with its delta."""
+    """Say what even odds become under this bound, and the chance of more."""
     if weakness(cost) == NOTHING:
         return "Afterwards they may know for certain: nothing is guaranteed."
     high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)
-    beside = f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else ""
+    each = delta_text(larger_units(cost))
+    beside = f" (more, or less, each with a chance of at most {each})" if cost.delta_units else ""
     return f"Afterwards they think it at most {high} % and at least {100 - high} % likely{beside}."

@@ -59,7 +59,7 @@ from hushstream.systems.p2b.lift import guardrail_tree, lift_tree, required_lift
 from hushstream.systems.p2b.machines.shuffler import _parameters as p2b_parameters
 from hushstream.systems.pdap.algorithm.blocks import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
-from hushstream.systems.pdol.guarantee import person_cost
+from hushstream.systems.pdol.guarantee import person_prices
 
 DEEPEST = 64
 """Up to so many slots in one crowd are priced together; beyond, group privacy bounds them."""
@@ -660,25 +660,27 @@ def _pdol(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("leaves", plan.horizon, sharing.horizon)
     epsilon = micro(sharing.epsilon)
     yield from _counted(one, plan, epsilon, sharing.delta, "gaussian", dimension, many, alike=False, apart=apart)
-    yield from _persons(config, one, plan)
+    yield from _persons(config, one, plan, apart)
     yield from over_epochs(promises, one, sharing.epochs, config.budget, budgets[0], exchange_alike=False)
 
 
-def _persons(config: Any, one: Guarantee, plan: Any) -> Figures:
+def _persons(config: Any, one: Guarantee, plan: Any, apart: Fraction) -> Figures:
     """Records of a person at several nodes: the sum of the squares."""
     stated = math.ceil(decimal(config.sharing.delta) * UNITS)
     draws = plan.horizon * plan.dimension
     if not isinstance(plan, BufferedToeplitz):
         draws = tree_levels(plan.base, plan.horizon) * plan.dimension
     for records in ((1,), (2, 1), (3, 3, 1)):
-        cost = person_cost(config, records)
-        epsilon = epsilon_of_rho(one.rho_micro * sum(count**2 for count in records), stated)
-        together = epsilon_of_rho(one.rho_micro * sum(records) ** 2, stated)
+        prices = person_prices(config, records)
         low, high = gaussian_off(Fraction(plan.noise.numerator, plan.noise.denominator))
-        least = stated + tail_units(sum(records) * draws * low, epsilon)
-        yield from price(
-            f"records {records}", cost, epsilon, least, stated + tail_units(sum(records) * draws * high, together)
-        )
+        for cost, times, steps in ((prices.which, apart, 2), (prices.zero_out, Fraction(1), 1)):
+            draws_apart = steps * sum(records) * draws
+            epsilon = epsilon_of_rho(math.ceil(times * one.rho_micro * sum(count**2 for count in records)), stated)
+            together = epsilon_of_rho(one.rho_micro * (steps * sum(records)) ** 2, stated)
+            least = stated + tail_units(draws_apart * low, epsilon)
+            yield from price(
+                f"records {records}", cost, epsilon, least, stated + tail_units(draws_apart * high, together)
+            )
 
 
 # bgt.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare, written
 from hushstream.agents.worker.roles import all_machines
@@ -17,6 +19,7 @@ from hushstream.client import BadContext, RecordClient
 from hushstream.engine.system import require_person_promised
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.conversation.predictions import PredictionAsked
+from hushstream.privacy.promises.sentence import bounds
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog, MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.pdol.algorithm.rows import PdolError
@@ -28,7 +31,7 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
     pdol_digest,
 )
-from hushstream.systems.pdol.guarantee import epoch_guarantee, person_cost
+from hushstream.systems.pdol.guarantee import epoch_guarantee, person_prices
 from hushstream.systems.pdol.plan import sharing_gain
 
 
@@ -38,14 +41,26 @@ def tmc(epsilon: float = 1.0, records: int = 1, **options) -> PdolConfig:
 
 @pytest.mark.parametrize(("records", "epsilon"), [(1, 1.0), (2, 2.11), (4, 4.55), (10, 13.26)])
 def test_records_of_one_person_cost_the_square_of_their_number(records, epsilon):
-    found = person_cost(tmc(), [records]).epsilon_micro / 1e6
+    found = person_prices(tmc(), [records]).zero_out.epsilon_micro / 1e6
     assert found == pytest.approx(epsilon, abs=0.005)
     assert found == pytest.approx(epoch_guarantee(tmc(records=records)).lifetime.cost.epsilon_micro / 1e6)
 
 
 def test_a_person_is_promised_nothing_that_no_place_counts():
-    """A user with one record at each of eight nodes pays epsilon 3.09, where one node counts one record."""
-    assert person_cost(tmc(), [1] * 8).epsilon_micro / 1e6 == pytest.approx(3.09, abs=0.005)
+    """A user with one record at each of eight nodes pays epsilon 3.09, where one node counts one record.
+
+    Against other records 32 rho, 6.73: noise is independent over nodes, and each record moves 2 Delta at one of them.
+    """
+    prices = person_prices(tmc(), [1] * 8)
+    assert prices.zero_out.epsilon_micro / 1e6 == pytest.approx(3.09, abs=0.005)
+    assert prices.which.epsilon_micro / 1e6 == pytest.approx(6.73, abs=0.005)
+    distance = math.sqrt(2 * 32 * epoch_guarantee(tmc()).rho_micro / 1e6)
+    epsilon = prices.which.epsilon_micro / 1e6
+    true = stats.norm.cdf(distance / 2 - epsilon / distance)
+    true -= math.exp(epsilon) * stats.norm.cdf(-distance / 2 - epsilon / distance)
+    assert 1e-7 < true <= 1e-6
+    said = f"{bounds(person_prices(tmc(), [1] * 64))}, so next to nothing is guaranteed, as rho grows"
+    assert said in epoch_guarantee(tmc()).conditions[0]
     dealt = replace(tmc().sharing, domains=2)
     one = replace(tmc(), sharing=replace(dealt, domains=1))
     many = [tmc(), replace(tmc(), sharing=dealt)]
@@ -80,7 +95,7 @@ def test_sums_without_noise_promise_nothing():
     assert not promise.private_as_stated
     assert promise.unnoised == ("releases", "models")
     with pytest.raises(PdolError, match="sums with noise"):
-        person_cost(config, [1])
+        person_prices(config, [1])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from hushstream.privacy.promises.sentence import (
     Subject,
     bounds,
     even_odds,
+    larger,
     percent,
     picture,
     price_text,
@@ -181,7 +182,7 @@ def _short(promise: Guarantee) -> Iterable[Line]:
     if shown_to_all:
         yield Line("in_clear", "Published in clear", "; ".join(shown_to_all), shown_to_all)
     others = ", ".join(one.topic for one in held if one.zone != "published")
-    taken = f"; what {others} hold, taken as public" if others else ""
+    taken = f"; {others}: held to be public" if others else ""
     limits = f"what holds for the population ({count_text(len(facts), 'limit')} in all)"
     yield Line("open", "Not protected", f"that somebody took part, how often and when{taken}; {limits}", len(facts))
     if conditions:
@@ -195,10 +196,11 @@ _FACTS = ("not_protected", "conditions")
 
 def _belief(prices: Prices) -> str:
     which, zero = prices.which, prices.zero_out
-    but = f" (but for delta {delta_text(which.delta_units)})" if which.delta_units else ""
-    sure = f"{percent(even_odds(which))} sure{but}{strength(which)}"
+    sure = f"{percent(even_odds(which))} sure{larger(which)}{strength(which)}"
     text = f"who was 50 % sure of anything in it may become {sure}"
-    return text if zero is None else f"{text}; 50 % sure it is not empty, {percent(even_odds(zero))}{strength(zero)}"
+    if zero is None:
+        return text
+    return f"{text}; 50 % sure it is not empty, {percent(even_odds(zero))}{larger(zero)}{strength(zero)}"
 
 
 def _readers(contents: Sequence[Content]) -> Iterable[Line]:

@@ -6,9 +6,11 @@ or four times its rho, and comes first. That somebody took part, how often and w
 names it from an exact count. Where an empty content is none of the possible ones, replace-one alone remains.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
-most e^epsilon to 1, whatever an observer reads and knows. With a delta, the two laws are an epsilon-indistinguishable
-pair except for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3). So every epsilon is printed with the
-delta of its own bound.
+most e^epsilon to 1, whatever an observer reads and knows. (epsilon, delta) does not say so outside an event of chance
+delta: let E be that the odds of P against Q exceed e^(epsilon + a) to 1. Then Q(E) <= e^-(epsilon + a) P(E), so by
+P(E) <= e^epsilon Q(E) + delta the chance of E is at most delta / (1 - e^-a); two laws whose odds take just this value
+in E attain it. `slack` is a: 1 (a chance of 1.582 delta) for the delta of Gaussian noise or of sampling, and 10^-5
+(100,001 delta) for a tiny one, such as the truncation error of tables.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ _SHOWN_STEP = MICRO // 1000
 _BAR = 30
 _HIGHEST = 700.0
 _SURE = 0.99
+_TINY_DELTA_UNITS = DELTA_ONE // 10**11
 NOTHING = "nothing"
 LITTLE = "next to nothing"
 
@@ -86,7 +89,7 @@ class Odds(NamedTuple):
     Attributes:
         label: what it is about.
         share: in [0, 1].
-        chance: delta, in brackets; empty without one.
+        chance: that it becomes larger, in brackets; empty without a delta.
     """
 
     label: str
@@ -241,11 +244,27 @@ def percent(share: float) -> str:
     return "over 99.9 %" if tenths >= 1000 and share < 1 else f"{tenths / 10:g} %"
 
 
+def slack(cost: Cost) -> float:
+    """What is added to epsilon, so that odds beyond it have a small chance (`larger_units`)."""
+    return 0.0 if not cost.delta_units else 1e-5 if cost.delta_units <= _TINY_DELTA_UNITS else 1.0
+
+
+def larger_units(cost: Cost) -> int:
+    """The chance that the odds exceed e^(epsilon + slack) to 1: delta / (1 - e^-slack) or more, in units of delta."""
+    thousandths = 100_001_000 if cost.delta_units <= _TINY_DELTA_UNITS else 1_582
+    return min(DELTA_ONE, -(-cost.delta_units * thousandths // 1000))
+
+
 def even_odds(cost: Cost) -> float:
-    """The largest probability after even odds, at a price: e^epsilon / (1 + e^epsilon), or 1 if delta is 1."""
+    """The largest probability after even odds, but for `larger_units`: that of e^(epsilon + slack) to 1."""
     if cost.delta_units >= DELTA_ONE:
         return 1.0
-    return 1 / (1 + math.exp(-min(float(epsilon_value(cost.epsilon_micro)), _HIGHEST)))
+    return 1 / (1 + math.exp(-min(float(epsilon_value(cost.epsilon_micro)) + slack(cost), _HIGHEST)))
+
+
+def larger(cost: Cost) -> str:
+    """The chance of more than `even_odds`, in brackets; empty without a delta."""
+    return f" (more: chance at most {delta_text(larger_units(cost))})" if cost.delta_units else ""
 
 
 def _weak_clauses(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> list[str]:
@@ -283,9 +302,8 @@ def _pair(prices: Prices, subject: Subject) -> list[Odds]:
     found = []
     for about, cost in ((subject.which, prices.which), (subject.zero_out, prices.zero_out)):
         if cost is not None:
-            delta = f" (delta {delta_text(cost.delta_units)})" if cost.delta_units else ""
-            delta = " (nothing is guaranteed)" if weakness(cost) == NOTHING else delta
-            found.append(Odds(about, even_odds(cost), delta))
+            chance = " (nothing is guaranteed)" if weakness(cost) == NOTHING else larger(cost)
+            found.append(Odds(about, even_odds(cost), chance))
     return found
 
 

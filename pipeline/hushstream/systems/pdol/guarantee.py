@@ -22,8 +22,10 @@ sound: `hushstream.systems.pdol.algorithm.counters` has the proof.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import Neighbours
@@ -38,7 +40,7 @@ from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.guarantee import ROLLBACK_OPEN
 from hushstream.privacy.promises.promise import Content, Form, Guarantee
-from hushstream.privacy.promises.sentence import Prices, shown
+from hushstream.privacy.promises.sentence import Prices, bounds, strength
 from hushstream.schemas.topics import PartitionRule
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.moments import leaf_of
@@ -112,8 +114,10 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
     )
 
 
-def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
-    """The price of all releases about one person.
+def person_prices(config: PdolConfig, records: Sequence[int]) -> Prices:
+    """The costs of all releases about one person: rho times the squares of ``records``, replace-one `apart` as much.
+
+    Counters of different domains draw independent noise, so rhos add, over domains, for either relation.
 
     Args:
         config: with noise.
@@ -123,15 +127,19 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
         PdolError: sums without noise.
     """
     if config.sharing.counter == "exact":
-        raise PdolError("person_cost: expected sums with noise, got exact ones")
+        raise PdolError("person_prices: expected sums with noise, got exact ones")
     plan = plan_of(config.sharing, config.records.dimension)
     rho = plan.budget.rho_micro
     assert rho is not None
-    units = delta_units(config.sharing.delta)
-    micro = rho_to_epsilon_micro(rho * sum(count * count for count in records), units)
-    # The tables of the noise add to delta, by the number of draws that differ; this stays far below the stated delta.
-    worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.truncation)
-    return Cost(micro, worst.delta_units if micro else 0)
+    squares = sum(count * count for count in records)
+
+    def cost(times: Fraction, steps: int) -> Cost:
+        micro = rho_to_epsilon_micro(math.ceil(times * squares * rho), delta_units(config.sharing.delta))
+        # The noise's tables add to delta, by the number of draws that differ; this stays far below the stated delta.
+        worst = plan.budget.many(max(1, steps * sum(records)), plan.changed_draws, plan.noise.truncation)
+        return Cost(micro, worst.delta_units if micro else 0)
+
+    return Prices(cost(leaf_of(config.records.dimension).apart, 2), cost(Fraction(1), 1))
 
 
 def _of_persons(config: PdolConfig) -> str:
@@ -139,9 +147,10 @@ def _of_persons(config: PdolConfig) -> str:
     if _counts(config):
         return "a person has one user name at all nodes, by which their records are counted"
     each, domains = config.records.records_per_user, config.domains
+    prices = person_prices(config, [each] * domains)
     return (
         f"a person has at most {count_text(each, 'record')} at nodes of one domain, and none at others: with as many in"
-        f" each of {domains} domains they pay {shown(person_cost(config, [each] * domains))} (zero-out), as rho"
+        f" each of {domains} domains they pay {bounds(prices)}{strength(prices.which)}, as rho"
         " grows with the sum over domains of the squares of their numbers"
     )
 
