@@ -59,7 +59,7 @@ def test_a_person_is_promised_nothing_that_no_place_counts():
     true = stats.norm.cdf(distance / 2 - epsilon / distance)
     true -= math.exp(epsilon) * stats.norm.cdf(-distance / 2 - epsilon / distance)
     assert 1e-7 < true <= 1e-6
-    said = f"{bounds(person_prices(tmc(), [1] * 64))}, so next to nothing is guaranteed, as rho grows"
+    said = f"{bounds(person_prices(tmc(), [1] * 64))}, so nothing is guaranteed, as rho grows"
     assert said in epoch_guarantee(tmc()).conditions[0]
     dealt = replace(tmc().sharing, domains=2)
     one = replace(tmc(), sharing=replace(dealt, domains=1))
