@@ -35,7 +35,7 @@ DECISIONS = {
     "user": "who",
     "timestamp": "at",
     "timestamp_unit": "ms",
-    "context": ["old", "young"],
+    "features": {"old": {"kind": "number", "range": [0, 1]}, "young": {"kind": "number", "range": [0, 1]}},
     "arm": "shown",
     "arms": 2,
     "reward": "liked",

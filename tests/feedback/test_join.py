@@ -345,7 +345,7 @@ def test_decisions_are_what_objects_would_be_whatever_becomes_of_them(remembered
         assert held.waiting(one["event"], one["user"]) == (one["decision"] if waits else None)
         assert held.waiting(one["event"], "d") is None
         if waits and rng.random() < 0.5:
-            held.reward(number)
+            held.reward_all([number], [one["decision"].arm])
             one["state"] = "rewarded"
         elif waits and rng.random() < 0.5:
             first = one["decision"].shown_arm == NOT_SHOWN
