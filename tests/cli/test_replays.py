@@ -220,9 +220,9 @@ def test_settings_of_a_connection_are_refused_before_anything_runs(refused, secu
 
 @pytest.mark.process
 def test_the_workers_of_a_replay_get_the_settings_too(cli, bootstrap, security, tmp_path, monkeypatch):
-    started, spawn = [], StreamSession._spawn
+    started, spawn = [], StreamSession.spawn
     monkeypatch.setattr(
-        StreamSession, "_spawn", lambda self, role, arguments: started.append(arguments) or spawn(self, role, arguments)
+        StreamSession, "spawn", lambda self, role, *command: started.append(command) or spawn(self, role, *command)
     )
     plain = security("allow_plaintext: true\n")
     place = ("--runner", "stream", "--bootstrap", bootstrap, "--security", plain, "--report", tmp_path / "report")

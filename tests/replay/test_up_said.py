@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,10 +159,10 @@ def test_a_taken_port_leaves_no_folder(tmp_path, capsys):
 
 async def test_a_worker_that_cannot_go_on_is_told_at_once(tmp_path):
     """Catches a wait for a worker that only stays so that a Prometheus reads why it ends."""
-    system: Any = SimpleNamespace(config=SimpleNamespace(deployment="m"))
+    system: Any = SimpleNamespace(config=SimpleNamespace(deployment="m"), role_names=("learner",))
     session = StreamSession(system, StreamPlace(tmp_path, None, None))
     line = "cannot go on, and serves the reason as a metric for 60 s: partition 0: the journal is refused"
-    session._spawn("learner", ["-c", f"import time; print({line!r}, flush=True); time.sleep(60)"])
+    session.spawn("learner", sys.executable, "-c", f"import time; print({line!r}, flush=True); time.sleep(60)")
     began = time.monotonic()
     try:
         with pytest.raises(WorkerDied, match=r"learner: for 60 s: partition 0: the journal is refused$"):
