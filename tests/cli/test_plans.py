@@ -382,8 +382,8 @@ def test_a_shop_that_best_sellers_would_serve_better_is_refused(cli, refused, tm
     stated += ("--visits-per-user", 4)
     said = refused(*stated, "--visits", 1_767)
     assert (
-        "is not expected to earn 2% more than the best single item for everybody (0.0556 against 0.0651 a visit)"
-        in said
+        "is not expected to earn 2% more than the best single item for everybody (0.0556 against that item's 0.0651 a "
+        "visit; an item at random earns 0.04)" in said
     )
     enough = re.search(r"would work: ([\d,]+) visits a month", said)
     assert enough is not None, said
@@ -392,6 +392,13 @@ def test_a_shop_that_best_sellers_would_serve_better_is_refused(cli, refused, tm
     )
     found = cli(*printed.partition("   # ")[0].split()[1:], "--json").json["values"]
     assert found["this deployment"]["middle"] >= found["the best single item"]["middle"]
+    assert f"`hushstream init {path} --items 40 --levels 1 --rate 0.04 --visits " in said
+    assert said.endswith(" --visits-per-user 4 --known country=de,fr`")
+    own = re.sub("expected_slots: .*", "expected_slots: 5300", path.read_text(encoding="utf-8"))
+    path.write_text(re.sub("window_units: .*", "window_units: 2650", own), encoding="utf-8")
+    first, *_, last = cli("config", "check", path).out.splitlines()
+    assert first.startswith(f"{path}: valid, but a shared private model is not expected to earn 2% more than the best")
+    assert last == f"next: hushstream plan {path}"
 
 
 def test_a_log_becomes_a_draft_that_waits_for_its_owners_word(cli, refused, tmp_path):

@@ -139,6 +139,7 @@ class Plan:
         beats: whether it will be better than own learning, as good as people or parties have it alone; None if that is
             too close to say, or if public numbers do not tell.
         verdict: the same in a sentence.
+        doubt: what it is not expected to do, in words, if `hushstream init` would not draft it for that; else empty.
         points: forecasts for some days; none if the system has no curve.
         first_day: first day on which it is better, under the most hopeful, the expected and the least hopeful
             assumption.
@@ -168,6 +169,7 @@ class Plan:
     facts: Mapping[str, Any] | None = None
     gain: str = "the non-private gain"
     notes: Sequence[str] = ()
+    doubt: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; null if unknown."""
@@ -177,6 +179,7 @@ class Plan:
             "values": {name: one._asdict() for name, one in self.values.items()},
             "beats_own_learning": self.beats,
             "verdict": self.verdict,
+            "doubt": self.doubt,
             "unit": self.unit,
             "paid": self.paid,
             "points": [

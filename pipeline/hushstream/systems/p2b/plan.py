@@ -97,7 +97,7 @@ _HARM_RATE = 0.01
 """How often a guardrail's harm is supposed to come, as nobody states it."""
 
 LEAST_GAIN = 0.02
-"""Share of own learning's reward: a smaller gain does not count."""
+"""Share of a rival's reward (own learning, the best single item): a smaller gain does not count."""
 
 _LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
 """Measured (deploy/docs/sizing.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
@@ -318,6 +318,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         },
         beats=beats,
         verdict=verdict,
+        doubt=_doubt(beats, ends[MIDDLE], spreads.rate),
         points=tuple(_point(ahead, day) for day in sorted({*DAYS, *filter(None, days[MIDDLE : MIDDLE + 1])})),
         first_day=days,
         unit="reports",
@@ -494,6 +495,18 @@ def _against_single(ahead: Forecaster, ends: Sequence[Forecast]) -> str:
     if ours > single:
         return f"The best single item for everybody should earn less {figures}, but may earn more."
     return f"The best single item for everybody is expected to earn more {figures}."
+
+
+def _doubt(beats: bool | None, end: Forecast, rate: float) -> str:
+    """What it is not sure to beat, though that costs no privacy; empty: it beats own learning and one item for all."""
+    if not beats:
+        return "may not beat users' own learning"
+    if end.private >= (1 + LEAST_GAIN) * end.single:
+        return ""
+    return (
+        f"is not expected to earn {LEAST_GAIN:.0%} more than the best single item for everybody ({end.private:.3g} "
+        f"against that item's {end.single:.3g} a visit; an item at random earns {rate:.3g})"
+    )
 
 
 def _better(found: Forecast) -> bool:

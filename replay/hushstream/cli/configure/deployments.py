@@ -168,7 +168,8 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     """Check every value; show the guarantee, what the plan says of the expected users, and warnings.
 
     Exit code 2: the configuration is valid, but cannot do what it is for (nothing can ever be released, or its own
-    forecast says that nothing is gained). Lines that begin with `useless:` say why.
+    forecast says that nothing is gained). Lines that begin with `useless:` say why. What `init` would refuse
+    is in the first line, and `plan` comes next.
     """
     path = config_file(config)
     values = read_config(path)
@@ -184,20 +185,23 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         digest = f", digest {resolved['digest']}"
         then = f"topics apply --deployment {path.parent} --bootstrap HOST:PORT"
     ahead = kind.plan and kind.audience and kind.plan(values, artefacts, kind.audience(values))
-    if ahead is None or cannot:
+    doubt = "" if ahead is None or cannot else ahead.doubt
+    if ahead is None or cannot or doubt:
         then = f"plan {path}{' --users N --visits-per-user N' if ahead is None else ''}"
+    but = ", but useless" if cannot else f", but a shared private model {doubt}" if doubt else ""
     show(
         {
             **resolved,
             "guarantee": promise.sentence(),
             "budgets": [one.as_json() for one in budgets],
             "plan": ahead and ahead.verdict,
+            "doubt": doubt,
             "useless": cannot,
             "warnings": warnings,
             "next": f"hushstream {then}",
         },
         json,
-        f"{path}: valid{', but useless' if cannot else ''}{digest}",
+        f"{path}: valid{but}{digest}",
         f"guarantee: {_guaranteed(promise, budgets)}",
         # A verdict that is not good is among the warnings.
         f"plan: {ahead.verdict}" if ahead and ahead.beats else "",

@@ -104,12 +104,12 @@ def init(
         visits = _asked(visits, "How many visits come in a month?", 10_000)
         each = _asked(visits_per_user, "How many visits do most visitors make?", 5)
         features, users = tuple(feature_lines(said)), users_of(visits, each)
+        stated = {"--items": count, "--levels": levels, "--rate": rate, "--visits": visits, "--visits-per-user": each}
         shop = Shop(
             name=config.stem, items=count, features=features, users=users, visits=each, rate=rate, levels=levels
         )
     else:
-        stated = (items, known, levels, rate, visits_per_user)
-        if any(value is not None for value in stated):
+        if any(value is not None for value in (items, known, levels, rate, visits_per_user)):
             raise HushstreamError("init: expected --from with --visits at most, as the log holds the rest, got more")
         given = table_mapping(mapping, draft=True) if mapping is not None and mapping.exists() else None
         shop = shop_of_log(log, config.stem, visits, given)
@@ -117,7 +117,11 @@ def init(
             written[where] = draft_mapping(log)
     try:
         shop = fitted(shop)
-    except TooFew:
+    except TooFew as refused:
+        if log is None and refused.flag:
+            flags = [part for flag in {**stated, **refused.flag}.items() for part in flag]
+            ready = shlex.join(map(str, ["init", config, *flags, *(part for one in said for part in ("--known", one))]))
+            raise HushstreamError(f"{refused}. With your other answers: `hushstream {ready}`") from None
         if log is None:
             raise
         # Only the log can tell: `evaluate` judges it by the draft, with the least noise of a draft.

@@ -30,7 +30,6 @@ from hushstream.replay.logged.table import Source, columns_in, read_chunks
 from hushstream.replay.logged.values import id_of, marks_nothing, users
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.p2b.plan import LEAST_GAIN, SINGLE, THIS
 
 _ROOM = 2
 """The drafted capacity, as a multiple of the items there are: room costs memory alone, as the sums are sized for those
@@ -58,7 +57,15 @@ UNMEASURED = (
 
 
 class TooFew(HushstreamError):
-    """By its forecast it may not beat users' own learning, or is expected to earn less than the best single item."""
+    """By its forecast it may not beat users' own learning, or hardly the best single item.
+
+    Attributes:
+        flag: the flag, and the value that would do in place of the one stated; empty: none is known.
+    """
+
+    def __init__(self, message: str, flag: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.flag = flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +123,15 @@ class Shop:
     def _lines(self) -> Iterator[str]:
         yield f"deployment: {flow_yaml(_name(self.name))}"
         named = ", named: true" if self.named else ""
-        yield f"items: {{capacity: {self._capacity()}{named}, expected: {max(self.items, _LEAST_ITEMS)}}}"
+        most = "capacity: the most at a time, fixed for its life; each place gets noise"
+        yield f"items: {{capacity: {self._capacity()}{named}, expected: {max(self.items, _LEAST_ITEMS)}}}   # {most}"
         yield from self.features
         yield f"expected_slots: {self.slots}   # about so many users, one report each, in its whole life; more may come"
         yield from self._mark("", "expected_slots")
         yield "slot:"
         yield f"  after_interactions: {min(_MOST_INTERACTIONS, self.visits)}   # as many visits as most users make"
         yield from self._mark("  ", "after_interactions")
-        yield f"privacy: {{epsilon: {_EPSILON}}}   # what one user's report costs; smaller is more private, and noisier"
+        yield f"privacy: {{epsilon: {_EPSILON}}}   # a report's cost: zero-out; replace-one is 2x; smaller: more noise"
         yield "release:"
         yield "  mechanism: slot-sums"
         yield f"  window_units: {self.window}   # a model comes after so many reports"
@@ -179,25 +187,30 @@ def fitted(shop: Shop) -> Shop:
         measured = [replace(one, control=share) for share in _CONTROLS]
         users: int = _facts(measured[-1])["needed"]
         return next((each for each in measured if _pays(each) and _tells(each)), replace(one, control=0, needed=users))
-    needed, least = _enough(shop), replace(shop, windows=WINDOWS[-1])
-    rival = _single_text(least) if _beats(least) else "may not beat users' own learning"
-    would = (
-        "and no number of visits would do: state fewer items, or features that tell more of what a user likes"
-        if needed is None
-        else f"here is what would work: {monthly(needed, shop.visits):,} visits a month (--visits), as they are "
-        f"{needed:,} users a year; or fewer items"
-    )
+    would, flag = _remedy(shop)
+    doubt = forecast(replace(shop, windows=WINDOWS[-1])).doubt
     raise TooFew(
         f"too few visits for this: with {shop.slots:,} users in its life, {count_text(shop.visits, 'visit')} of each, "
-        f"a shared private model {rival}, by the forecast of `hushstream plan`; {would}"
+        f"a shared private model {doubt}, by the forecast of `hushstream plan`; {would}",
+        flag,
     )
 
 
-def _single_text(shop: Shop) -> str:
-    values = forecast(shop).values
-    ours, single = (values[name].middle for name in (THIS, SINGLE))
-    figures = f"({ours:.3g} against {single:.3g} a visit)"
-    return f"is not expected to earn {LEAST_GAIN:.0%} more than the best single item for everybody {figures}"
+def _remedy(shop: Shop) -> tuple[str, Mapping[str, str]]:
+    """What would do in place of an answer, in words, and as a flag with its value, if one is known."""
+    needed, least = _enough(shop), replace(shop, windows=WINDOWS[-1])
+    fewer = (shop.items >> halved for halved in range(1, shop.items.bit_length() - 1))
+    items = next((few for few in fewer if _pays(replace(least, items=few))), None)
+    others = "features that tell more of what a user likes" if items is None else f"{items} items (--items {items})"
+    if needed is None:
+        flag = {} if items is None else {"--items": f"{items}"}
+        return f"and no number of visits would do: state {others}", flag
+    visits = monthly(needed, shop.visits)
+    return (
+        f"here is what would work: {visits:,} visits a month (--visits {visits}), as they are {needed:,} users a year; "
+        f"or {others}",
+        {"--visits": f"{visits}"},
+    )
 
 
 def users_of(visits: int, each: int) -> int:
@@ -240,16 +253,8 @@ def forecast(shop: Shop) -> Plan:
 
 def _pays(shop: Shop) -> bool:
     """Whether it beats own learning and, where its facts are stated, the best single item; a log's are evaluated."""
-    return _beats(shop) and (shop.marks or _beats_single(shop))
-
-
-def _beats(shop: Shop) -> bool:
-    return forecast(shop).beats is True
-
-
-def _beats_single(shop: Shop) -> bool:
-    values = forecast(shop).values
-    return values[THIS].middle >= (1 + LEAST_GAIN) * values[SINGLE].middle
+    plan = forecast(shop)
+    return plan.beats is True and (shop.marks or not plan.doubt)
 
 
 def _tells(shop: Shop) -> bool:
