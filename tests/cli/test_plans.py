@@ -393,7 +393,7 @@ def test_a_shop_that_best_sellers_would_serve_better_is_refused(cli, refused, tm
     found = cli(*printed.partition("   # ")[0].split()[1:], "--json").json["values"]
     assert found["this deployment"]["middle"] >= found["the best single item"]["middle"]
     assert f"`hushstream init {path} --items 40 --levels 1 --rate 0.04 --visits " in said
-    assert said.endswith(" --visits-per-user 4 --known country=de,fr`")
+    assert said.endswith(" --visits-per-user 4 --known country=de,fr`\n")
     own = re.sub("expected_slots: .*", "expected_slots: 5300", path.read_text(encoding="utf-8"))
     path.write_text(re.sub("window_units: .*", "window_units: 2650", own), encoding="utf-8")
     first, *_, last = cli("config", "check", path).out.splitlines()
