@@ -213,7 +213,7 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
     assert first == again
     assert (folder / "encoder.json").read_bytes() == encoder
     checked = cli("config", "check", folder, "--json").json
-    assert {**first, **{name: checked[name] for name in ("budgets", "plan", "useless", "next")}} == checked
+    assert {**first, **{name: checked[name] for name in ("budgets", "plan", "doubt", "useless", "next")}} == checked
     assert first["digest"] in cli("config", "check", folder).out
     assert first["guarantee"].startswith("User-level differential privacy")
     assert first["guarantee"] in cli("prepare", config(), folder).out
