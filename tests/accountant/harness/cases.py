@@ -104,9 +104,9 @@ def cases_of(found: Found) -> Iterator[Case]:
     for release in found.by_kind["ReleaseConfig"]:
         yield from _of_slots(_p2b(release))
     for slot in found.by_kind["SlotConfig"]:
-        # New slots wait for a reward's wait, and no price follows from that.
+        # New slots wait for a reward's wait, and devices seal them; no price follows from either.
         waits = FeedbackConfig(attribution_window_seconds=0.001)
-        yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=slot, feedback=waits))
+        yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=replace(slot, sealed=False), feedback=waits))
     for settings in found.by_kind["MeasurementConfig"]:
         yield from _of_lift(CountedLift(settings, 1, len(Group)))
     for features in found.by_kind["FeatureConfig"]:
