@@ -64,7 +64,7 @@ CEILINGS: Mapping[str, Walk] = {
     "meanarm counter: slots -> release": Walk(15, 62, 49),
     "meanarm aggregator: release -> model": Walk(6, 18, 13),
     "p2b learner: context -> decision": Walk(16, 69, 51),
-    "p2b learner: feedback -> release": Walk(26, 206, 1039),
+    "p2b learner: feedback -> release": Walk(26, 203, 977),
     "p2b shuffler: slots -> release": Walk(16, 77, 65),
     "p2b aggregator: release -> model": Walk(8, 27, 16),
     "pdap learner.vendor-0: context -> decision": Walk(17, 68, 42),

@@ -139,7 +139,7 @@ class Plan:
         beats: whether it will be better than own learning, as good as people or parties have it alone; None if that is
             too close to say, or if public numbers do not tell.
         verdict: the same in a sentence.
-        doubt: what it is not expected to do, in words, if `hushstream init` would not draft it for that; else empty.
+        doubt: why `hushstream init` would not draft it: the predicate of a sentence about it; empty if it would.
         points: forecasts for some days; none if the system has no curve.
         first_day: first day on which it is better, under the most hopeful, the expected and the least hopeful
             assumption.

@@ -112,7 +112,11 @@ def _trial(config: PdapConfig) -> tuple[str, ...]:
 
 
 def _verdict(config: PdapConfig, found: BlockFigures) -> tuple[bool | None, str]:
-    """Noise may exceed the scatter of rewards, which grows as sqrt(n), and not the differences of sums, as n."""
+    """Whether sharing is better, and the sentence; False only where nothing is ever learned together.
+
+    Noise above the scatter of n rewards, which grows as sqrt(n), may be below the differences of items' sums, which
+    grow as n.
+    """
     if len(config.vendors) == 1:
         return False, "It will not beat the vendor alone: one vendor has nobody to share with."
     if found.hopeless:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -625,21 +626,18 @@ def test_very_many_expire_at_once_wherever_they_lie(rigs, tmp_path):
     assert counts == [2500] * 3
 
 
-def test_who_is_new_is_looked_for_once_and_again_after_a_deletion(rigs):
-    class Counted(MemoryUserStore):
-        asked = 0
-
-        def get(self, key):
-            self.asked += 1
-            return super().get(key)
-
-    rig, store = rigs.LearnerRig(), Counted([StoredUser(b"of somebody else", 0, b"")])
+def test_who_is_new_is_looked_for_once_and_again_after_a_deletion(rigs, monkeypatch):
+    rig, store = rigs.LearnerRig(), MemoryUserStore([StoredUser(b"of somebody else", 0, b"")])
+    monkeypatch.setattr(store, "get", asked := Mock(wraps=store.get))
     rig.machine.keep_users(store, 100)
     for number in range(1, 4):
         rig.decide(f"e{number}")
-        assert store.asked == number
-        assert rig.machine.agents.get("ann").decided == number
+        assert (asked.call_count, rig.machine.agents.get("ann").decided) == (number, number)
         rig.machine.agents.delete_state("ann")
+    for number in range(300):
+        rig.context(f"new-{number}", f"user-{number}")
+    rig.fold()
+    assert asked.call_count == 303, "of users who come together, too"
 
 
 def test_a_long_fold_scores_and_learns_no_more_at_once_than_a_short_one(rigs, monkeypatch):

@@ -14,6 +14,7 @@ A snapshot is of one moment, and is packed in small parts while the machine goes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -103,7 +104,9 @@ def unpack_allowance(value: bytes) -> Allowance:
 _AT_ONCE = 1024
 """Number of spilled users that are read before their allowances are written."""
 
-_NOTHING_READ: tuple[bytes, bytes | None] = (b"", None)
+
+_LOOKED_FOR = 512
+"""Number of users whose keys, and what the store has of them, are remembered: more than are looked for together."""
 
 _PORTION_USERS = 64
 """Number of users that are packed at once: about a millisecond."""
@@ -216,7 +219,6 @@ class Users:
             limit: about how many users are in memory; None keeps all there.
         """
         self.table = Table(terms, decisions)
-        self._key = key
         self.store: UserStore = MemoryUserStore() if store is None else store
         self._half = None if limit is None else max(1, limit // 2)
         self._young: dict[str, int] = {}
@@ -230,10 +232,10 @@ class Users:
         self._owed: dict[bytes, StoredUser] = {}
         """The allowances of users for which the store had no room."""
         self._cut: UsersCut | None = None
-        self._named: tuple[str, bytes] = ("", self._key.digest("user-at-rest", b""))
-        """The user whose key was computed last: a user who is not found is begun next, under the same key."""
-        self._looked_for = _NOTHING_READ
-        """The key that was looked for last, and what the store had: who is not found is begun next."""
+        self.name = lru_cache(_LOOKED_FOR)(lambda user: key.digest("user-at-rest", user.encode()))
+        """The key of a user in the store; remembered, as users who are not found are begun next, under the same key."""
+        self._looked_for: dict[bytes, bytes | None] = {}
+        """What the store had under keys that were looked for of late; empty once something is put there."""
 
     def __len__(self) -> int:
         """How many users are in memory."""
@@ -321,12 +323,6 @@ class Users:
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         return slot
 
-    def name(self, user: str) -> bytes:
-        """The key of a user in the store."""
-        if user != self._named[0]:
-            self._named = user, self._key.digest("user-at-rest", user.encode())
-        return self._named[1]
-
     def is_new(self, row: int) -> bool:
         """Whether no durable store has the present state of a warm user."""
         return not self.store.durable or row in self._changed
@@ -400,7 +396,7 @@ class Users:
         self._owed.update((user.key, user) for user in users)
 
     def _keep(self, users: Sequence[StoredUser]) -> bool:
-        self._looked_for = _NOTHING_READ
+        self._looked_for.clear()
         self._owed.update((user.key, user) for user in users)
         if not self._owed:
             return True
@@ -416,9 +412,11 @@ class Users:
         owed = self._owed.get(key)
         if owed is not None:
             return owed.value
-        if key != self._looked_for[0]:
-            self._looked_for = key, self.store.get(key)
-        return self._looked_for[1]
+        if key not in self._looked_for:
+            if len(self._looked_for) >= _LOOKED_FOR:
+                self._looked_for.clear()
+            self._looked_for[key] = self.store.get(key)
+        return self._looked_for[key]
 
     def _expired(self, stored: StoredUser) -> StoredUser:
         fields = unpack_agent(stored.value)
@@ -430,7 +428,7 @@ class Users:
         return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
 
     def _write(self, users: dict[str, int]) -> bool:
-        self._looked_for = _NOTHING_READ
+        self._looked_for.clear()
         if self._cut is not None:
             for user, row in users.items():
                 self._cut.meet(row, user)
