@@ -67,7 +67,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("engine.devices.sealing.ContentOpener", "_private"): "the key's other form, which has no equality",
     ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
     ("systems.p2b.edge.users.Users", "_changed", "_leaving", "_old", "_young"): "the rows that users lie in",
-    ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
+    ("systems.p2b.edge.users.Users", "name"): "a memory of names in the store, which are made of the key alone",
     ("systems.p2b.edge.users.Users", "_looked_for"): "what the store has of one user",
     ("systems.p2b.edge.codes.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("systems.p2b.edge.policies.SharedModels", "_retained", "_users"): "by name; their order means nothing",
