@@ -48,8 +48,13 @@ BETWEEN_MS = 10
 HOURS_MS = 3 * 3_600_000
 """How long ago contributors visited: longer than the delay of the agreement, so that their slots may be sent."""
 
-AS_GOOD = 0.005
-"""The most reward that devices may lose compared with a hosted deployment."""
+AS_GOOD = 0.014
+"""The most that the chance of a click may differ from a hosted deployment's.
+
+The noise of the one release is drawn under a new key in every run; by it alone the chance has a standard deviation of
+.0022 (29 draws with the users' keys given). The bound is 4.4 deviations of the difference of two draws: a false
+alarm in 90,000 runs. A model of half of the slots loses more than .1, even with the noise of epsilon 20 (12 draws).
+"""
 
 
 @pytest.mark.process
@@ -57,7 +62,7 @@ AS_GOOD = 0.005
 def test_a_thousand_devices_teach_a_model_as_good_as_the_hosted_one_and_all_that_is_published_follows(
     tmp_path: Path,
 ) -> None:
-    """At epsilon 8, with the users' keys given: what differs is noise, of some .001. Cold users click half as often."""
+    """The users' keys are given: what differs is the noise of the release. Cold users click half as often."""
     world, users, keys = shop(users=3000, rounds=VISITS, seed=0), Plan(1000, 2000, ("warm_private",)), KeySource(seed=0)
     chosen = asyncio.run(_hosted(tmp_path / "hosted", world, users, keys))
     cold, warm, hosted = asyncio.run(_Edge(tmp_path / "edge", world, users, keys).play(chosen))
