@@ -17,12 +17,13 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import RequestTimedOutError
 
 from hushstream.agents.kafka.administration import journal_name
 from hushstream.agents.kafka.logs import LogReader
@@ -499,17 +500,22 @@ class Deployment:
         counts.update({name: 1 for name, _ in sample.broadcasts})
         return {**counts, **self._other}
 
-    async def _create_topics(self) -> None:
-        frozen = {name for name, _ in self._logs} | set(self.topics.inputs)
+    @contextlib.asynccontextmanager
+    async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
         await admin.start()
         try:
+            yield admin
+        finally:
+            await admin.close()
+
+    async def _create_topics(self) -> None:
+        frozen = {name for name, _ in self._logs} | set(self.topics.inputs)
+        async with self._admin() as admin:
             topics = [self._new_topic(name, name in frozen) for name in self._topic_counts()]
             answered = await admin.create_topics(topics)
             refused = [topic for topic, code, *_ in answered.topic_errors if code]
             assert not refused, f"{self.name}: expected topics of its own, got refusals (its name is taken): {refused}"
-        finally:
-            await admin.close()
 
     def _new_topic(self, name: str, frozen: bool) -> NewTopic:
         config = {"message.timestamp.type": "CreateTime" if frozen else "LogAppendTime", "retention.ms": "-1"}
@@ -521,17 +527,13 @@ class Deployment:
     async def make_marks_again(self) -> None:
         """Delete the topic of marks, and make it again, empty."""
         made = self._new_topic(self._marks, frozen=False)
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
-        await admin.start()
-        try:
+        async with self._admin() as admin:
             await admin.delete_topics([made.name])
             waiting = Patience(PATIENCE_SECONDS)
             # A broker answers before the topic is gone everywhere.
             while [code for _, code, *_ in (await admin.create_topics([made])).topic_errors if code]:
                 assert not waiting.over, f"{self.name}: the topic of marks cannot be made again"
                 await asyncio.sleep(0.2)
-        finally:
-            await admin.close()
 
     async def replace_marks(self, value: bytes) -> None:
         """Append a record under the key of every mark, as compaction would leave it."""
@@ -547,25 +549,28 @@ class Deployment:
 
     async def delete_inputs(self) -> None:
         """Delete all input records that there are, as retention does."""
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
-        await admin.start()
-        try:
-            names = [self.settings.physical(name) for name in self.topics.inputs]
-            places = [TopicPartition(name, p) for name in names for p in range(self._partitions)]
-            await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before_offset=-1)))
-        finally:
-            await admin.close()
+        places = [(name, partition) for name in self.topics.inputs for partition in range(self._partitions)]
+        await self._delete_records(dict.fromkeys(places, -1))
 
     async def lose(self, place: Place, low: int, first: int) -> None:
         """Delete an input's records below ``first``; those from ``low`` on were not folded, and are lost."""
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
-        await admin.start()
-        try:
-            deleted = TopicPartition(self.settings.physical(place[0]), place[1])
-            await admin.delete_records({deleted: RecordsToDelete(before_offset=first)})
-        finally:
-            await admin.close()
+        await self._delete_records({place: first})
         self._lost[place] = (low, first)
+
+    async def _delete_records(self, before: Mapping[Place, int]) -> None:
+        """Delete records below offsets; again while brokers answer that their replicas have not followed in time."""
+        deleted = {
+            TopicPartition(self.settings.physical(topic), partition): RecordsToDelete(before_offset=first)
+            for (topic, partition), first in before.items()
+        }
+        async with self._admin() as admin:
+            waiting = Patience(PATIENCE_SECONDS)
+            while True:
+                try:
+                    await admin.delete_records(deleted)
+                    return
+                except RequestTimedOutError:
+                    assert not waiting.over, f"{self.name}: records are not deleted on every replica"
 
     async def _slice(self, reader: LogReader, part: InputRange) -> InputSlice:
         """What is or was folded of a range: what was deleted since is known here, what is lost is left out."""
@@ -578,12 +583,8 @@ class Deployment:
 
     async def delete_topics(self) -> None:
         """Take the topics away: every client that starts is told all that there are."""
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
-        await admin.start()
-        try:
+        async with self._admin() as admin:
             await admin.delete_topics([self.settings.physical(name) for name in self._topic_counts()])
-        finally:
-            await admin.close()
 
     async def _freeze(self) -> None:
         """Write the inputs with their log times, and the same genesis record (or journal) for every run."""
