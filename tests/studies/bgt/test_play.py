@@ -377,7 +377,7 @@ def test_where_a_plan_says_will_worlds_at_the_edge_of_its_words_gain():
     Eight seeds gained .004 with a deviation of .002, so a mean of four is below 0 with chance 1e-4 if noise is drawn
     otherwise. Under the difference that is enough for a scatter of .187, all three drawn worlds at this edge lost."""
     config = BgtConfig("x", 100, release=ReleaseConfig(epsilon=3.0))
-    ahead = plan(config, Audience(1500, 12, 365.0))
+    ahead = plan(config, Audience(1500, 12, 365.0, visit_days=1.0))
     assert ahead.beats
     least = float(ahead.verdict.rsplit("differ by ", 1)[1].split()[0])
     edge = {"item_spread": least, "user_spread": 0.0, "strength": (0.25**2 - 0.17**2) ** 0.5, "factors": 16}
@@ -400,7 +400,7 @@ def test_a_plan_prints_a_range_of_the_gain_that_holds_what_joining_brought_on_bo
     for row in rows:
         items, features, users, ratings = TABLES[row["world"]]
         release = ReleaseConfig(epsilon=float(round(row["epsilon_asked"])))
-        found = plan(BgtConfig("x", items, features, release=release), Audience(users, ratings, 365.0))
+        found = plan(BgtConfig("x", items, features, release=release), Audience(users, ratings, 365.0, visit_days=1.0))
         said = next(line for line in found.as_text().splitlines() if line.strip().startswith(f"{GAIN}: "))
         low, high = map(float, said.rsplit("(", 1)[1].rstrip(")").split(" to "))
         assert low <= row["alone"] - row["mixture"] <= high
@@ -409,7 +409,7 @@ def test_a_plan_prints_a_range_of_the_gain_that_holds_what_joining_brought_on_bo
 
 def test_a_plan_does_not_count_on_features_of_items_that_may_tell_nothing():
     """Five features that say nothing: with 1,283 users the plan said "will", and devices lost .002 to their own."""
-    audience, said = Audience(1283, 22, 365.0), {}
+    audience, said = Audience(1283, 22, 365.0, visit_days=1.0), {}
     for features in (0, 5):
         said[features] = plan(BgtConfig("x", 405, features, release=ReleaseConfig(epsilon=3.91)), audience)
     assert (said[0].beats, said[5].beats) == (True, None)

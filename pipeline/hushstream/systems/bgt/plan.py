@@ -246,8 +246,11 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
     def users(day: float) -> int:
         return min(1 << 22, int(audience.users / audience.days * day))
 
+    def made(day: float) -> int:
+        return max(1, round(audience.visited(day) / audience.reached(1, day)))
+
     def at(of: BgtConfig, day: float, factor: float) -> ExpectedErrors:
-        return expected_errors(of, max(1, users(day)), audience.visits, factor * ITEM_SPREAD, factor < 1)
+        return expected_errors(of, max(1, users(day)), made(day), factor * ITEM_SPREAD, factor < 1)
 
     def share(day: float, factor: float) -> float:
         whole = at(exact, day, factor).gain
@@ -264,7 +267,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
     will = days[2] is not None
     # At the edge of what "will" says, users alike and ratings that scatter most, drawn worlds gained up to .004 less.
     sure, enough = ((True, MOST_SPREAD), 2 * LEAST_GAIN) if will else ((False, RATING_SPREAD), LEAST_GAIN)
-    errors = partial(expected_errors, config, users(last), audience.visits)
+    errors = partial(expected_errors, config, users(last), made(last))
     least = next((one for one in differing if errors(one, *sure).gain >= enough), 1.0)
     beats, verdict = _verdict(days, least)
     return Plan(
@@ -295,8 +298,8 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
             *([f"items' features may tell nothing, which costs {USELESS:g} at the low end"] if config.features else []),
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
-            "each day's figures are of rounds that an operator ends on that day, as if users had made all ratings; "
-            "while they have made few, sharing loses to each device alone",
+            "each day's figures are of rounds that an operator ends on that day, with the mean number of ratings that "
+            "users have made by then",
         ),
         facts={
             "local_rmse": round(end.local, 4),

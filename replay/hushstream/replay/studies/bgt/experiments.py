@@ -615,7 +615,7 @@ def foretold(seed: int) -> Foretold:
         task = Task("tastes", epsilon, again)
         gains.append(baseline_of(world, "alone", again)[0] - play_world(task, world).rmse)
     config = configuration(task, world)
-    ahead = plan(config, Audience(users, len(world.split(seed).earlier) // users, 365.0))
+    ahead = plan(config, Audience(users, len(world.split(seed).earlier) // users, 365.0, visit_days=1.0))
     return Foretold(
         world=f"{users:,} users with {ratings} ratings of {items} items, epsilon {epsilon:.2g}",
         measure="RMSE below that of each device alone",
