@@ -540,6 +540,7 @@ def test_a_plan_of_few_users_or_many_visits_says_what_own_learning_earns_in_whic
     found = cli("plan", written(SHOP), "--users", users, "--visits-per-user", visits, "--json").json
     assert middle_of(found)["without privacy"] >= middle_of(found)["own learning"]
     assert found["measure"].endswith("over the first 100") == (visits > 100)
+    assert ("beat own learning over the first 100 visits of a user" in found["verdict"]) == (visits > 100)
 
 
 def test_a_deployment_of_devices_has_no_learners_to_size(cli, written):

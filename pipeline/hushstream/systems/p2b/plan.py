@@ -256,11 +256,15 @@ class Forecaster:
         return max(math.ceil(users_needed(config, one, effect, self.spreads.rate) / self.worth) for one in controls)
 
     @property
+    def early(self) -> str:
+        """Of which visits of a user the law tells, if not of all, in words."""
+        return f"over the first {MOST_VISITS}" if self.audience.visits > MOST_VISITS else ""
+
+    @property
     def measure(self) -> str:
         """The quantity of the forecast, in words; how much graded rewards are worth is known from ``rate`` alone."""
-        first = f", over the first {MOST_VISITS}" if self.audience.visits > MOST_VISITS else ""
         graded = self.config.release.levels > 1 and self.audience.rate is None and not self.measured
-        return f"reward a visit of a new user{first}{_GRADED if graded else ''}"
+        return f"reward a visit of a new user{self.early and f', {self.early}'}{_GRADED if graded else ''}"
 
     def at(self, day: float, end: int = MIDDLE) -> Forecast:
         """The rewards of new users at the end of a day, in the middle or at an end of the range."""
@@ -550,11 +554,12 @@ def _verdict(
             f"and holds one of these only if it was rewarded. State {waits}."
         )
     share = end.share or 0.0
+    beat = f"beat own learning{ahead.early and f' {ahead.early} visits of a user'}"
     kept = f"after a year it keeps {share:.2f} of the non-private gain"
     if days[2] is None:
-        return None, f"It may or may not beat own learning: that depends on how large effects are. Expected: {kept}."
+        return None, f"It may or may not {beat}: that depends on how large effects are. Expected: {kept}."
     effects = "measured" if ahead.measured else "assumed"
-    return True, f"It will beat own learning if effects are in the range {effects}; {kept}."
+    return True, f"It will {beat} if effects are in the range {effects}; {kept}."
 
 
 def _late(ahead: Forecaster, first: int | None) -> str:
