@@ -539,12 +539,11 @@ def test_a_plan_of_few_users_or_many_visits_says_what_own_learning_earns_in_whic
     """Own learning over a hundred visits was called that of 100,000; a model in clear of one user was called worse."""
     found = cli("plan", written(SHOP), "--users", users, "--visits-per-user", visits, "--json").json
     assert middle_of(found)["without privacy"] >= middle_of(found)["own learning"]
-    assert found["measure"].endswith("over the first 100") == (visits > 100)
-    assert ("beat own learning over the first 100 visits of a user" in found["verdict"]) == (visits > 100)
+    for said in (found["measure"], found["verdict"]):
+        assert ("over the first 100 visits" in said) == (visits > 100)
 
 
 def test_a_deployment_of_devices_has_no_learners_to_size(cli, written):
-    text = SHOP + "kind: edge\n"
-    found = cli("plan", written(text), "--users", 20_000, "--visits-per-user", 12, "--json").json
+    found = cli("plan", written(f"{SHOP}kind: edge\n"), "--users", 20_000, "--visits-per-user", 12, "--json").json
     assert not any("learner" in f"{name} {size}" for name, size in found["sizes"].items())
     assert found["sizes"]["partitions"].startswith("shuffler 1:")

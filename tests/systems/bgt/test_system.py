@@ -206,8 +206,7 @@ def test_the_plan_foretells_when_nothing_is_gained_and_when_factors_pay():
     assert "will not be found" in small.factors_text
     assert "likely to be found" in large.factors_text
     assert large.shared < small.shared < small.local
-    few = expected_errors(config_of(0.2), 30, 10)
-    assert not few.pays
+    assert not expected_errors(config_of(0.2), 30, 10).pays
 
 
 @pytest.mark.parametrize(
@@ -243,17 +242,14 @@ def test_the_first_days_of_a_plan_are_of_the_ratings_that_users_have_made_by_the
     """In ten seeds 400 users who make 50 ratings in 30 days lost .0079 +- .0020 on day 6; of users with all of their
     ratings the plan said better from day 1. On days 7, 30 and 90 of drawn audiences the range held to .005 179 of
     180 gains where 50 users or more had come."""
-    config = BgtConfig("x", 400, release=ReleaseConfig(epsilon=3.0))
-    slow, fast = (plan(config, Audience(400, 50, 30.0, visit_days=days)).first_day for days in (30.0, 0.1))
+    slow, fast = (plan(config_of(3.0), Audience(400, 50, 30.0, visit_days=days)).first_day for days in (30.0, 0.1))
     assert fast[1] <= 6 < slow[1]
 
 
 def test_the_plan_of_devices_is_that_of_hosted_raters():
-    hosted = BgtConfig("x", 400, release=ReleaseConfig(epsilon=3.0))
-    devices = replace(hosted, kind="edge", settle_seconds=60.0)
-    plans = [plan(one, Audience(2000, 32, 365.0, visit_days=1.0)) for one in (hosted, devices)]
-    assert plans[0].values == plans[1].values
-    assert plans[0].verdict == plans[1].verdict
+    kinds = (config_of(3.0), replace(config_of(3.0), kind="edge", settle_seconds=60.0))
+    plans = [plan(one, Audience(2000, 32, 365.0, visit_days=1.0)) for one in kinds]
+    assert (plans[0].values, plans[0].verdict) == (plans[1].values, plans[1].verdict)
 
 
 def test_a_plan_does_not_say_will_where_users_who_are_alike_have_as_much_alone() -> None:

@@ -159,13 +159,12 @@ class EnoughUsers:
     @property
     def sentences(self) -> tuple[str, str]:
         """From how many users on biases and factors help, in words."""
-        least = (
-            "nothing is gained over the device alone, however many users take part"
-            if self.biases is None
-            else f"nothing is gained over the device alone below some {count_text(self.biases, 'user', ',')}"
-        )
+        least = ", however many users take part"
+        if self.biases is not None:
+            least = f" below some {count_text(self.biases, 'user', ',')}"
         return (
-            f"Users with {count_text(self.ratings, 'rating')} each: where items differ by {ITEM_SPREAD:g}, {least}.",
+            f"Users with {count_text(self.ratings, 'rating')} each: where items differ by {ITEM_SPREAD:g}, "
+            f"nothing is gained over the device alone{least}.",
             f"{_LIKE_FILMS}, factors are likely to help from some {count_text(self.factors, 'user', ',')} on.",
         )
 
@@ -263,12 +262,11 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         return first_day(lambda day: users(day) > 0 and at(config, day, factor).pays)
 
     days = [first(factor) for factor in reversed(FACTORS)]
-    differing = (percent / 100 for percent in range(1, 100))
     will = days[2] is not None
     # At the edge of what "will" says, users alike and ratings that scatter most, drawn worlds gained up to .004 less.
     sure, enough = ((True, MOST_SPREAD), 2 * LEAST_GAIN) if will else ((False, RATING_SPREAD), LEAST_GAIN)
     errors = partial(expected_errors, config, users(last), made(last))
-    least = next((one for one in differing if errors(one, *sure).gain >= enough), 1.0)
+    least = next((one / 100 for one in range(1, 100) if errors(one / 100, *sure).gain >= enough), 1.0)
     beats, verdict = _verdict(days, least)
     return Plan(
         system=config.system,

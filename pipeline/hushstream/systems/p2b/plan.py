@@ -258,13 +258,13 @@ class Forecaster:
     @property
     def early(self) -> str:
         """Of which visits of a user the law tells, if not of all, in words."""
-        return f"over the first {MOST_VISITS}" if self.audience.visits > MOST_VISITS else ""
+        return f" over the first {MOST_VISITS} visits" if self.audience.visits > MOST_VISITS else ""
 
     @property
     def measure(self) -> str:
         """The quantity of the forecast, in words; how much graded rewards are worth is known from ``rate`` alone."""
         graded = self.config.release.levels > 1 and self.audience.rate is None and not self.measured
-        return f"reward a visit of a new user{self.early and f', {self.early}'}{_GRADED if graded else ''}"
+        return f"reward a visit of a new user{self.early}{_GRADED if graded else ''}"
 
     def at(self, day: float, end: int = MIDDLE) -> Forecast:
         """The rewards of new users at the end of a day, in the middle or at an end of the range."""
@@ -308,6 +308,7 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
     ahead = Forecaster(config, audience, spreads, measured is not None)
     ends = [ahead.at(DAYS[-1], end) for end in (LOW, MIDDLE, HIGH)]
     days = _days(ahead)
+    controls, gain = controls_of(config.measurement), ends[MIDDLE].gain
     beats, verdict = _verdict(ahead, days, ends[MIDDLE])
     if beats is not False:
         verdict = f"{_late(ahead, days[MIDDLE])}{verdict} {_against_single(ahead, ends)}"
@@ -336,11 +337,9 @@ def plan(config: P2BConfig, audience: Audience, measured: Spreads | None = None,
         assumed=(*([source] if source else []), *_assumptions(ahead)),
         notes=tuple(_measured(ahead)),
         facts={
-            "gain": ends[MIDDLE].gain,
-            "detects": ahead.detected if controls_of(config.measurement) else None,
-            "needed": ahead.needed(gain)
-            if controls_of(config.measurement) and (gain := ends[MIDDLE].gain) > 0
-            else None,
+            "gain": gain,
+            "detects": ahead.detected if controls else None,
+            "needed": ahead.needed(gain) if controls and gain > 0 else None,
             "spreads": {"items": spreads.arms, **spreads.blocks, "rest": spreads.rest},
             "rate": spreads.rate,
         },
@@ -523,10 +522,9 @@ def _verdict(
     config = ahead.config
     if ahead.audience.visits < config.slot.after_interactions:
         return False, (
-            f"It will not beat own learning: a report is due after "
-            f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
-            f"makes {ahead.audience.visits}, so nothing is ever released. Set "
-            f"slot.after_interactions to {ahead.audience.visits} or less."
+            "It will not beat own learning: "
+            f"a report is due after {count_text(config.slot.after_interactions, 'visit')}, and a user makes "
+            f"{ahead.audience.visits}, so nothing is ever released. Set slot.after_interactions to at most that."
         )
     if not ahead.windows(DAYS[-1]):
         return False, (
@@ -553,13 +551,12 @@ def _verdict(
             "It may or may not beat own learning: a report leaves before rewards of most of its visits can have come, "
             f"and holds one of these only if it was rewarded. State {waits}."
         )
-    share = end.share or 0.0
-    beat = f"beat own learning{ahead.early and f' {ahead.early} visits of a user'}"
-    kept = f"after a year it keeps {share:.2f} of the non-private gain"
+    kept = f"after a year it keeps {end.share or 0.0:.2f} of the non-private gain"
     if days[2] is None:
-        return None, f"It may or may not {beat}: that depends on how large effects are. Expected: {kept}."
+        expected = f"that depends on how large effects are. Expected: {kept}."
+        return None, f"It may or may not beat own learning{ahead.early}: {expected}"
     effects = "measured" if ahead.measured else "assumed"
-    return True, f"It will {beat} if effects are in the range {effects}; {kept}."
+    return True, f"It will beat own learning{ahead.early} if effects are in the range {effects}; {kept}."
 
 
 def _late(ahead: Forecaster, first: int | None) -> str:
