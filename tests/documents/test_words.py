@@ -184,7 +184,7 @@ def test_every_system_with_a_paper_has_a_line_with_figures(made):
 def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
     row = next(row for row in rows_of(made, "papers") if row["most_delta"] == 1)
     assert "most_epsilon" not in row
-    assert "nothing: δ is 1" in made.page({"rows": [row]})
+    assert "none: δ is 1" in made.page({"rows": [row]})
 
 
 def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
