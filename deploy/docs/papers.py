@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,6 @@ HERE = Path(__file__).parent
 OVERS = ("over_published", "over_local_only")
 """Columns of what ours gains."""
 
-COSTS = ("paper", "claims", "refuted", "proved", "measured", "published", "ours", "ours costs", "local only")
-GAINS = ("paper", "over published", "over local only", "constant", "random")
-
 RIVALS = dict(zip(OVERS, ("published", "local only"), strict=True))
 
 _HEAD = """\
@@ -39,25 +37,21 @@ By our analysis none of the five published mechanisms has the (ε, δ) that its 
 published one in {over_published} of {all} systems, and than learning without others' data (*local only*) in \
 {over_local_only}.
 
-{costs}
-Pairs are (ε, δ) of what the claim protects (below); upper bounds are rounded up, lower ones down; δ below 1e-9 is 0.
+{table}
+Pairs are (ε, δ) of what the claim protects (below); upper bounds are rounded up, lower ones down; δ below 1e-9 is 0. \
+± is half of the 95 % interval of the mean over {seeds} seeds. Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
 
 * **Refuted**: an attack on a small deployment shows, with confidence 1 - {false_alarm}, that it has neither: first at \
 the claimed δ, then at the claimed ε.
 * **Proved**: our upper bound ([Lemmas 17, 32](proofs.md#published-forms)), under the claim's relation \
 (p2b's and bgt's papers leave it open). p2b's δ is 0.5 at every ε.
-* **Published**: the paper's algorithm, reimplemented as we read it; no printed figure is reproduced.
 * **Ours costs**: the ε that is proved of the published form, or the claimed one if there is none below {most:g}. From \
 ε 10 on a guarantee is next to nothing.
-* ± is half of the 95 % interval of the mean over {seeds} seeds. Keys come from seeds: REPRODUCIBLE, NOT PRIVATE.
-
-## Is the gain real?
-
-{gains}
-* **Over**: what ours gains, paired by seed. Bold: significant over all {comparisons} comparisons together \
-(Bonferroni). By its single interval alone {lost}.
+* **Published**: the paper's algorithm, reimplemented as we read it; no printed figure is reproduced.
 * **Constant**: the best single item with hindsight (p2b, pdap), the more frequent label, the mean of earlier ratings. \
 **Random**: an item, a coin, an earlier rating. {trivial}.
+* **Over**: what ours gains, paired by seed. Bold: significant over all {comparisons} comparisons together \
+(Bonferroni). By its single interval alone {lost}.
 
 ## Each paper
 
@@ -215,8 +209,7 @@ def page(found: dict[str, Any]) -> str:
         seeds=" or ".join(sorted({str(row["seeds"]) for row in rows})),
         comparisons=comparisons,
         lost=", ".join(lost) or "none",
-        costs=_table(COSTS, map(_costs, rows)),
-        gains=_table(GAINS, (_gains(row, comparisons) for row in rows)),
+        table=_table(rows, comparisons),
         papers="\n".join(_paper(row) for row in rows),
         **{name: sum(_significant(row, name, comparisons) for row in rows) for name in OVERS},
     )
@@ -230,26 +223,33 @@ def _line(*cells: str) -> str:
     return f"|{'|'.join(cells)}|\n"
 
 
-def _table(columns: tuple[str, ...], lines: Iterator[str]) -> str:
-    return _line(*columns) + f"|{'---|' * len(columns)}\n" + "".join(lines)
+def _table(rows: list[dict[str, Any]], comparisons: int) -> str:
+    """A column a paper: what is claimed, what holds, what algorithms reach, and what ours gains."""
+    lines = _line("paper", *(f"**{row['system']}**" for row in rows)) + f"|{'---|' * (len(rows) + 1)}\n"
+    columns = [_cells(row, comparisons) for row in rows]
+    return lines + "".join(_line(name, *(column[name] for column in columns)) for name in columns[0])
 
 
-def _costs(row: dict[str, Any]) -> str:
-    """What is claimed, what holds, and what each algorithm reaches."""
+def _cells(row: dict[str, Any], comparisons: int) -> dict[str, str]:
     proved = f"{row['at_most']} {row['relation']}" if row.get("most_epsilon") else "none: δ is 1"
-    reached = (figure_text(row, name) for name in ("published", "ours"))
-    local = figure_text(row, "local_only")
-    better = f"{row['measure']}; {row['better'].removesuffix(' is better')} is better"
-    return _line(
-        f"**{row['system']}**", row["claimed"], row["is_not"], proved, better, *reached, row["ours_costs"], local
-    )
+    cells = {
+        "claimed": _pairs(row["claimed"]),
+        "refuted": _pairs(row["is_not"]),
+        "proved": _pairs(proved),
+        "ours costs": _pairs(row["ours_costs"]),
+        "measured": f"{row['measure']}; {row['better'].removesuffix(' is better')} is better",
+    }
+    for name in ("published", "ours", "local_only", "constant", "random"):
+        cells[name.replace("_", " ")] = figure_text(row, name) if name in row else ""
+    for name in OVERS:
+        cells[name.replace("_", " ")] = _with_equal_ridge(row, name, comparisons) + _bold(row, name, comparisons)
+    return cells
 
 
-def _gains(row: dict[str, Any], comparisons: int) -> str:
-    """What ours gains, and what policies reach that need no learning."""
-    gains = (_with_equal_ridge(row, name, comparisons) + _bold(row, name, comparisons) for name in OVERS)
-    trivial = (figure_text(row, name) if name in row else "" for name in ("constant", "random"))
-    return _line(f"**{row['system']}**", *gains, *trivial)
+def _pairs(text: str) -> str:
+    """Pairs of (epsilon, delta) that stay together on a narrow page, one below the other."""
+    below = text.replace("), ", ")<br>")
+    return re.sub(r"\(([\d.]+), ", "(\\1,\N{NO-BREAK SPACE}", below)
 
 
 def _with_equal_ridge(row: dict[str, Any], name: str, comparisons: int) -> str:
