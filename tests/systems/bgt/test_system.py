@@ -222,8 +222,8 @@ def test_a_plan_says_will_only_where_more_than_counts_of_noise_decide(users, eps
     assert "where users agree about items, and these differ by 0." in found.verdict
     least = float(found.verdict.rsplit("differ by ", 1)[1].split()[0])
     sure, enough = ((True, MOST_SPREAD), 2 * LEAST_GAIN) if beats else ((False,), LEAST_GAIN)
-    errors = [expected_errors(config, users, 32, one, *sure) for one in (least, least - 0.01)]
-    assert [one.gain >= enough for one in errors] == [True, False]
+    gains = [expected_errors(config, users, 32, one, *sure).gain for one in (least, least - 0.01)]
+    assert gains[0] >= enough > gains[1]
 
 
 def test_a_plan_says_where_its_days_its_range_and_its_word_do_not_hold():
@@ -233,9 +233,8 @@ def test_a_plan_says_where_its_days_its_range_and_its_word_do_not_hold():
     assert found.beats
     assert found.verdict.endswith("at most 0.25, and popularity falls as assumed.")
     assumed = "\n".join(found.assumed)
-    assert "popularity falls as 1/(rank + 10)" in assumed
-    assert "with 50 users or more the range is meant to hold this" in assumed
-    assert "with the mean number of ratings that users have made by then" in assumed
+    for said in ("as 1/(rank + 10)", "hold this for one release, lucky or not", "ratings that users have made by then"):
+        assert said in assumed
 
 
 def test_the_first_days_of_a_plan_are_of_the_ratings_that_users_have_made_by_then():

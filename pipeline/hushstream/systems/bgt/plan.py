@@ -59,6 +59,11 @@ LEAST_GAIN = 0.001
 GAIN = "alone minus this deployment"
 """The name of the gain in RMSE among a plan's values."""
 
+LUCK = 0.15
+"""Times 1 / sqrt(number of all ratings): how far one release may lie outside of the range of expected gains. Fitted on
+70 drawn worlds of 30 to 200 users with twenty seeds each: of single releases 17 % lay outside without it, 1 % with it.
+"""
+
 TYPICAL_RATINGS = 50
 """Number of ratings of a user, by default."""
 
@@ -251,6 +256,12 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
     def at(of: BgtConfig, day: float, factor: float) -> ExpectedErrors:
         return expected_errors(of, max(1, users(day)), made(day), factor * ITEM_SPREAD, factor < 1)
 
+    def luck(day: float) -> float:
+        return LUCK / math.sqrt(max(1, users(day)) * made(day))
+
+    def gain(day: float, factor: float) -> float:
+        return at(config, day, factor).gain + luck(day) * ((factor > 1) - (factor < 1))
+
     def share(day: float, factor: float) -> float:
         whole = at(exact, day, factor).gain
         return min(1.0, max(0.0, at(config, day, factor).gain / whole)) if whole > 0 and users(day) else 0.0
@@ -259,12 +270,13 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
     end = at(config, last, 1.0)
 
     def first(factor: float) -> int | None:
-        return first_day(lambda day: users(day) > 0 and at(config, day, factor).pays)
+        # A lucky release is nothing to count on.
+        return first_day(lambda day: users(day) > 0 and gain(day, factor) >= LEAST_GAIN + luck(day) * (factor > 1))
 
     days = [first(factor) for factor in reversed(FACTORS)]
     will = days[2] is not None
     # At the edge of what "will" says, users alike and ratings that scatter most, drawn worlds gained up to .004 less.
-    sure, enough = ((True, MOST_SPREAD), 2 * LEAST_GAIN) if will else ((False, RATING_SPREAD), LEAST_GAIN)
+    sure, enough = ((True, MOST_SPREAD), 2 * LEAST_GAIN + luck(last)) if will else ((False, RATING_SPREAD), LEAST_GAIN)
     errors = partial(expected_errors, config, users(last), made(last))
     least = next((one / 100 for one in range(1, 100) if errors(one / 100, *sure).gain >= enough), 1.0)
     beats, verdict = _verdict(days, least)
@@ -275,7 +287,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
             "each device alone": ranged(lambda factor: at(config, last, factor).local, FACTORS),
             "this deployment": ranged(lambda factor: at(config, last, factor).shared, FACTORS),
             "without privacy": ranged(lambda factor: at(exact, last, factor).shared, FACTORS),
-            GAIN: ranged(lambda factor: at(config, last, factor).gain, FACTORS),
+            GAIN: ranged(partial(gain, last), FACTORS),
         },
         beats=beats,
         verdict=verdict,
@@ -290,22 +302,15 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, ratings scatter around user and item by "
             f"{RATING_SPREAD:g}, and popularity falls as 1/(rank + 10), as in FilmTrust and MovieLens",
             "range: item offsets 1.5 times smaller (and users alike, whose own mean says nothing) to 1.5 times larger",
-            f"{GAIN}: with 50 users or more the range is meant to hold this (ten lost .012, not .005); RMSEs lie "
-            "outside theirs where ratings scatter otherwise (of FilmTrust, .236 where .200 was expected), and up to "
-            ".007 above with under 20 ratings a user",
+            f"{GAIN}: the range is meant to hold this for one release, lucky or not; RMSEs lie outside theirs where "
+            "ratings scatter otherwise (of FilmTrust, .236, not .200), and up to .007 above with few ratings a user",
             *([f"items' features may tell nothing, which costs {USELESS:g} at the low end"] if config.features else []),
             f"{count_text(audience.users, 'user', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
             "each day's figures are of rounds that an operator ends on that day, with the mean number of ratings that "
             "users have made by then",
         ),
-        facts={
-            "local_rmse": round(end.local, 4),
-            "shared_rmse": round(end.shared, 4),
-            "gain": round(end.gain, 4),
-            "pays": end.pays,
-            "factor_ratio": None if math.isinf(end.ratio) else round(end.ratio, 3),
-        },
+        facts={"factor_ratio": None if math.isinf(end.ratio) else round(end.ratio, 3)},
         notes=enough_users(config, audience.visits).sentences,
     )
 
@@ -314,7 +319,8 @@ def _verdict(days: list[int | None], least: float) -> tuple[bool | None, str]:
     if days[0] is None:
         return False, (
             f"It will not beat own learning (each device alone) within a year where items differ by at most "
-            f"{FACTORS[-1] * ITEM_SPREAD:.2f} (of a scale from 0 to 1): RMSE falls by less than {LEAST_GAIN:g}."
+            f"{FACTORS[-1] * ITEM_SPREAD:.2f} (of a scale from 0 to 1): RMSE is expected to fall by less than "
+            f"{LEAST_GAIN:g}."
         )
     where = f"where users agree about items, and these differ by {least:.2f} or more (deviation, on a scale of 0 to 1)"
     if days[2] is None:
