@@ -519,13 +519,13 @@ class Table:
         self.key, self.state = list[Key | None](), list[Any]()
         self.shows, self._waits = list[Shows](), list[Any]()
         self._empty: Mapping[str, Any] = {
-            **_OF_A_USER,
-            "user": "",
-            "track": "",
-            "key": None,
-            "state": None,
-            "shows": NOTHING_SHOWN,
-            "_waits": terms.choice.nothing,
+            **{name: array("q", [value]) for name, value in _OF_A_USER.items()},
+            "user": [""],
+            "track": [""],
+            "key": [None],
+            "state": [None],
+            "shows": [NOTHING_SHOWN],
+            "_waits": [terms.choice.nothing],
         }
         for name in _OF_A_USER:
             setattr(self, name, array("q"))
@@ -537,8 +537,8 @@ class Table:
         size, more, free = len(self.user), len(keys), self._free
         if len(free) < more:
             added = max(more, self._growth)
-            for name, value in self._empty.items():
-                getattr(self, name).extend([value] * added)
+            for name, one in self._empty.items():
+                getattr(self, name).extend(one * added)
             free[:0] = range(size + added - 1, size - 1, -1)
         rows = free[: -more - 1 : -1]
         del free[-more:]
@@ -568,7 +568,7 @@ class Table:
 
     def free(self, row: int) -> None:
         """Keep nothing of a user any longer."""
-        for name, value in self._empty.items():
+        for name, (value,) in self._empty.items():
             getattr(self, name)[row] = value
         self._free.append(row)
 
