@@ -43,7 +43,7 @@ _add, _bincount, _maximum, _multiply, _sqrt, _subtract = (
 _sum = np.add.reduce
 _ZERO = np.zeros((), dtype=np.float32)
 
-_TOGETHER_BYTES = 256 * 1024
+_TOGETHER_BYTES = 128 * 1024
 """How many bytes of a model's rows are gathered at once at most, to fit a core's cache."""
 
 MOST_STEPS = 256
@@ -297,8 +297,9 @@ class SparseUCB:
         sums = np.empty((size, 2 * arms), dtype=np.float32)
         for low in range(0, size, self._together):
             some = slice(low, low + self._together)
-            terms = model.table.take(cells[some], 0)
-            _sum(_multiply(terms, powers[some].repeat(arms, 2), terms), 1, out=sums[some])
+            # Places first: so whole runs of contexts are multiplied and added at once.
+            terms = model.table.take(cells[some].T, 0)
+            _sum(_multiply(terms, powers[some].swapaxes(0, 1).repeat(arms, 2), terms), 0, out=sums[some])
         means, scores = sums[:, :arms], sums[:, arms:]
         learned = [(row, own) for row, own in enumerate(owns) if own is not None and own.count]
         if not learned:
