@@ -68,7 +68,7 @@ def play(rigs: Any, attacker: Any) -> Played:
         heard = int(generator.integers(3))
         if heard:
             rig.reward(f"{user}:0", arm, float(heard == 1), user)
-        content = pack(Report(rig.system.encoder.encode_one(x), arm, int(heard == 1)) if heard else None)
+        content = pack(Report(int(rig.system.encoder.encode(x[None])[0]), arm, int(heard == 1)) if heard else None)
         number_of[rig.machine.terms.user_key(user).digest("report-id", bytes(8))] = len(edges)
         edges.append(attacker.EdgeView(user, came_ms, came_ms, content))
         contents.append(content)

@@ -210,10 +210,6 @@ class Encoder:
             codes[low:high] = scores.argmax(axis=1)
         return codes
 
-    def encode_one(self, context: Floats) -> int:
-        """The code of one context of shape (d,)."""
-        return int(self.encode(context[None, :])[0])
-
 
 _SMALL_CODES = 64
 _POINTS = 50_000

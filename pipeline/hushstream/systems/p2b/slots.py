@@ -378,13 +378,15 @@ def slot_bytes(places: int) -> int:
     return _columns(places).itemsize
 
 
-def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: int, units: SlotUnits) -> list[bytes]:
+def pack_reports(
+    layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: int | NDArray[np.int32], units: SlotUnits
+) -> list[bytes]:
     """The contents of n slots that hold reports.
 
     Args:
         layout: of the deployment.
         arms, levels: (n,) of each interaction.
-        catalogue: the version of the catalogue in which the arms are numbered.
+        catalogue: the version of the catalogue in which the arms are numbered; one, or (n,).
         units: the result of `FeatureLayout.units_of` for their contexts.
 
     Raises:
@@ -392,9 +394,9 @@ def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: i
     """
     slots = slot_columns(layout, len(arms))
     try:
-        for name, values in (("level", levels), ("arm", arms), ("cells", units.cells), ("units", units.units)):
+        given = {"level": levels, "arm": arms, "cells": units.cells, "units": units.units, "catalogue": catalogue}
+        for name, values in given.items():
             slots[name] = _fitting(values, slots.dtype[name])
-        slots["catalogue"] = _fitting(np.int64(catalogue), slots.dtype["catalogue"])
     except OverflowError:
         raise BadSlot("expected arms, levels, cells and units inside the layout, got one outside") from None
     contents = [slot.tobytes() for slot in slots]

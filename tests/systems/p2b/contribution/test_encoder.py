@@ -57,7 +57,7 @@ def test_one_context_gets_the_code_that_it_gets_among_many():
     contexts = np.random.default_rng(2).dirichlet(np.ones(4), 5000).astype(np.float32)
     codes = encoder.encode(contexts)
     assert codes.dtype == np.int32
-    assert [encoder.encode_one(x) for x in contexts[::500]] == codes[::500].tolist()
+    assert [int(encoder.encode(x[None])[0]) for x in contexts[::500]] == codes[::500].tolist()
 
 
 def test_centroids_are_kept_exactly_and_define_the_encoder():

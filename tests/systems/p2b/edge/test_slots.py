@@ -108,10 +108,10 @@ def test_what_was_rewarded_decides_of_no_slot_when_it_leaves(rigs):
 def test_a_slot_holds_one_of_the_users_own_resolved_interactions(rigs):
     rig = play(rigs, lambda n, r: float(r == 1), lambda n, r: r)
     assert all(isinstance(report, Report) for report in rig.seen.reports)
-    arms = rig.seen.arms
+    arms, codes = rig.seen.arms, rig.system.encoder.encode(np.stack([*map(rigs.point, range(3))])).tolist()
     possible = {
         rig.machine.terms.user_key(user).digest("report-id", bytes(8)): {
-            Report(rig.system.encoder.encode_one(rigs.point(r)), arms[f"{user}:{r}"], int(r == 1)) for r in range(3)
+            Report(codes[r], arms[f"{user}:{r}"], int(r == 1)) for r in range(3)
         }
         for user in USERS
     }
@@ -191,7 +191,7 @@ def test_an_arm_shown_in_place_of_another_is_the_one_reported(rigs):
     rig.reward("e1", other, 1.0)
     rig.end_phase()
     (report,) = rig.fold().reports
-    assert report == Report(rig.system.encoder.encode_one(rigs.point(0)), other, 1)
+    assert report == Report(int(rig.system.encoder.encode(rigs.point(0)[None])[0]), other, 1)
 
 
 def test_the_order_of_slots_in_a_batch_tells_nothing_of_who_came_first(rigs):

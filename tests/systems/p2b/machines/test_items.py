@@ -584,7 +584,7 @@ def test_what_a_user_learned_of_an_item_is_not_known_of_the_next_one_in_its_row(
     # A reward that comes late is of the old item, and so is its slot.
     policy.learn_all([Lesson(state, context, 1, 1.0)])
     assert state.taken[0].tolist() == [0]
-    assert unpack_reports(LAYOUT, [policy.content(context, 1, 1)]).catalogues.tolist() == [3]
+    assert unpack_reports(LAYOUT, policy.contents([context], [1], [1])).catalogues.tolist() == [3]
     again = policy.load_own("private", 0, policy.dump_own(state))
     assert again.catalogue == state.catalogue
 

@@ -914,19 +914,8 @@ class EdgeAgent:
         Raises:
             HushstreamError: none is due.
         """
-        if self.sent >= self.due:
-            raise HushstreamError(
-                f"take_slot: expected a slot that is due, got {self.sent} of {self.due} taken already"
-            )
-        number = self.sent
-        self.sent += 1
-        terms, now_ms = self.terms, self.seen_ms if log_time_ms is None else log_time_ms
-        interaction, self._waits = terms.choice.taken(self._waits, self, now_ms, number)
-        return Slot(
-            self.key.digest("report-id", number.to_bytes(8, "little")),
-            self._content(interaction),
-            interaction,
-        )
+        (slot,) = take_slots(self.terms, [self], self.seen_ms if log_time_ms is None else log_time_ms)
+        return slot
 
     def dump(self) -> dict[str, Any]:
         """The user's whole state as plain values, for a snapshot; their decisions are in `decisions`."""
@@ -995,12 +984,6 @@ class EdgeAgent:
             at_ms = decision.deadline_ms - self.terms.attribution_window_ms
             self.shows = noted(self.shows, catalogue, arm, at_ms)
 
-    def _content(self, interaction: Interaction | None) -> bytes:
-        policy = self.terms.policy
-        if interaction is None:
-            return policy.null()
-        return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
-
     def drawn(self, exploration: Exploration, event_id: str, scores: Scores, eligible: Mask) -> Drawn:
         """Draw an arm and its propensity from the scores, with the event's number."""
         return draw(exploration.weights(scores, eligible), self._drawn(event_id))
@@ -1061,6 +1044,24 @@ def choose(
             scores[place, ~mask] = -np.inf
     arms, ties = best_of(scores, lambda at, count: table.agent(rows[at]).pick(count, rows[:at].count(rows[at])))
     return arms, [CERTAIN // count for count in ties], versions
+
+
+def take_slots(terms: EdgeTerms, agents: Iterable[EdgeAgent], log_time_ms: int) -> list[Slot]:
+    """Take a slot of each of some agents; see `EdgeAgent.take_slot`. What they hold is encoded together."""
+    policy, taken = terms.policy, list[tuple[bytes, Interaction | None]]()
+    for agent in agents:
+        if agent.sent >= agent.due:
+            raise HushstreamError(
+                f"take_slot: expected a slot that is due, got {agent.sent} of {agent.due} taken already"
+            )
+        number = agent.sent
+        agent.sent += 1
+        interaction, agent._waits = terms.choice.taken(agent._waits, agent, log_time_ms, number)
+        taken.append((agent.key.digest("report-id", number.to_bytes(8, "little")), interaction))
+    held = [one for _, one in taken if one is not None]
+    levels = [reward_level(one.reward, terms.levels) for one in held]
+    contents = iter(policy.contents([one.context for one in held], [one.arm for one in held], levels) if held else ())
+    return [Slot(name, policy.null() if one is None else next(contents), one) for name, one in taken]
 
 
 def learn(policy: SharedPolicy, lessons: Sequence[Lesson]) -> None:

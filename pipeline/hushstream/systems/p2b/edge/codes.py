@@ -104,12 +104,9 @@ class LinUCBPolicy(UserLinUCB):
         """See `SharedPolicy.kept`."""
         return contexts.tobytes()
 
-    def encode(self, context: NDArray[np.float32]) -> int:
-        """The code of a context (d,)."""
-        return self._encoder.encode_one(context)
-
-    def content(self, context: bytes, arm: int, level: int) -> bytes:
-        return pack(Report(self.encode(np.frombuffer(context, np.float32)), arm, level))
+    def contents(self, contexts: Sequence[bytes], arms: Sequence[int], levels: Sequence[int]) -> list[bytes]:
+        rows = np.frombuffer(b"".join(contexts), np.float32).reshape(len(contexts), -1)
+        return [*map(pack, map(Report, self._encoder.encode(rows).tolist(), arms, levels))]
 
     def null(self) -> bytes:
         return pack(None)

@@ -261,8 +261,8 @@ class SharedPolicy(Protocol):
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         """Fold an interaction of each of n different users into their own states, which change in place."""
 
-    def content(self, context: bytes, arm: int, level: int) -> bytes:
-        """The content of a slot that holds this interaction; its context is a `kept` one."""
+    def contents(self, contexts: Sequence[bytes], arms: Sequence[int], levels: Sequence[int]) -> list[bytes]:
+        """The contents of slots that hold these interactions, at least one; their contexts are `kept` ones."""
 
     def null(self) -> bytes:
         """The content of a slot that holds nothing."""
@@ -436,20 +436,17 @@ class FeaturePolicy:
 
     def learn_all(self, lessons: Sequence[Lesson]) -> None:
         states, kept, given, earned = zip(*lessons, strict=True)
-        owns, arms, rewards, width = [*map(self._own, states)], np.array(given), np.array(earned), len(kept[0])
-        contexts = np.frombuffer(b"".join(kept), np.uint8).reshape(-1, width)
-        decided_under = contexts[:, width - _CATALOGUE.size :].copy().view("<i4")[:, 0]
+        owns, arms, rewards = [*map(self._own, states)], np.array(given), np.array(earned)
+        contexts, decided_under = self._parts(kept)
         current = np.flatnonzero(self.catalogue.entries[arms] <= decided_under).tolist()
         for model, rows in _by_model([state.model for state in states], current):
             mine = [own for own in map(owns.__getitem__, rows) if own is not None]
-            content = contexts[rows, : self.context_dimension].tobytes()
-            self._kernel.learn(model, mine, self._read(content), arms[rows], rewards[rows])
+            self._kernel.learn(model, mine, self._read(contexts[rows].tobytes()), arms[rows], rewards[rows])
 
-    def content(self, context: bytes, arm: int, level: int) -> bytes:
-        layout = self._layout
-        units = layout.units_of(layout.schema.blocks(layout.schema.read(context[: self.context_dimension])))
-        (content,) = pack_reports(layout, np.array([arm]), np.array([level]), self._decided_under(context), units)
-        return content
+    def contents(self, contexts: Sequence[bytes], arms: Sequence[int], levels: Sequence[int]) -> list[bytes]:
+        layout, (rows, decided_under) = self._layout, self._parts(contexts)
+        units = layout.units_of(layout.schema.blocks(layout.schema.read(rows.tobytes())))
+        return pack_reports(layout, np.array(arms), np.array(levels), decided_under, units)
 
     def null(self) -> bytes:
         return pack_null(self._layout)
@@ -492,10 +489,10 @@ class FeaturePolicy:
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, _load_model)
 
-    def _decided_under(self, context: bytes) -> int:
-        """The version of the catalogue that held when the decision on a kept context was made."""
-        (version,) = _CATALOGUE.unpack_from(context, self.context_dimension)
-        return int(version)
+    def _parts(self, kept: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+        """Contexts (n, d), and the version of the catalogue that held when each was decided, of `kept` ones."""
+        both = np.frombuffer(b"".join(kept), np.uint8).reshape(len(kept), -1)
+        return both[:, : self.context_dimension], both[:, self.context_dimension :].copy().view("<i4")[:, 0]
 
     def _own(self, state: FeatureState | UserState) -> UserState | None:
         """What a user learned of the items that rows stand for now; what they learned of earlier items is dropped."""

@@ -52,7 +52,7 @@ from hushstream.schemas.context_columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import HARM, REWARD, Reason
 from hushstream.systems.p2b.deployment import PRIVATE, TRACKS, P2BSystem, decode_model
-from hushstream.systems.p2b.edge.agent import EdgeAgent, Mask, Slot, choose, learn
+from hushstream.systems.p2b.edge.agent import EdgeAgent, Mask, Slot, choose, learn, take_slots
 from hushstream.systems.p2b.edge.policies import COLD, FeaturePolicy, Lesson
 from hushstream.systems.p2b.edge.users import Users, unpack_agent
 from hushstream.systems.p2b.lift import (
@@ -804,14 +804,14 @@ class LearnerMachine(DecisionRole):
 
         Reward windows that end by ``waited_ms`` count as ended.
         """
-        period, taken = self.now_ms // self.period_ms, []
-        for user in users:
-            agent = self.agents.get(user)
-            slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
-            taken.append(TakenSlot(slot, period))
-        batch.outputs.extend(slot_outputs(self.system, taken))
-        batch.sent += len(taken)
-        batch.counts[Outcome.SLOT_SENT] += len(taken)
+        period, slots = self.now_ms // self.period_ms, list[Slot]()
+        for first in range(0, len(users), AT_ONCE):
+            found = [(user, self.agents.get(user)) for user in users[first : first + AT_ONCE]]
+            slots += [self.agents.take_owed(user) for user, agent in found if agent is None]
+            slots += take_slots(self.terms, [agent for _, agent in found if agent is not None], waited_ms)
+        batch.outputs.extend(slot_outputs(self.system, [TakenSlot(slot, period) for slot in slots]))
+        batch.sent += len(slots)
+        batch.counts[Outcome.SLOT_SENT] += len(slots)
 
     def end_phase(self, phase: int, batch: DecisionBatch) -> None:
         """Send all slots that are due, and pass the phase end on; it is public, and ends all reward windows."""
@@ -895,8 +895,8 @@ def _never(arm: int, propensity: int) -> float:
 # What is computed for many users at once.
 
 AT_ONCE = 256
-"""How many rows are answered, and how many lessons learned, at once at most: each takes memory with every item and own
-step of its user, and more of them would not fit a core's cache."""
+"""How many rows are answered, lessons learned and slots taken at once at most: a row takes memory with every item and
+own step of its user, and more of them would not fit a core's cache."""
 
 
 class Run:
