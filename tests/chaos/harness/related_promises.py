@@ -88,7 +88,7 @@ def _paid_once(audit: Any, frozen: Any, ledger: Sequence[InputRecord], epochs: S
 def _counter(audit: Any, frozen: Any, written: Written, journals: Written, epochs: int) -> None:
     releases = one_content("Release", written["releases", 0], "release_id")
     met = sorted({fields["epoch"] for fields in releases.values()})
-    assert met in (list(range(epochs)), list(range(1, epochs))), "an epoch is opened where it was requested"
+    assert met in (list(range(epochs)), list(range(1, epochs))), f"an epoch is opened where it was requested, got {met}"
     _paid_once(audit, frozen, written["ledger", 0], met)
     records = [codec.decode(value)[1] for value in audit.journals[0][1:]]
     assert [record["leaf"] for record in records] == list(range(1, len(records) + 1))
