@@ -186,17 +186,17 @@ def test_no_epsilon_is_said_of_a_mechanism_with_delta_1(made):
     assert ("none: δ is 1" in made.page({"rows": [row]})) > ("most_epsilon" in row)
 
 
-def test_the_terminal_has_a_line_a_paper_with_claim_and_figures(made):
+def test_the_terminal_has_a_column_a_paper_with_claim_and_figures(made):
     rows = rows_of(made, "papers")
     console = Console(width=160)
     with console.capture() as captured:
         console.print(table(PAPERS, Findings(rows, [], (), (), SETTINGS)))
-    text = captured.get()
-    lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│ ") and line[2] != " "]
-    assert [cells[0].strip() for cells in lines] == [row["system"] for row in rows]
-    for row, cells in zip(rows, lines, strict=True):
-        assert cells[1].strip().startswith(f"({row['claimed_epsilon']:.3g},")
-        assert f"{row['ours']:.4g}" in cells[8]
+    lines = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in captured.get().splitlines()]
+    shown = {cells[0]: cells[1:] for cells in lines if cells}
+    assert shown["system"] == [row["system"] for row in rows]
+    for row, claimed, ours in zip(rows, shown["claimed"], shown["ours"], strict=True):
+        assert claimed.startswith(f"({row['claimed_epsilon']:.3g},")
+        assert f"{row['ours']:.4g}" in ours
 
 
 def test_bounds_of_papers_are_rounded_to_their_safe_sides(made):

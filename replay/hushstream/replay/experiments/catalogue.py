@@ -138,10 +138,9 @@ def page(experiment: Experiment, found: Findings, names: tuple[str, ...]) -> str
 
 
 def _rows(experiment: Experiment, found: Findings) -> Section:
-    names, cells = shown(experiment, found.rows)
+    head, *cells = shown(experiment, found.rows)
     rows = tuple(tuple(map(Cell, row)) for row in cells)
-    columns = tuple(name.replace("_", " ") for name in names)
-    return Section("rows", "Figures", (Table("Means over seeds, ± half of the 95 % interval.", columns, rows),))
+    return Section("rows", "Figures", (Table("Means over seeds, ± half of the 95 % interval.", tuple(head), rows),))
 
 
 def _targets(targets: Sequence[BenchRow]) -> Section:

@@ -259,22 +259,24 @@ _LINE = ("users", "T", "calibration", "algorithm")
 """The columns that identify a line of a figure over time."""
 
 
-def shown(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """The columns that are shown of rows, and their cells; of a line over time only the last row."""
+def shown(experiment: Experiment, rows: Sequence[Row]) -> list[list[str]]:
+    """A table of rows, its head first; of a line over time only the last row.
+
+    Of few rows with many columns each is a column.
+    """
     found = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in _HIDDEN]
     names = list(experiment.columns) or [name for name in found if not name.endswith(("_low", "_high"))]
-    return names, [[_cell(row, name) for name in names] for row in _ends(rows)]
+    lines = [[name.replace("_", " ") for name in names], *([_cell(row, name) for name in names] for row in _ends(rows))]
+    return [list(column) for column in zip(*lines, strict=True)] if 2 * len(lines) <= len(names) else lines
 
 
 def _rows_table(experiment: Experiment, rows: Sequence[Row]) -> Table:
-    names, cells = shown(experiment, rows)
-    made = Table(
-        *(Column(name.replace("_", " "), overflow="fold") for name in names), title=f"{experiment.title}\n({MEASURED})"
-    )
-    every = -(-len(cells) // FEW_ROWS) if len(cells) > MOST_ROWS else 1
+    head, *cells = shown(experiment, rows)
+    made = Table(*(Column(name, overflow="fold") for name in head), title=f"{experiment.title}\n({MEASURED})")
+    every, ends = -(-len(cells) // FEW_ROWS) if len(cells) > MOST_ROWS else 1, len(_ends(rows))
     for row in cells[every - 1 :: every]:
         made.add_row(*row)
-    if len(cells) < len(rows):
+    if ends < len(rows):
         made.caption = f"at the end; {len(rows):,} rows over time are in {experiment.name}.csv"
     elif every > 1:
         made.caption = f"one row in {every}; all {len(rows):,} are in {experiment.name}.csv"
