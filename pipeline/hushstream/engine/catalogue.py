@@ -317,10 +317,10 @@ class Catalogue:
         known = None if row is None else self._tenants[row][-1]
         if not change.offered:
             if known is None or not known.offered:
-                raise UnknownItem(f"item: expected one that is offered at version {self.version}, got another id")
+                raise UnknownItem(f"item: expected one that is offered at version {self.version}, got {change.item}")
             return known._replace(retired=change.version, retired_ms=max(self.now_ms, log_time_ms))
         if known is not None and known.offered:
-            raise RepeatedItem(f"item: expected an id that is not offered at version {self.version}, got one that is")
+            raise RepeatedItem(f"item: expected an id that is not offered at version {self.version}, got {change.item}")
         told: dict[str, Any] = {name: getattr(change, name) for name in _TOLD}
         if known is not None:
             # The item still has its row, and everything that was learned about it.

@@ -93,6 +93,10 @@ def init(
 
     where = mapping or config.with_suffix(".map.yaml")
     written: dict[Path, str] = {}
+    maps = log is not None and (mapping is None or not mapping.exists())
+    for path in (config, where) if maps else (config,):
+        if path.exists():
+            raise HushstreamError(f"{path}: expected no file, as init overwrites none; got one")
     if log is None:
         if not sys.stdin.isatty():
             _require_answers(items=items, known=known, rate=rate, visits=visits, visits_per_user=visits_per_user)
@@ -111,9 +115,8 @@ def init(
     else:
         if any(value is not None for value in (items, known, levels, rate, visits_per_user)):
             raise HushstreamError("init: expected --from with --visits at most, as the log holds the rest, got more")
-        given = table_mapping(mapping, draft=True) if mapping is not None and mapping.exists() else None
-        shop = shop_of_log(log, config.stem, visits, given)
-        if given is None:
+        shop = shop_of_log(log, config.stem, visits, None if maps else table_mapping(where, draft=True))
+        if maps:
             written[where] = draft_mapping(log)
     try:
         shop = fitted(shop)
@@ -128,9 +131,6 @@ def init(
         typer.echo(f"warning: {UNMEASURED}", err=True)
         shop = replace(shop, windows=WINDOWS[-1], control=0, enough=False)
     written[config] = (shop := replace(shop, marks=shop.marks and not public)).text(public)
-    for path in written:
-        if path.exists():
-            raise HushstreamError(f"{path}: expected no file, as init overwrites none; got one")
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
     _say_next(config, log, where, shop, visits)
@@ -193,7 +193,9 @@ def _asked_features() -> list[str]:
 
     typer.echo("What is known of a visit? One a line, such as device=phone,laptop or age=16..96 or hour=clock.")
     found: list[str] = []
-    while (said := typer.prompt("known (empty: no more)", default="", show_default=False)) or not found:
+    while (
+        said := typer.prompt(f"known{' (empty: no more)' * bool(found)}", default="", show_default=False)
+    ) or not found:
         try:
             stated(said)
         except HushstreamError as error:
