@@ -191,11 +191,11 @@ def _share(text: str) -> float:
 def _asked_features() -> list[str]:
     from hushstream.replay.logged.drafts.deployment import stated
 
-    typer.echo("What is known of a visit? One a line, such as device=phone,laptop or age=16..96 or hour=clock.")
+    typer.echo(
+        "What is known of a visit? One a line, as device=phone,laptop, age=16..96, hour=clock; then an empty one."
+    )
     found: list[str] = []
-    while (
-        said := typer.prompt(f"known{' (empty: no more)' * bool(found)}", default="", show_default=False)
-    ) or not found:
+    while (said := typer.prompt("known", default="", show_default=False)) or not found:
         try:
             stated(said)
         except HushstreamError as error:
