@@ -191,9 +191,7 @@ def _share(text: str) -> float:
 def _asked_features() -> list[str]:
     from hushstream.replay.logged.drafts.deployment import stated
 
-    typer.echo(
-        "What is known of a visit? One a line, as device=phone,laptop, age=16..96, hour=clock; then an empty one."
-    )
+    typer.echo("What is known of a visit? One a line: device=phone,laptop, age=16..96, hour=clock; then an empty one.")
     found: list[str] = []
     while (said := typer.prompt("known", default="", show_default=False)) or not found:
         try:
