@@ -29,7 +29,7 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import table_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.report.replayed import RunResult, document, write
-from hushstream.replay.studies.p2b.evaluation import PLAN_OF, EvaluateOptions, conclusion, evaluate_with
+from hushstream.replay.studies.p2b import evaluation
 from hushstream.replay.studies.p2b.play import CONDITION_NAMES
 from hushstream.replay.studies.p2b.run import P2BOptions, clear_rewards, clear_sums_of, run_p2b
 from hushstream.schemas.errors import HushstreamError
@@ -69,7 +69,7 @@ def place(tmp_path_factory) -> Path:
 
 def _judge(place: Path, **options):
     given = {"log": place / "log.csv", "mapping": place / "map.yaml", "deployment": place / "shop.yaml"}
-    return evaluate_with(EvaluateOptions(**{**given, **options}))
+    return evaluation.evaluate_with(evaluation.EvaluateOptions(**{**given, **options}))
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,8 @@ def _changed(place: Path, tmp_path: Path, **changes: object) -> Path:
 def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_confirmed(place, tmp_path):
     values = yaml.safe_load((place / "shop.yaml").read_text(encoding="utf-8"))
     assert values["items"] == {"capacity": 6, "named": True, "expected": 3}
-    assert {name: one["kind"] for name, one in values["features"].items()} == {
-        "device": "category",
-        "age": "number",
-        "likes": "tags",
-    }
+    kinds = {name: one["kind"] for name, one in values["features"].items()}
+    assert kinds == {"device": "category", "age": "number", "likes": "tags"}
     assert values["exploration"] == {"choice": "epsilon", "share": 0.05}
     assert (values["expected_slots"], values["slot"]["after_interactions"]) == (250, 6)
     _, unconfirmed = read_draft(place / "shop.yaml")
@@ -113,13 +110,13 @@ def test_a_verdict_on_estimated_propensities_is_followed_by_what_it_assumes(judg
     assert known.advice == "deploy"
     estimated = replace(known, estimated=True)
     assert estimated.advice == "measure first"
-    said = conclusion(estimated, judged.privacy)[0]
+    said = evaluation.conclusion(estimated, judged.privacy)[0]
     assert said.startswith("Measure first: the shared private model looks significantly better than")
     worse = {name: (-0.2, Interval(-0.3, -0.1)) for name in (LOGGING, SINGLE)}
-    refused = conclusion(replace(estimated, differences=worse), judged.privacy)[0]
+    refused = evaluation.conclusion(replace(estimated, differences=worse), judged.privacy)[0]
     assert refused.startswith("Do not deploy: ")
     assert "This holds only if what was shown depended on the features alone, as propensities are estimated" in refused
-    unknown = conclusion(replace(estimated, differences={}), judged.privacy)[0]
+    unknown = evaluation.conclusion(replace(estimated, differences={}), judged.privacy)[0]
     assert unknown.startswith("No verdict: ")
     assert "holds only if" not in unknown, "nothing was said that could hold"
     assert "estimated" not in " ".join(judged.verdict)
@@ -166,23 +163,28 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
     page = unescape(next(path for path in files if path.suffix == ".html").read_text(encoding="utf-8"))
     last = page.index('id="deploy"')
     assert last > max(page.index(f'id="{other}"') for other in ("plots", "compared", "guarantee"))
-    for said in (
-        "Confirm first",
-        "features.age.range",
-        f"hushstream prepare {place / 'shop.yaml'} shop/",
-        "hushstream items add bag hat pen --deployment shop/",
-        "deployment: shop",
-    ):
+    prepared, added = f"prepare {place / 'shop.yaml'} shop/", "hushstream items add bag hat pen --deployment shop/"
+    for said in ("Confirm first", "features.age.range", f"hushstream {prepared}", added, "deployment: shop"):
         assert said in page[last:]
     advised = judged.details["gains"]["advice"] == "deploy"
     assert ("The log does not advise to deploy this" in page[last:]) == (not advised)
-    assert not advised or PLAN_OF in judged.ending
+    assert not advised or evaluation.PLAN_OF in judged.ending
     assert advised or "beat no learning" not in page + judged.ending, "no forecast beside a log that shows no gain"
     assert "hushstream worker aggregator --deployment shop/" in judged.ending
     assert ("HUSHSTREAM__MODE=shadow" in judged.ending) == (not advised), "a longer log is collected in shadow mode"
     found = json.loads(json.dumps(document(judged), allow_nan=False))
     assert "features.age.range" in found["deploy"]["unconfirmed"]
     assert (found["deploy"]["plan"] is not None) == advised
+
+
+def test_a_forecast_that_the_log_contradicts_is_not_given(place):
+    """Of a log of digits whose users saw another digit each time, it "will not" beat what it beat by .037 to .073."""
+    deployment = evaluation.evaluated_deployment(place / "shop.yaml")
+    options = evaluation.EvaluateOptions(log=place / "log.csv", mapping=place / "map.yaml")
+    log = evaluation.read_log(options, deployment.schema)
+    for own, said in ((None, evaluation.PLAN_OF), (Interval(0.98, 0.99), "No forecast: ")):
+        found = deployment.live(log, True, own, evaluation.measured_spreads(log, 0))
+        assert (said in found["ending"], found["details"]["deploy"]["plan"] is None) == (True, own is not None)
 
 
 _OF_DEVICES = {

@@ -545,7 +545,7 @@ def _verdict(
             f"{resolve_threshold(config)}, so they are withheld, and the model learns from unrewarded visits alone."
         )
     if days[0] is None:
-        return False, "It will not beat own learning within a year, even with large effects: the noise is too much."
+        return False, "It will not beat own learning in a year as assumed, even with large effects: noise is too much."
     if config.release.form == "codes" and 2 * ahead.ended < config.slot.after_interactions:
         return None, (
             "It may or may not beat own learning: a report leaves before rewards of most of its visits can have come, "
@@ -672,8 +672,8 @@ def _assumptions(ahead: Forecaster) -> tuple[str, ...]:
         "what two features do only together is not learned, unless their cross is declared",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{count_text(audience.users, 'new user', ',')} come evenly within {count_text(audience.days, 'day', 'g')}; "
-        f"each makes {count_text(audience.visits, 'visit')} within "
-        f"{count_text(audience.step * audience.visits, 'day', 'g')}; tastes do not change",
+        f"each makes {count_text(audience.visits, 'visit')}, one every {audience.step:.3g} days; tastes do not change, "
+        + ("nor features of a user" if features else "contexts do at each visit"),
         *_like_their_features(ahead),
         *_renewed(config),
         *_forgotten(config),

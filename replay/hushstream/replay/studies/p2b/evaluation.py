@@ -43,7 +43,7 @@ from hushstream.client.client import Client
 from hushstream.client.items import Item
 from hushstream.client.logs import EventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.engine.declare.plan import Audience
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
@@ -55,6 +55,7 @@ from hushstream.replay.logged.evaluate import (
     FEW_REWARDS,
     LEAST_EFFECTIVE,
     SMALL_SAMPLE,
+    Interval,
     PolicyValue,
     doubly_robust_terms,
     importance_sampling,
@@ -75,9 +76,7 @@ from hushstream.replay.logged.models import (
 )
 from hushstream.replay.logged.table import LOGS, Table, known_logs, stream_table
 from hushstream.replay.report import frame
-from hushstream.replay.report.parts import (
-    EXACT,
-)
+from hushstream.replay.report.parts import EXACT
 from hushstream.replay.report.replayed import Column, RunResult, RunRows
 from hushstream.replay.report.sheet import BLUE, Drawing, Sheet
 from hushstream.replay.result import Headline
@@ -581,11 +580,8 @@ Only decisions that do not agree with the log wait; others get their reward at o
 
 _DAY_MS, _LEAST_RATE = 86_400_000, 1e-3
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
-FORECAST_IS = (
-    "The forecast is a formula for all these users, with effects that are normal and add up. Where the two differ, the "
-    "log knows the effects better, and the forecast when models come."
-)
-PLAN_OF = "Its plan, for as many users in as many days as the log has:"
+UNFIT = "No forecast: by its formula own learning is beaten by {:+.4f} to {:+.4f}, on the log by {:+.4f} to {:+.4f}."
+PLAN_OF = "Its plan, by a formula, for as many users in as many days as the log has:"
 SPREADS_ARE = "effects are measured on the log's exact rows (internal, not private)"
 _DIFFERS = (
     "The log was evaluated under this configuration, without what a log cannot have: no user was held out, slots left "
@@ -645,30 +641,37 @@ class EvaluatedDeployment:
             users=replace(config.users, contexts_per_period=None, expire_after_seconds=None),
         )
 
-    def live(self, log: LoggedDataset, advised: bool, spreads: Spreads) -> dict[str, Any]:
+    def live(self, log: LoggedDataset, advised: bool, own: Interval | None, spreads: Spreads) -> dict[str, Any]:
         """The steps to run it live, as fields of the result: a section, the last lines, and plain values.
 
         Args:
             log: the forecast assumes as many users, visits and days as it has.
             advised: whether the log advises to deploy it. Otherwise there is no forecast, as two words about one
                 deployment would contradict one another.
+            own: what it gained there over users' own learning, if that is known. A forecast that excludes it does not
+                fit the log, so there is none.
             spreads: the effects in the log.
         """
         people = len(np.unique(log.users))
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
         audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
         forecast = plan(self.config, audience, spreads, SPREADS_ARE) if advised else None
+        unfit: tuple[str, ...] = ()
+        if forecast is not None and own is not None:
+            ends = [ours - alone for alone, _, ours, _ in zip(*forecast.values.values(), strict=True)]
+            if min(ends) > own.high or max(ends) < own.low:
+                forecast, unfit = None, (UNFIT.format(min(ends), max(ends), *own),)
         commands, yaml = self._commands(log, advised), self.path.read_text(encoding="utf-8-sig").rstrip()
-        title, heading = ("To deploy this", NONETHELESS) if forecast is None else ("Deploy this", "Deploy this:")
+        title, heading = ("Deploy this", "Deploy this:") if advised else ("To deploy this", NONETHELESS)
         confirm = (f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})")
         blocks: tuple[frame.Block, ...] = (
-            frame.Words((_DIFFERS,) if forecast is not None else (NONETHELESS, _DIFFERS)),
+            frame.Words((_DIFFERS, *unfit) if advised else (NONETHELESS, _DIFFERS)),
             *((frame.Bullets(f"{CONFIRM} ({CONFIRMING})", tuple(self.unconfirmed)),) if self.unconfirmed else ()),
             frame.Code("The commands", "\n".join(commands)),
             frame.Code(f"The configuration, {self.path}", yaml),
-            *(() if forecast is None else _forecast(forecast)),
+            *(frame.Code(f"Its forecast; {SPREADS_ARE}", one.as_text().rstrip()) for one in filter(None, (forecast,))),
         )
-        last = () if forecast is None else (f"{PLAN_OF} {forecast.verdict}", FORECAST_IS)
+        last = unfit if forecast is None else (f"{PLAN_OF} {forecast.verdict}",)
         said = (heading, *(confirm if self.unconfirmed else ()), *(f"  {one}" for one in commands), *last)
         plain = {
             "file": str(self.path),
@@ -698,10 +701,6 @@ class EvaluatedDeployment:
             f"hushstream worker gateway --deployment {folder} &   # HTTP at port 8080",
             f"hushstream verify --deployment {folder}   # after the first decisions",
         )
-
-
-def _forecast(found: Plan) -> tuple[frame.Block, ...]:
-    return (frame.Code(f"Its forecast; {SPREADS_ARE}", found.as_text().rstrip()), frame.Words((FORECAST_IS,)))
 
 
 def evaluated_deployment(path: Path) -> EvaluatedDeployment:
@@ -950,7 +949,7 @@ def _result(
     estimates, compared, crosses = _evaluate(log, plan, survives, recording.played, others, options.seed)
     live: dict[str, Any] = {}
     if deployment is not None:
-        live = deployment.live(log, compared.advice == "deploy", measured_spreads(log, options.seed))
+        live = deployment.live(log, compared.advice == "deploy", compared.own, measured_spreads(log, options.seed))
     if options.verify and progress is not None:
         progress(1, 2, "verify")
     common = run_fields(options, log.name, system, recording, recording.played.decisions)
