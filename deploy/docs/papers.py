@@ -86,8 +86,8 @@ together (Bonferroni).
 * **ε**: zero-out (p2b, pdol, bgt) or replace-one (colin, pdap). Replace-one, 1 is 2 in p2b, 2.113 in pdol,
   2.131 in bgt, and bgt's 10 is 24.2: next to nothing.
 * **Better, worse**: the 95 % interval of the difference from alone, paired by run, excludes 0.
-* **Target**: of the design's simulation; ✓: at most three deviations of one seed worse. *kept*: of the gain without
-  privacy.
+* **Target**: of the design's simulation; *reached*: at most three deviations of one seed worse, by all of the mean's
+  interval; *undecided*: by a part. *kept*: of the gain without privacy.
 
 ## All figures
 
@@ -150,25 +150,25 @@ def _joined_row(row: dict[str, Any], comparisons: int) -> str:
 
 
 def _targets(row: dict[str, Any]) -> str:
-    """The targets of a row, and whether each is reached to three deviations of one seed; without blanks."""
+    """The targets of a row, and whether each is reached; without blanks."""
     here, epsilon = (row["system"], row["world"]), round(row["epsilon_asked"], 2)
     wanted = (
         figures
         for (system, world, at), figures in TARGETS.items()
         if here[0] == system and here[1].startswith(world) and epsilon == at
     )
-    marks = {True: "✓", False: "✗"}
-    return ",".join(f"{name}:{value:g}{marks[reached(row, name, value)]}" for name, value in next(wanted, {}).items())
+    return ",".join(f"{name}:{value:g}:{reached(row, name, value)}" for name, value in next(wanted, {}).items())
 
 
-def reached(row: dict[str, Any], name: str, target: float) -> bool:
-    """Whether a figure of a row is no more than three deviations of one seed worse than its target."""
+def reached(row: dict[str, Any], name: str, target: float) -> str:
+    """Whether a figure's 95 % interval is no more than three deviations of one seed worse than its target."""
     if name == "kept":
         name, target = "joined", row["alone"] + target * (row["without_privacy"] - row["alone"])
     half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
     deviation = half * row["seeds"] ** 0.5 / stdtrit(row["seeds"] - 1, 0.975)
     less = row["system"] in ("colin", "bgt") and not name.endswith("_over_alone")
-    return bool((row[name] - target) * (-1 if less else 1) >= -3 * deviation)
+    ahead = (row[name] - target) * (-1 if less else 1) + 3 * deviation
+    return "reached" if ahead >= half else "missed" if ahead < -half else "undecided"
 
 
 def _sign(row: dict[str, Any], name: str) -> int:
