@@ -231,7 +231,7 @@ def test_a_plan_says_where_its_days_its_range_and_its_word_do_not_hold():
     that differ by .08, 1,000 users gained .0006 +- .0007 where "will" was said."""
     found = plan(BgtConfig("x", 400, release=ReleaseConfig(epsilon=3.0)), Audience(2000, 32, 365.0, visit_days=1.0))
     assert found.beats
-    assert found.verdict.endswith("at most 0.25, and popularity falls as assumed.")
+    assert "whose mean is scale.middle, scatter by at most 0.25, and popularity falls as assumed." in found.verdict
     assumed = "\n".join(found.assumed)
     for said in ("as 1/(rank + 10)", "hold this for one release, lucky or not", "ratings that users have made by then"):
         assert said in assumed

@@ -56,7 +56,8 @@ class ScaleConfig(Checked):
     Attributes:
         lowest, highest: the ends of the scale; lowest becomes 0 and highest 1. With lowest 0 and highest 5, the
             ratings 1 to 5 of MovieLens become 0.2 to 1.
-        middle: mu, the rating from 0 to 1 that is expected of a user and an item of which nothing is known.
+        middle: mu, the rating from 0 to 1 that is expected of a user and an item of which nothing is known: a public
+            guess of the mean rating. On plays of music (Last.fm, mean .44) the default lost .014 to each device alone.
     """
 
     lowest: Annotated[float, Is("scale.", number, "a number within 1e6", lambda x: abs(x) <= 1e6)] = 0.0

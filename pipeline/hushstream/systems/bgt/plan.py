@@ -325,8 +325,8 @@ def _verdict(days: list[int | None], least: float) -> tuple[bool | None, str]:
     where = f"where users agree about items, and these differ by {least:.2f} or more (deviation, on a scale of 0 to 1)"
     if days[2] is None:
         return None, f"It may or may not beat each device alone; it is expected to beat them {where}."
-    scatter = f"ratings scatter around user and item by at most {MOST_SPREAD:g}, and popularity falls as assumed"
-    return True, f"It will beat own learning (each device alone) {where}, {scatter}."
+    mean = f"ratings, whose mean is scale.middle, scatter by at most {MOST_SPREAD:g}, and popularity falls as assumed"
+    return True, f"It will beat own learning (each device alone) {where}, {mean}."
 
 
 def _sizes(config: BgtConfig) -> Mapping[str, str]:
