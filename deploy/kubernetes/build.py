@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,13 +26,14 @@ from manifests import (
     external_secrets,
     gateway,
     named,
+    pods_of_duty,
     policies,
     services,
     topics,
     users,
     workers,
 )
-from monitoring import RULES, auditor_monitor, dashboards, gateway_monitor, monitors, rules
+from monitoring import RULES, dashboards, monitor_of, monitors, rules
 
 from hushstream.agents.worker.deployment import CONFIGURATION, load
 from hushstream.engine.declare.declaration import System
@@ -80,16 +82,11 @@ def manifests_of(system: System, duties: Sequence[str], store: str | None) -> di
         parts["secrets.yaml"] = external_secrets(system, store)
     if duties:
         parts["duties.yaml"] = users(system, duties)[-len(duties) :]
-    gateways = [duty for duty in duties if duty.partition(".")[0] == "gateway"]
-    if gateways:
-        parts["gateway.yaml"] = [
-            one for duty in gateways for one in (*gateway(system, duty), gateway_monitor(system, duty))
-        ]
-    audited = [duty for duty in duties if duty.startswith(VERIFY)]
-    if audited:
-        parts["auditors.yaml"] = [
-            one for duty in audited for one in (*auditor(system, duty), auditor_monitor(system, duty))
-        ]
+    for part, first, made in (("gateway.yaml", "gateway", gateway), ("auditors.yaml", VERIFY, auditor)):
+        those = [duty for duty in duties if duty.startswith(first)]
+        if those:
+            objects = [(*made(system, duty), monitor_of(pods_of_duty(system, duty))) for duty in those]
+            parts[part] = list(itertools.chain.from_iterable(objects))
     return parts
 
 

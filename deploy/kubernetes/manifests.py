@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.declare.role import Role
@@ -43,16 +44,55 @@ _NOT_PRUNED = {
     "helm.sh/resource-policy": "keep",
 }
 """Deleting a KafkaTopic deletes the topic, with what was released and paid: so tools that prune must leave it."""
-_KEYS = "/var/lib/hushstream/keys"
-_STATE = "/var/lib/hushstream/state"
-_MARKS = "/var/lib/hushstream/marks"
-"""The marks lie apart from the state, so that restoring a snapshot of one volume restores no old marks."""
-_TOKENS = "/var/lib/hushstream/tokens"
-_TLS = "/etc/hushstream/tls"
 _GATEWAY_ZONE = "edge"
-_DEPLOYMENT = "/etc/hushstream/deployment"
-_CA = "/etc/hushstream/ca"
-_PASSWORD = "/etc/hushstream/password"
+_MOUNTS: Mapping[str, str] = {
+    "state": "/var/lib/hushstream/state",
+    "marks": "/var/lib/hushstream/marks",
+    "keys": "/var/lib/hushstream/keys",
+    "tokens": "/var/lib/hushstream/tokens",
+    "tls": "/etc/hushstream/tls",
+    "deployment": "/etc/hushstream/deployment",
+    "ca": "/etc/hushstream/ca",
+    "password": "/etc/hushstream/password",
+}
+"""Where a container finds each volume. The marks lie apart from the state, so that restoring a snapshot of one volume
+restores no old marks."""
+_CLAIMED: Mapping[str, str] = {"state": "10Gi", "marks": "1Gi"}
+"""Sizes of the volumes that outlive a pod; only these may be written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Pods that run one thing: a role, a gateway, an auditor or a check.
+
+    Attributes:
+        deployment: the deployment's name.
+        name: of their objects.
+        user: their Kafka user.
+        runs: what they run.
+        zone: whose own metrics they serve; None: they serve none.
+    """
+
+    deployment: str
+    name: str
+    user: str
+    runs: str
+    zone: str | None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that identify them."""
+        zone = {} if self.zone is None else {"hushstream.io/zone": self.zone}
+        deployment = {"app.kubernetes.io/name": "hushstream", "hushstream.io/deployment": self.deployment}
+        return {**deployment, "hushstream.io/role": self.runs, **zone}
+
+
+class Copied(NamedTuple):
+    """A mounted secret that a pod copies: its group can read it, but keys and tokens must be their owner's alone."""
+
+    what: str
+    secret: Manifest
+    files: str
 
 
 def name_of(system: System, role: str) -> str:
@@ -118,33 +158,41 @@ def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
     return found
 
 
+def pods_of_role(system: System, role: Role) -> Pods:
+    """The workers of a role."""
+    name = name_of(system, role.name)
+    return Pods(system.config.deployment, name, name, role.name, role.zone)
+
+
+def pods_of_duty(system: System, duty: str) -> Pods:
+    """The pods of a gateway (`gateway`, `gateway.PARTY`) or of an auditor (`verify-ROLE`).
+
+    A party's user has a dot in its name, which a service's name must not have.
+    """
+    runs, zone = duty, _GATEWAY_ZONE
+    if duty.startswith(VERIFY):
+        role = role_of(system, duty.removeprefix(VERIFY))
+        runs, zone = f"auditor-{role.name}", role.zone
+    name = name_of(system, runs).replace(".", "-")
+    return Pods(system.config.deployment, name, name_of(system, duty), runs, zone)
+
+
 def workers(system: System) -> list[Manifest]:
     """One StatefulSet for each role; every worker has one volume for its state, and one for its release marks."""
     found = []
     for role in system.roles:
-        claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if role.marks else [])]
-        spec = {
-            "serviceName": name_of(system, role.name),
-            "replicas": min(WORKERS, system.homes(role)),
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": labels(system, role)},
-            "template": {"metadata": {"labels": labels(system, role)}, "spec": _pod(system, role)},
-            "volumeClaimTemplates": claims,
-        }
-        found.append(_object("apps/v1", "StatefulSet", name_of(system, role.name), spec, labels(system, role)))
+        pods, stored = pods_of_role(system, role), ("state", "marks") if role.marks else ("state",)
+        marks = ["--release-marks", _MOUNTS["marks"]] if role.marks else []
+        arguments = ["worker", role.name, *_deployment(), "--state", _MOUNTS["state"], *marks, *_endpoints()]
+        pod = _pod(pods, role.name, arguments, stored=stored, copied=_keys(system, role), probes=_probes())
+        replicas = min(WORKERS, system.homes(role))
+        found.append(_stateful(pods, pod, replicas, stored, podManagementPolicy="Parallel"))
     return found
-
-
-def _claim(name: str, size: str) -> Manifest:
-    return {
-        "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
-    }
 
 
 def services(system: System) -> list[Manifest]:
     """The headless service that a StatefulSet must name; only readers of its metrics connect to a worker."""
-    return [_headless(name_of(system, role.name), labels(system, role)) for role in system.roles]
+    return [_headless(pods_of_role(system, role)) for role in system.roles]
 
 
 def policies(system: System) -> list[Manifest]:
@@ -154,14 +202,12 @@ def policies(system: System) -> list[Manifest]:
         "podSelector": {"matchLabels": {"hushstream.io/deployment": deployment}},
         "policyTypes": ["Ingress", "Egress"],
     }
-    found = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{deployment}-closed", everything)]
-    return [
-        *found,
-        *(
-            _policy(f"{deployment}-zone-{role.zone}", labels(system, role), _metrics_read(role.zone))
-            for role in system.roles
-        ),
+    closed = _object("networking.k8s.io/v1", "NetworkPolicy", f"{deployment}-closed", everything)
+    zones = [
+        _policy(pods_of_role(system, role), _metrics_read(role.zone), f"{deployment}-zone-{role.zone}")
+        for role in system.roles
     ]
+    return [closed, *zones]
 
 
 def gateway(system: System, duty: str) -> list[Manifest]:
@@ -171,65 +217,39 @@ def gateway(system: System, duty: str) -> list[Manifest]:
         system: the deployment.
         duty: the duty of its Kafka user: `gateway`, or `gateway.PARTY` where each party has applications of its own.
     """
-    name = gateway_name(system, duty)
-    marks = gateway_labels(system, duty)
+    pods = pods_of_duty(system, duty)
     port = {"name": "https", "port": GATEWAY, "targetPort": "https"}
-    service = {"selector": marks, "ports": [port]}
-    deployment = {
-        "selector": {"matchLabels": marks},
-        "template": {"metadata": {"labels": marks}, "spec": _gateway_pod(system, duty)},
-    }
+    service = {"selector": pods.labels, "ports": [port]}
+    deployment = {"selector": {"matchLabels": pods.labels}, "template": _template(pods, _gateway_pod(pods, duty))}
     # A caller shows itself by its pod's labels, in this namespace; access from outside is a patch in an overlay.
     asks = {"podSelector": {"matchLabels": {ASKS: system.config.deployment}}}
     called = {"from": [asks], "ports": [{"protocol": "TCP", "port": GATEWAY}]}
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": pods.name}
+    busy = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": BUSY_PERCENT}}
     # Callers of a pod that goes are at its peers at once, so pods may come fast; they go one at a time.
     scaling = {
         "scaleTargetRef": target,
         "minReplicas": WORKERS,
         "maxReplicas": GATEWAYS,
-        "metrics": [
-            {
-                "type": "Resource",
-                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": BUSY_PERCENT}},
-            }
-        ],
+        "metrics": [{"type": "Resource", "resource": busy}],
         "behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}},
     }
     return [
-        _object("v1", "Service", name, service, marks),
-        _object("apps/v1", "Deployment", name, deployment, marks),
-        _object("autoscaling/v2", "HorizontalPodAutoscaler", name, scaling, marks),
-        _budget(name, marks),
-        _policy(name, marks, [called, *_metrics_read(_GATEWAY_ZONE)]),
+        _object("v1", "Service", pods.name, service, pods.labels),
+        _object("apps/v1", "Deployment", pods.name, deployment, pods.labels),
+        _object("autoscaling/v2", "HorizontalPodAutoscaler", pods.name, scaling, pods.labels),
+        _budget(pods),
+        _policy(pods, [called, *_metrics_read(_GATEWAY_ZONE)]),
     ]
 
 
 def checks(system: System) -> list[Manifest]:
     """`topics check` every hour, as the operator: a job that fails names what is no longer as declared."""
-    user = name_of(system, "operator")
-    name, marks = name_of(system, "check"), {**_deployment_labels(system), "hushstream.io/role": "check"}
-    mounts = {"deployment": _DEPLOYMENT, "ca": _CA, "password": _PASSWORD}
-    container = {
-        "name": "check",
-        "image": IMAGE,
-        "args": ["topics", "check", "--no-acls", "--deployment", _DEPLOYMENT],
-        "env": [{"name": key, "value": value} for key, value in _environment(user).items()],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": _confined(),
-        "volumeMounts": [{"name": key, "mountPath": path, "readOnly": True} for key, path in mounts.items()],
-    }
-    pod = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "restartPolicy": "Never",
-        "securityContext": _pod_security(),
-        "containers": [container],
-        "volumes": _common_volumes(system, user),
-    }
-    job = {"backoffLimit": 1, "template": {"metadata": {"labels": marks}, "spec": pod}}
+    pods = Pods(system.config.deployment, name_of(system, "check"), name_of(system, "operator"), "check", None)
+    pod = _pod(pods, "check", ["topics", "check", "--no-acls", *_deployment()], size=("100m", "256Mi", "512Mi"))
+    job = {"backoffLimit": 1, "template": _template(pods, pod)}
     spec = {"schedule": "17 * * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
-    return [_object("batch/v1", "CronJob", name, spec, marks), _policy(name, marks, [])]
+    return [_object("batch/v1", "CronJob", pods.name, spec, pods.labels), _policy(pods, [])]
 
 
 def external_secrets(system: System, store: str) -> list[Manifest]:
@@ -266,67 +286,13 @@ def auditor(system: System, duty: str) -> list[Manifest]:
         system: the deployment.
         duty: the duty of its Kafka user: `verify-ROLE`.
     """
-    role = role_of(system, duty.removeprefix(VERIFY))
-    name, marks = auditor_name(system, role), auditor_labels(system, role)
-    pod = _pod(system, role)
-    (worker,) = pod["containers"]
-    arguments = ["verify", "--follow", "--role", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE]
+    role, pods, stored = role_of(system, duty.removeprefix(VERIFY)), pods_of_duty(system, duty), ("state",)
+    follow = ["verify", "--follow", "--role", role.name]
+    arguments = [*follow, *_deployment(), "--state", _MOUNTS["state"], *_endpoints()]
     # It has no heartbeat and no partitions; its health is that it answers, and its lag shows how far it is behind.
-    asks = {"tcpSocket": {"port": METRICS_PORT}, "periodSeconds": 20, "failureThreshold": 3}
-    pod["topologySpreadConstraints"] = _spread(marks)
-    pod["containers"] = [
-        {
-            **{key: value for key, value in worker.items() if not key.endswith("Probe")},
-            "name": "auditor",
-            "args": [*arguments, *_endpoints()],
-            "env": [{"name": key, "value": value} for key, value in _environment(name_of(system, duty)).items()],
-            "livenessProbe": asks,
-            "volumeMounts": [one for one in worker["volumeMounts"] if one["name"] != "marks"],
-        }
-    ]
-    own = {one["name"]: one for one in _common_volumes(system, name_of(system, duty))}
-    pod["volumes"] = [own.get(one["name"], one) for one in pod["volumes"]]
-    spec = {
-        "serviceName": name,
-        "replicas": 1,
-        "selector": {"matchLabels": marks},
-        "template": {"metadata": {"labels": marks}, "spec": pod},
-        "volumeClaimTemplates": [_claim("state", "10Gi")],
-    }
-    return [
-        _headless(name, marks),
-        _object("apps/v1", "StatefulSet", name, spec, marks),
-        _policy(name, marks, _metrics_read(role.zone)),
-    ]
-
-
-def auditor_name(system: System, role: Role) -> str:
-    """The name of an auditor's objects; a party's role has a dot in its name, which a service's name must not have."""
-    return name_of(system, f"auditor-{role.name}").replace(".", "-")
-
-
-def auditor_labels(system: System, role: Role) -> dict[str, str]:
-    """Labels that identify an auditor's pod; its own metrics are of the zone of the role that it checks."""
-    return {**labels(system, role), "hushstream.io/role": f"auditor-{role.name}"}
-
-
-def gateway_name(system: System, duty: str) -> str:
-    """The name of a gateway's objects; its Kafka user may have a dot in its name, which a service's must not have."""
-    return name_of(system, duty).replace(".", "-")
-
-
-def gateway_labels(system: System, duty: str) -> dict[str, str]:
-    """Labels that identify a gateway's pods; its own metrics are of the zone of the applications."""
-    return {**_deployment_labels(system), "hushstream.io/role": duty, "hushstream.io/zone": _GATEWAY_ZONE}
-
-
-def labels(system: System, role: Role) -> dict[str, str]:
-    """Labels that identify a role's pods."""
-    return {**_deployment_labels(system), "hushstream.io/role": role.name, "hushstream.io/zone": role.zone}
-
-
-def _deployment_labels(system: System) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "hushstream", "hushstream.io/deployment": system.config.deployment}
+    probes = {"livenessProbe": {"tcpSocket": {"port": METRICS_PORT}, "periodSeconds": 20, "failureThreshold": 3}}
+    pod = _pod(pods, "auditor", arguments, stored=stored, copied=_keys(system, role), probes=probes)
+    return [_headless(pods), _stateful(pods, pod, 1, stored), _policy(pods, _metrics_read(role.zone))]
 
 
 def keys_of(role: Role) -> tuple[str, ...]:
@@ -342,124 +308,161 @@ def named(version: str, kind: str, name: str, marks: Mapping[str, str] | None = 
 
 def disruptions(system: System) -> list[Manifest]:
     """An eviction may remove one worker of a role at a time; a worker that is not ready does not block it."""
-    return [_budget(name_of(system, role.name), labels(system, role)) for role in system.roles]
+    return [_budget(pods_of_role(system, role)) for role in system.roles]
 
 
-def _budget(name: str, marks: Mapping[str, str]) -> Manifest:
-    selector = {"matchLabels": dict(marks)}
+def _budget(pods: Pods) -> Manifest:
+    selector = {"matchLabels": pods.labels}
     spec = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": selector}
-    return _object("policy/v1", "PodDisruptionBudget", name, spec, marks)
+    return _object("policy/v1", "PodDisruptionBudget", pods.name, spec, pods.labels)
 
 
-def _headless(name: str, marks: Mapping[str, str]) -> Manifest:
+def _headless(pods: Pods) -> Manifest:
     port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
-    return _object("v1", "Service", name, {"clusterIP": "None", "selector": dict(marks), "ports": [port]}, marks)
+    spec = {"clusterIP": "None", "selector": pods.labels, "ports": [port]}
+    return _object("v1", "Service", pods.name, spec, pods.labels)
 
 
-def _policy(name: str, marks: Mapping[str, str], ingress: list[Manifest]) -> Manifest:
-    """Pods with these labels reach brokers and names alone, and take connections from ``ingress`` alone."""
+def _policy(pods: Pods, ingress: list[Manifest], name: str = "") -> Manifest:
+    """These pods reach brokers and names alone, and take connections from ``ingress`` alone."""
     spec = {
-        "podSelector": {"matchLabels": dict(marks)},
+        "podSelector": {"matchLabels": pods.labels},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": ingress,
         "egress": _ways_out(),
     }
-    return _object("networking.k8s.io/v1", "NetworkPolicy", name, spec, marks)
+    return _object("networking.k8s.io/v1", "NetworkPolicy", name or pods.name, spec, pods.labels)
+
+
+def _stateful(pods: Pods, pod: Manifest, replicas: int, stored: Sequence[str], **more: str) -> Manifest:
+    spec = {
+        "serviceName": pods.name,
+        "replicas": replicas,
+        **more,
+        "selector": {"matchLabels": pods.labels},
+        "template": _template(pods, pod),
+        "volumeClaimTemplates": [_claim(name) for name in stored],
+    }
+    return _object("apps/v1", "StatefulSet", pods.name, spec, pods.labels)
+
+
+def _template(pods: Pods, pod: Manifest) -> Manifest:
+    return {"metadata": {"labels": pods.labels}, "spec": pod}
+
+
+def _claim(name: str) -> Manifest:
+    size = {"requests": {"storage": _CLAIMED[name]}}
+    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}
 
 
 def _metrics_read(zone: str) -> list[Manifest]:
     return [_from("public", METRICS), _from(zone, ZONE_METRICS)]
 
 
-def _pod(system: System, role: Role) -> Manifest:
-    name, keys = name_of(system, role.name), keys_of(role)
-    mounts = [
-        {"name": "state", "mountPath": _STATE},
-        *([{"name": "marks", "mountPath": _MARKS}] if role.marks else []),
-        {"name": "deployment", "mountPath": _DEPLOYMENT, "readOnly": True},
-        {"name": "ca", "mountPath": _CA, "readOnly": True},
-        {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
-        *([{"name": "keys", "mountPath": _KEYS, "readOnly": True}] if keys else []),
-    ]
-    volumes = _common_volumes(system, name)
-    if keys:
-        secret = f"{system.config.deployment}-key-{role.zone}"
-        # Optional: a secret of an earlier release has no storage key; a worker without its zone's key reports it.
-        items = [_item(key) for key in (*keys, f"{role.storage_zone}.key")]
-        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": items, "optional": True}})
-        volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+def _pod(
+    pods: Pods,
+    container: str,
+    arguments: Sequence[str],
+    *,
+    size: tuple[str, str, str] = ("500m", "512Mi", "2Gi"),
+    settings: Mapping[str, str] | None = None,
+    ports: Mapping[str, int] | None = None,
+    stored: Sequence[str] = (),
+    secrets: Mapping[str, str] | None = None,
+    copied: Copied | None = None,
+    probes: Manifest | None = None,
+) -> Manifest:
+    """The pod of everything that runs: confined, with the deployment's files, and reaching the broker as its user.
+
+    Args:
+        pods: which pods these are; those that serve no metrics belong to a job, and end.
+        container: the container's name.
+        arguments: of `hushstream`.
+        size: CPU and memory that it asks for, and the most memory that it gets.
+        settings: further environment variables.
+        ports: further ports, by name.
+        stored: volumes that outlive it.
+        secrets: names of further secrets to mount, by volume.
+        copied: a secret to copy.
+        probes: what Kubernetes asks it.
+    """
+    cpu, memory, most = size
+    serves = {**(ports or {}), METRICS_PORT: METRICS, ZONE_METRICS_PORT: ZONE_METRICS}
+    own = {name: {"secretName": secret} for name, secret in (secrets or {}).items()}
+    copies = [f"{copied.what}s"] if copied else []
+    volumes = [*_common_volumes(pods), *({"name": name, "secret": secret} for name, secret in own.items())]
+    if copied:
+        volumes.append({"name": f"{copied.what}-secret", "secret": copied.secret})
+        volumes.append({"name": copies[0], "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+    ends = pods.zone is None
+    stays = {"terminationGracePeriodSeconds": 30, "topologySpreadConstraints": _spread(pods.labels)}
     return {
         "automountServiceAccountToken": False,
         # Otherwise services would put variables into the environment, where settings are read from.
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 30,
-        "topologySpreadConstraints": _spread(labels(system, role)),
+        **({"restartPolicy": "Never"} if ends else stays),
         "securityContext": _pod_security(),
-        **({"initContainers": [_own_copy("key", _KEYS, "keys", "*.key")]} if keys else {}),
+        **({"initContainers": [_own_copy(copied, copies[0])]} if copied else {}),
         "containers": [
             {
-                "name": role.name,
+                "name": container,
                 "image": IMAGE,
-                "args": _arguments(role),
-                "env": [{"name": key, "value": value} for key, value in _environment(name).items()],
-                "ports": [
-                    {"name": METRICS_PORT, "containerPort": METRICS},
-                    {"name": ZONE_METRICS_PORT, "containerPort": ZONE_METRICS},
+                "args": list(arguments),
+                "env": [
+                    {"name": key, "value": value}
+                    for key, value in {**_environment(pods.user), **(settings or {})}.items()
                 ],
-                **_probes(),
-                "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+                **({} if ends else {"ports": [{"name": key, "containerPort": at} for key, at in serves.items()]}),
+                **(probes or {}),
+                "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": most}},
                 "securityContext": _confined(),
-                "volumeMounts": mounts,
+                "volumeMounts": [_mount(name) for name in (*stored, "deployment", "ca", "password", *own, *copies)],
             }
         ],
         "volumes": volumes,
     }
 
 
-def _gateway_pod(system: System, duty: str) -> Manifest:
-    name, user = gateway_name(system, duty), name_of(system, duty)
+def _mount(name: str) -> Manifest:
+    return {"name": name, "mountPath": _MOUNTS[name], **({} if name in _CLAIMED else {"readOnly": True})}
+
+
+def _keys(system: System, role: Role) -> Copied | None:
+    if not (keys := keys_of(role)):
+        return None
+    # Optional: a secret of an earlier release has no storage key; a worker without its zone's key reports it.
+    items = [_item(key) for key in (*keys, f"{role.storage_zone}.key")]
+    name = f"{system.config.deployment}-key-{role.zone}"
+    return Copied("key", {"secretName": name, "items": items, "optional": True}, "*.key")
+
+
+def _gateway_pod(pods: Pods, duty: str) -> Manifest:
     party = duty.partition(".")[2]
     settings = {
         "HOST": "0.0.0.0",
         "PORT": str(GATEWAY),
-        "TOKENS_FILE": f"{_TOKENS}/tokens",
-        "CERTIFICATE_FILE": f"{_TLS}/tls.crt",
-        "KEY_FILE": f"{_TLS}/tls.key",
+        "TOKENS_FILE": f"{_MOUNTS['tokens']}/tokens",
+        "CERTIFICATE_FILE": f"{_MOUNTS['tls']}/tls.crt",
+        "KEY_FILE": f"{_MOUNTS['tls']}/tls.key",
         **({"PARTY": party} if party else {}),
     }
-    environment = {**_environment(user), **{f"HUSHSTREAM_GATEWAY__{key}": value for key, value in settings.items()}}
-    mounts = {"deployment": _DEPLOYMENT, "ca": _CA, "password": _PASSWORD, "tls": _TLS, "tokens": _TOKENS}
-    ports = {"https": GATEWAY, METRICS_PORT: METRICS, ZONE_METRICS_PORT: ZONE_METRICS}
     asks = {"port": "https", "scheme": "HTTPS"}
-    return {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 30,
-        "topologySpreadConstraints": _spread(gateway_labels(system, duty)),
-        "securityContext": _pod_security(),
-        "initContainers": [_own_copy("token", _TOKENS, "tokens", "*")],
-        "containers": [
-            {
-                "name": "gateway",
-                "image": IMAGE,
-                "args": ["worker", "gateway", "--deployment", _DEPLOYMENT, *_endpoints()],
-                "env": [{"name": key, "value": value} for key, value in environment.items()],
-                "ports": [{"name": key, "containerPort": port} for key, port in ports.items()],
-                "startupProbe": {"httpGet": {"path": "/healthz", **asks}, "periodSeconds": 5, "failureThreshold": 60},
-                "livenessProbe": {"httpGet": {"path": "/healthz", **asks}, "periodSeconds": 20, "failureThreshold": 3},
-                "readinessProbe": {"httpGet": {"path": "/readyz", **asks}, "periodSeconds": 5},
-                "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-                "securityContext": _confined(),
-                "volumeMounts": [{"name": key, "mountPath": path, "readOnly": True} for key, path in mounts.items()],
-            }
-        ],
-        "volumes": [
-            *_common_volumes(system, user),
-            {"name": "tls", "secret": {"secretName": f"{name}-tls"}},
-            {"name": "token-secret", "secret": {"secretName": f"{name}-tokens", "items": [_item("tokens")]}},
-            {"name": "tokens", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-        ],
-    }
+    alive, ready = ({"httpGet": {"path": path, **asks}} for path in ("/healthz", "/readyz"))
+    return _pod(
+        pods,
+        "gateway",
+        ["worker", "gateway", *_deployment(), *_endpoints()],
+        size=("500m", "256Mi", "1Gi"),
+        settings={f"HUSHSTREAM_GATEWAY__{key}": value for key, value in settings.items()},
+        ports={"https": GATEWAY},
+        secrets={"tls": f"{pods.name}-tls"},
+        copied=Copied("token", {"secretName": f"{pods.name}-tokens", "items": [_item("tokens")]}, "*"),
+        probes={
+            "startupProbe": {**alive, "periodSeconds": 5, "failureThreshold": 60},
+            "livenessProbe": {**alive, "periodSeconds": 20, "failureThreshold": 3},
+            "readinessProbe": {**ready, "periodSeconds": 5},
+        },
+    )
 
 
 def _spread(marks: Mapping[str, str]) -> list[Manifest]:
@@ -475,11 +478,11 @@ def _spread(marks: Mapping[str, str]) -> list[Manifest]:
     ]
 
 
-def _common_volumes(system: System, name: str) -> list[Manifest]:
+def _common_volumes(pods: Pods) -> list[Manifest]:
     return [
-        {"name": "deployment", "configMap": {"name": f"{system.config.deployment}-deployment"}},
+        {"name": "deployment", "configMap": {"name": f"{pods.deployment}-deployment"}},
         {"name": "ca", "secret": {"secretName": f"{CLUSTER}-cluster-ca-cert", "items": [_item("ca.crt")]}},
-        {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
+        {"name": "password", "secret": {"secretName": pods.user, "items": [_item("password")]}},
     ]
 
 
@@ -493,25 +496,23 @@ def _pod_security() -> Manifest:
     }
 
 
-def _own_copy(what: str, path: str, volume: str, files: str) -> Manifest:
-    """Copy a mounted secret, which its group can read: keys and tokens must be readable by their owner alone."""
-    source = f"/run/{what}-secret"
+def _own_copy(copied: Copied, volume: str) -> Manifest:
+    source, path = f"/run/{copied.what}-secret", _MOUNTS[volume]
     return {
-        "name": what,
+        "name": copied.what,
         "image": IMAGE,
-        "command": ["/bin/sh", "-c", f"install --mode=0600 --target-directory={path} {source}/{files}"],
+        "command": ["/bin/sh", "-c", f"install --mode=0600 --target-directory={path} {source}/{copied.files}"],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": _confined(),
         "volumeMounts": [
-            {"name": f"{what}-secret", "mountPath": source, "readOnly": True},
+            {"name": f"{copied.what}-secret", "mountPath": source, "readOnly": True},
             {"name": volume, "mountPath": path},
         ],
     }
 
 
-def _arguments(role: Role) -> list[str]:
-    marks = ["--release-marks", _MARKS] if role.marks else []
-    return ["worker", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *_endpoints()]
+def _deployment() -> list[str]:
+    return ["--deployment", _MOUNTS["deployment"]]
 
 
 def _endpoints() -> list[str]:
@@ -525,8 +526,8 @@ def _environment(user: str) -> Mapping[str, str]:
         "HUSHSTREAM_BOOTSTRAP": BOOTSTRAP,
         "HUSHSTREAM_SECURITY__PROTOCOL": "SASL_SSL",
         "HUSHSTREAM_SECURITY__USERNAME": user,
-        "HUSHSTREAM_SECURITY__PASSWORD_FILE": f"{_PASSWORD}/password",
-        "HUSHSTREAM_SECURITY__CA_FILE": f"{_CA}/ca.crt",
+        "HUSHSTREAM_SECURITY__PASSWORD_FILE": f"{_MOUNTS['password']}/password",
+        "HUSHSTREAM_SECURITY__CA_FILE": f"{_MOUNTS['ca']}/ca.crt",
     }
 
 

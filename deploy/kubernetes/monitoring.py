@@ -11,21 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from manifests import (
-    METRICS_PORT,
-    VERIFY,
-    WATCHER,
-    ZONE_METRICS_PORT,
-    Manifest,
-    auditor_labels,
-    auditor_name,
-    gateway_labels,
-    gateway_name,
-    labels,
-    named,
-)
+from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, Pods, named, pods_of_role
 
-from hushstream.engine.declare.declaration import System, role_of
+from hushstream.engine.declare.declaration import System
 
 Endpoint = Literal["public", "zone"]
 
@@ -46,22 +34,14 @@ def monitors(system: System) -> list[Manifest]:
     for role in system.roles:
         zone = role.zone
         own = {**everywhere, "hushstream.io/zone": zone, WATCHER: zone}
-        found.append(_monitor(f"{name}-zone-{zone}", own, labels(system, role), "zone"))
+        found.append(_monitor(f"{name}-zone-{zone}", own, pods_of_role(system, role).labels, "zone"))
     return found
 
 
-def gateway_monitor(system: System, duty: str) -> Manifest:
-    """The PodMonitor of a gateway's own endpoint of the zone; the public one is scraped with those of the workers."""
-    marks = gateway_labels(system, duty)
-    own = {**marks, WATCHER: marks["hushstream.io/zone"]}
-    return _monitor(f"{gateway_name(system, duty)}-zone", own, marks, "zone")
-
-
-def auditor_monitor(system: System, duty: str) -> Manifest:
-    """The PodMonitor of an auditor's own endpoint of the zone; the public one is scraped with those of the workers."""
-    role = role_of(system, duty.removeprefix(VERIFY))
-    marks = auditor_labels(system, role)
-    return _monitor(f"{auditor_name(system, role)}-zone", {**marks, WATCHER: role.zone}, marks, "zone")
+def monitor_of(pods: Pods) -> Manifest:
+    """The PodMonitor of a duty's own endpoint of the zone; the public one is scraped with those of the workers."""
+    own = {**pods.labels, WATCHER: str(pods.zone)}
+    return _monitor(f"{pods.name}-zone", own, pods.labels, "zone")
 
 
 def rules(endpoint: Endpoint) -> list[Manifest]:
