@@ -108,7 +108,7 @@ def figures() -> Iterator[Size]:
     yield from _both("Python of deploy", python_files(ROOT / "deploy"), DEPLOY)
     yield Size("product files below 60 code lines", len(small_files()), 17, 0)
     yield Size("lines of TypeScript", typescript_lines(), 5_332, 4_600)
-    yield Size("words in pages", sum(map(words, pages())), 44_976, 45_000)
+    yield Size("words in pages", sum(map(words, pages())), 44_975, 45_000)
     yield Size("words of the runbook", words(ROOT / "deploy/docs/runbook.md"), 5_000, 5_000)
     yield Size("words of the README", words(ROOT / "README.md"), 700, 700)
     yield Size("private names of libraries", len(private_names()), 3, 3)
